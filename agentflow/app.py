@@ -23,6 +23,7 @@ from agentflow.core.messages import PromptCache
 from agentflow.core.ports import Observer, ProviderAdapter
 from agentflow.core.questions import Answerer
 from agentflow.core.remembered import NoteSharing
+from agentflow.core.source import Surface
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.note_tools import note_tools
@@ -55,6 +56,7 @@ from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import ProgramEstimator
 from agentflow.runtime.facts import Facts
+from agentflow.runtime.program_files import check_surface
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.reuse import Reuse
 from agentflow.runtime.run import Approver
@@ -66,6 +68,7 @@ from agentflow.spec.host import finder_of
 from agentflow.spec.memory import MemorySystem
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 from agentflow.tasks.workflows import WorkflowLibrary
@@ -116,6 +119,7 @@ class AgentFlow(OperationMethods, DurableMethods):
         allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;
             ``python`` is that of the running environment. shell: grants command texts with shell operators.
         sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
+        surface: the language in which models write programs for ``solve``: ``sexp``, the default, or ``python``.
         mcp: servers whose tools the flow has (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`), as
             ``server:tool``, once :meth:`connect` was awaited, which ``async with`` does.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
@@ -158,6 +162,7 @@ class AgentFlow(OperationMethods, DurableMethods):
         allow_commands: Iterable[str] = (),
         shell: bool = False,
         sandbox: str | None = None,
+        surface: Surface | None = None,
         mcp: Sequence[McpServer] = (),
         settings: Settings | None = None,
     ) -> None:
@@ -235,7 +240,13 @@ class AgentFlow(OperationMethods, DurableMethods):
             ProgramCheck(templates, self.tools, self.limits), Path(saved) if saved else None
         )
         explorer = FlowExplorer(templates, self.tools)
-        self.solver = Solver(executor, language_card(), templates, self.tools, self.workflows, explorer=explorer)
+        self.solver = Solver(
+            executor,
+            language_card,
+            GrantedNames(templates, self.tools, self.workflows),
+            explorer=explorer,
+            surface=check_surface(surface) or settings.surface,
+        )
         asks = ranker is not None or embedder is not None
         self.facts = Facts(
             templates, self.tools, self.limits, self.workflows, looks_up=asks, decompose=settings.decompose > 0

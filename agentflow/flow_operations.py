@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
 from agentflow.core.effects import Draw, Effect, GetContext, Solve, Step, Timer, ToolCall
+from agentflow.core.source import Surface
 from agentflow.flow_python import PythonMethods
 from agentflow.handler.tools import as_async
 from agentflow.lang.builtins.results import value_of
 from agentflow.runtime import branches
 from agentflow.runtime.functions import read_back
 from agentflow.runtime.line import Line
+from agentflow.runtime.program_files import check_surface
 from agentflow.runtime.python import EffectCall, FlowCall, WorkCall, check_arguments
 
 A = TypeVar("A")
@@ -106,13 +108,17 @@ class OperationMethods(PythonMethods):
         inputs: Mapping[str, Any] | None = None,
         max_rounds: int = 3,
         explore: bool = False,
+        surface: Surface | None = None,
     ) -> FlowCall[Any]:
         """What a program gives that a model writes for ``goal``; it may call the tasks and tools in ``allow`` alone.
 
         ``inputs`` are its variables; ``max_rounds`` how often the model may try. With ``explore`` a program is tried out before it
-        may act, without calling anything, and the errors it may come to go back to the model. Raises the error of a FAILED result.
+        may act, without calling anything, and the errors it may come to go back to the model. ``surface`` is the language it writes in,
+        ``"sexp"`` or ``"python"`` (None: the flow's). Raises the error of a FAILED result.
         """
-        effect = Solve(goal, tuple(allow), max_rounds, dict(inputs or {}), explore=explore)
+        effect = Solve(
+            goal, tuple(allow), max_rounds, dict(inputs or {}), explore=explore, surface=check_surface(surface)
+        )
         return self._effect("flow.solve", effect, value_of)
 
     @overload

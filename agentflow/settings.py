@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from agentflow.connect.config import servers_of_table
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.limits import Limits
+from agentflow.core.source import Surface
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.lib.suggest import did_you_mean
@@ -62,7 +63,7 @@ _KEPT_ELSEWHERE = "it would decide where what a run says is kept"
 
 _FREE = (
     "model fallbacks root roots tasks workflows allow_commands deny_commands shell limits rates prices model_settings"
-    " system concurrency rerank decompose prompt_cache"
+    " system concurrency rerank surface decompose prompt_cache"
 )
 
 FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
@@ -181,6 +182,8 @@ class Settings(BaseModel):
     mcp: Annotated[dict[str, Any], _judged(servers_of_table)] = {}
     """A table of MCP servers by name, each a table of ``command`` and ``env``, or ``url`` and ``headers``, and the options of
     ``McpStdio`` and ``McpHttp``. Read from a file only after ``agentflow mcp trust``."""
+    surface: Surface = "sexp"
+    """The language in which models write programs for ``solve``: ``sexp`` or ``python``."""
     decompose: int = 0
     """Rounds in which a task that ran out of context or output is split up by a written program (0: never)."""
     prompt_cache: Literal["5m", "1h", False] | None = None

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from agentflow.core.frozen import frozen
 from agentflow.core.names import ASK, Definitions
+from agentflow.core.source import Surface
 
 
 @frozen
@@ -180,7 +181,7 @@ class AskHuman(EffectBase):
 class Solve(EffectBase):
     """``(solve goal (allow ...) (max-rounds n))``: a model writes a program for the goal, which is checked and run.
 
-    With ``explore`` it is explored before it runs.
+    With ``explore`` it is explored before it runs; ``surface`` is the language it is written in (None: the flow's).
     """
 
     data: ClassVar[str | None] = "inputs"
@@ -191,6 +192,7 @@ class Solve(EffectBase):
     inputs: dict[str, Any]
     env: Definitions | None = field(default=None, compare=False, repr=False)
     explore: bool = False
+    surface: Surface | None = None
 
     @property
     def grant(self) -> str | None:

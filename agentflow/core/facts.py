@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import Any
 
 from agentflow.core.frozen import frozen
+from agentflow.core.source import Surface
 from agentflow.core.templates import TaskTemplate
 
 
@@ -79,13 +80,14 @@ class ToolFacts:
 
 @frozen
 class WorkflowFacts:
-    """A saved workflow: its ``program``, the ``parameters`` that are bound as its variables, and the names it may call, None
+    """A saved workflow: its ``program`` in a ``surface``, the ``parameters`` that are bound as its variables, and the names it may call, None
     for all that its caller may."""
 
     name: str
     program: str
     parameters: frozenset[str]
     allow: frozenset[str] | None = None
+    surface: Surface = "sexp"
 
 
 @frozen(kw_only=True)

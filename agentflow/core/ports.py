@@ -37,6 +37,7 @@ from agentflow.core.messages import (
 from agentflow.core.names import CompiledTask, Definitions, NameInfo
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
+from agentflow.core.source import Source
 from agentflow.core.spending import Quote
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 from agentflow.core.values import to_json
@@ -402,10 +403,19 @@ class WorkflowPort(Protocol):
 class ProgramChecker(Protocol):
     """Checks program texts against the existing names. The runtime implements it."""
 
-    async def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
+    async def check(
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str]
+    ) -> Sequence[AgentflowError]:
         """The faults of a program that may call only the tasks and tools in ``allow``; empty if it may run.
 
         ``names`` are the variables it finds bound.
+        """
+        ...
+
+    def declaration(self, source: Source) -> Mapping[str, Any] | None:
+        """What a text declares of itself as a workflow: ``params``, ``allow`` and ``description``; None for one that does not.
+
+        Raises AgentflowError for a text that cannot be read, and for a declaration that cannot be.
         """
         ...
 
@@ -414,7 +424,7 @@ class ProgramExplorer(Protocol):
     """Tries programs out without calling anything."""
 
     async def explore(
-        self, text: str, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
+        self, program: str | Source, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
     ) -> Sequence[str]:
         """The errors and endless loops that a program may come to which may call only the names in ``allow``, as text.
 

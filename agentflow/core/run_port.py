@@ -16,6 +16,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
+from agentflow.core.source import Source
 from agentflow.core.spending import Purse
 from agentflow.core.templates import TaskTemplate
 
@@ -55,27 +56,27 @@ class RunServicesOf(Protocol[C]):
         ...
 
     async def check_program(
-        self, text: str, allow: frozenset[str], names: frozenset[str], call: C
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: C
     ) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
         ``names`` bound; empty when it may run within ``call``."""
         ...
 
     async def past_budget(
-        self, text: str, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: C
+        self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: C
     ) -> AgentflowError | None:
         """Why a program that is about to run within ``call`` may go past what the run has left, as its text says; None
         if it does not say so."""
         ...
 
-    async def admit_program(self, text: str, bindings: Mapping[str, Any], call: C) -> frozenset[str] | None:
+    async def admit_program(self, program: str | Source, bindings: Mapping[str, Any], call: C) -> frozenset[str] | None:
         """The grants of a program that a model wrote and that is about to run at ``call``: those of the call, or what its
         manifest names, where somebody approved that. Raises AgentflowError (``bounds/not-approved``)."""
         ...
 
     async def run_program(
         self,
-        text: str,
+        program: str | Source,
         allow: frozenset[str] | None,
         inputs: Mapping[str, Any],
         call: C,
@@ -83,7 +84,7 @@ class RunServicesOf(Protocol[C]):
         steps: int | None = None,
         written: bool = False,
     ) -> Any:
-        """Run a program text within ``call``, ``inputs`` bound as its variables.
+        """Run a program within ``call``, ``inputs`` bound as its variables.
 
         ``allow`` None leaves it the call's own authority; ``steps`` bounds it below what the run has left. One that a model
         has ``written`` needs what :meth:`admit_program` asks for. Raises what the program raises.

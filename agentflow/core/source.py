@@ -37,6 +37,11 @@ class Source:
         """A text in the language that its name says: Python for a ``.py`` file and for :data:`PYTHON_TEXT`."""
         return cls(name, text, "python" if name.endswith(".py") or name == PYTHON_TEXT else "sexp")
 
+    @classmethod
+    def unnamed(cls, text: str, surface: Surface) -> Source:
+        """A text that is in no file."""
+        return cls(PYTHON_TEXT if surface == "python" else "<string>", text, surface)
+
     @cached_property
     def line_starts(self) -> list[int]:
         """Offset of the first character of each line, in order."""

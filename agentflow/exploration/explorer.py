@@ -28,13 +28,13 @@ class FlowExplorer:
     tools: ToolPort
 
     async def explore(
-        self, text: str, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
+        self, program: str | Source, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
     ) -> Sequence[str]:
         """The errors and endless loops that a program may come to, as text; none where ``inputs`` are not data, which cannot be tried out."""
         if not _is_data(inputs):
             return ()
         setting = Setting(bindings=inputs, templates=self._tasks(call), tools=self._tools(), grants=allow)
-        source = Source("<program>", text)
+        source = program if isinstance(program, Source) else Source("<program>", program)
 
         async def work(stopped: Callable[[], bool]) -> Exploration:
             return await explore(Rehearsal(source, setting), RUNS, stopped)

@@ -5,10 +5,10 @@ Generated from the tables of forms and primitives, with worked examples that a t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from agentflow.core.names import ASK
+from agentflow.core.source import Surface
 from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.example import Example
 from agentflow.lang.forms import FORMS
 from agentflow.lang.reference import PRIMITIVE_TOPICS
 
@@ -30,15 +30,6 @@ A program is one or more S-expressions; the value of the last one is the answer.
 - Primitives take positional arguments and can be passed as values: (map first pairs).
 - Text is built with (format "... {} ..." value) or string-append (strings only); there is no string interpolation.
 - Run independent calls at the same time with parallel or pmap. A branch cannot set! an outer variable: return values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A worked example: its purpose, the program, and its value as program text."""
-
-    about: str
-    program: str
-    value: str
 
 
 EXAMPLES = (
@@ -82,8 +73,12 @@ EXAMPLES = (
 """A test runs them with two callables: ``fetch`` reads an invented file, ``ask`` is a task that echoes its question."""
 
 
-def language_card() -> str:
-    """The card as Markdown, for a system prompt: rules, forms, primitives, examples; under 3,000 tokens."""
+def language_card(surface: Surface = "sexp") -> str:
+    """The card as Markdown, for a system prompt: rules, forms, primitives, examples; under 3,000 tokens, that of Python under 900."""
+    if surface == "python":
+        from agentflow.lang.python.card import python_card  # Most processes never see such a text.
+
+        return python_card()
     forms = "\n".join(f"- `{form.usage}`" for form in FORMS.values() if form.name not in LEFT_OUT)
     topics: list[str] = []
     for topic, heading in PRIMITIVE_TOPICS.items():

@@ -25,7 +25,7 @@ from agentflow.core.templates import TaskTemplate
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program, ProgramCache, compile_program, compiled_before, describer
+from agentflow.lang.program import Program, ProgramCache, as_source, compile_program, compiled_before, describer
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
@@ -441,20 +441,20 @@ class Engine:
         return await self._solver.decompose(template, request, goal, failed, call, rounds=rounds)
 
     async def check_program(
-        self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
-        here = self.names(None, call.definitions)
+        here, source = self.names(None, call.definitions), as_source(program)
 
         def check(allowance: Allowance) -> Sequence[AgentflowError]:
             return check_program(
-                text, names=here, limits=call.run.limits, allow=allow, env_names=names, allowance=allowance
+                source, names=here, limits=call.run.limits, allow=allow, env_names=names, allowance=allowance
             )
 
-        return await beside_the_loop(text, check, call.run.limits, budget_of(call))
+        return await beside_the_loop(source.text, check, call.run.limits, budget_of(call))
 
     async def past_budget(
-        self, text: str, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: CallContext
+        self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: CallContext
     ) -> AgentflowError | None:
         """Why a program may make more model calls, or cost more, than the run has left; None if its text does not say so.
 
@@ -462,31 +462,36 @@ class Engine:
         """
         purse = call.run.purse
         calls, usd = call.run.calls_left, None if purse is None else purse.usd_left
-        if self._estimator is None or (calls is None and usd is None):
+        source = as_source(program)
+        if self._estimator is None or (calls is None and usd is None) or source.surface != "sexp":
             return None
-        return over_budget(await self._bounds(self._estimator, text, allow, bindings, call), calls, usd)
+        return over_budget(await self._bounds(self._estimator, source, allow, bindings, call), calls, usd)
 
-    async def admit_program(self, text: str, bindings: Mapping[str, Any], call: CallContext) -> frozenset[str] | None:
+    async def admit_program(
+        self, program: str | Source, bindings: Mapping[str, Any], call: CallContext
+    ) -> frozenset[str] | None:
         """The grants of a program that a model wrote and that is about to run at ``call``, once it has the approval it needs.
 
         A program asks once where tools need approvals that it calls itself: what was approved is then all that it is
-        granted. One that may run code which its text does not show asks for each call. Raises AgentflowError
-        (``bounds/not-approved``).
+        granted. One that may run code which its text does not show asks for each call, and so does one in Python.
+        Raises AgentflowError (``bounds/not-approved``).
         """
-        grants, estimator = call.grants, self._estimator
+        grants, estimator, source = call.grants, self._estimator, as_source(program)
         if grants is None:
             return None
         call.run.cover(call.path, {})
-        if estimator is None or not any(tool.approval for name in grants if (tool := self.effects.tools.find(name))):
+        if estimator is None or source.surface != "sexp":
+            return grants
+        if not any(tool.approval for name in grants if (tool := self.effects.tools.find(name))):
             return grants
         names = self.names(None, call.definitions)
-        bounds = await self._bounds(estimator, text, grants, bindings, call)
-        return await approved(text, bounds, call, lambda name: names.describe(name) is not None)
+        bounds = await self._bounds(estimator, source, grants, bindings, call)
+        return await approved(source.text, bounds, call, lambda name: names.describe(name) is not None)
 
     async def _bounds(
         self,
         estimator: ProgramEstimator,
-        text: str,
+        source: Source,
         allow: frozenset[str] | None,
         bindings: Mapping[str, Any],
         call: CallContext,
@@ -497,14 +502,14 @@ class Engine:
 
         def work(allowance: Allowance) -> Bounds:
             return estimator.bounds(
-                text, names, bindings=bindings, allow=allow, defined=call.definitions, allowance=allowance
+                source, names, bindings=bindings, allow=allow, defined=call.definitions, allowance=allowance
             )
 
-        return await beside_the_loop(text, work, call.run.limits, budget_of(call), at_once=False)
+        return await beside_the_loop(source.text, work, call.run.limits, budget_of(call), at_once=False)
 
     async def run_program(
         self,
-        text: str,
+        program: str | Source,
         allow: frozenset[str] | None,
         inputs: Mapping[str, Any],
         call: CallContext,
@@ -517,21 +522,22 @@ class Engine:
         ``steps`` bounds it below what the run has left. One that a model has ``written`` needs what :meth:`admit_program`
         asks for. Raises what the program raises.
         """
-        inner = call.at(call.next_path("program", text, inputs), grants=allow)
+        source = as_source(program)
+        inner = call.at(call.next_path("program", source.text, inputs), grants=allow)
         if written:
-            inner.grants = await self.admit_program(text, inputs, inner)
+            inner.grants = await self.admit_program(source, inputs, inner)
         elif inner.grants is not None:
             inner.run.cover(inner.path, {})  # nobody was shown the text of this one
         env = SexpEnvironment(dict(inputs))
         budget = budget_of(inner)
         if steps is not None:
             budget = Budget(budget.limits, parent=budget, steps=steps)
-        program = await self.compiled(text, env=env, grants=inner.grants, defined=inner.definitions, budget=budget)
+        compiled = await self.compiled(source, env=env, grants=inner.grants, defined=inner.definitions, budget=budget)
         # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
         return await plain_result(
             await on_fresh_task(
                 run_program(
-                    program, env, performer=self._performer(inner), call=inner, budget=budget, programs=self._cache
+                    compiled, env, performer=self._performer(inner), call=inner, budget=budget, programs=self._cache
                 )
             )
         )

@@ -67,7 +67,7 @@ class Facts:
         if saved is None:
             return None
         allow = None if saved.allow is None else frozenset(saved.allow)
-        return WorkflowFacts(name, saved.program, frozenset(saved.params), allow)
+        return WorkflowFacts(name, saved.program, frozenset(saved.params), allow, saved.surface)
 
     async def ready(self) -> None:
         """Load what is on disk. Raises DataError."""

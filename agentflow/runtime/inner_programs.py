@@ -10,6 +10,7 @@ from agentflow.core.errors import AgentflowError, SexpSyntaxError
 from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, Names, Template, narrowed
 from agentflow.core.ports import NameFacts
+from agentflow.core.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.bounds.analysis import analyse_bounds, templates_of
 from agentflow.lang.bounds.inner import PARAMETER, Inner
@@ -80,31 +81,32 @@ class InnerPrograms:
             return f"there is no workflow '{name}' yet"
         if f"workflow {name}" in self.outer:
             return f"workflow '{name}' calls itself"
-        return self._analysed(f"workflow {name}", saved.program, saved.allow, saved.parameters, visits)
+        program = Source.unnamed(saved.program, saved.surface)
+        return self._analysed(f"workflow {name}", program, saved.allow, saved.parameters, visits)
 
     def text(self, text: str, allow: frozenset[str], parameters: frozenset[str], visits: int) -> Inner | str:
         """A program text that may call ``allow`` only and finds ``parameters`` bound."""
-        return self._analysed(text, text, allow, parameters, visits)
+        return self._analysed(text, Source.unnamed(text, "sexp"), allow, parameters, visits)
 
     def _analysed(
-        self, key: str, text: str, allow: frozenset[str] | None, parameters: frozenset[str], visits: int
+        self, key: str, program: Source, allow: frozenset[str] | None, parameters: frozenset[str], visits: int
     ) -> Inner | str:
         if len(self.outer) >= _DEEPEST:
             return "programs run programs, too many within one another"
         whole = key, allow, parameters
         seen = self.known.get(whole)
         if seen is None:
-            seen = self.known[whole] = self._worked_out(key, text, narrowed(self.grants, allow), parameters, visits)
+            seen = self.known[whole] = self._worked_out(key, program, narrowed(self.grants, allow), parameters, visits)
             return seen
         return seen if isinstance(seen, str) else replace(seen, visits=0)
 
     def _worked_out(
-        self, key: str, text: str, grants: frozenset[str] | None, parameters: frozenset[str], visits: int
+        self, key: str, program: Source, grants: frozenset[str] | None, parameters: frozenset[str], visits: int
     ) -> Inner | str:
         around = Around(self.names, self.templates)
         try:
             analyzer, tree = analyse(
-                text,
+                program,
                 names=around,
                 limits=self.limits,
                 allow=grants,

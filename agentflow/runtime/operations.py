@@ -9,13 +9,13 @@ from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.names import DEFINE, Template, narrowed
 from agentflow.core.shared_list import plain_lists
-from agentflow.core.source import Span
+from agentflow.core.source import Source, Span
 from agentflow.core.values import Symbol, name_of, pairs_to_dict, text_size
 from agentflow.core.work import Work
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.printer import print_value, print_work
-from agentflow.lang.program import Program, compile_program
+from agentflow.lang.program import Program, as_source, compile_program
 from agentflow.runtime import branches, director, recovery
 from agentflow.runtime.authority import not_granted
 from agentflow.runtime.budget import Budget
@@ -122,7 +122,11 @@ async def eval_program(
             code="program/arguments",
             span=span,
         )
-    text = program if isinstance(program, str) else await rt.work(_written(program, rt.limits.source_bytes, span))
+    if isinstance(program, str | Source):
+        source = as_source(program)
+    else:
+        source = as_source(await rt.work(_written(program, rt.limits.source_bytes, span)))
+    text = source.text
     call = rt.call.at(rt.call.next_path("eval-program", text, bindings), grants=narrowed(rt.grants, frozenset(allow)))
     env = SexpEnvironment(bindings)
     outer = rt.definitions(here)
@@ -131,14 +135,14 @@ async def eval_program(
 
     def compiling(allowance: Allowance) -> Program:
         return compile_program(
-            text, names=names, limits=rt.limits, allow=call.grants, cache=rt.programs, allowance=allowance
+            source, names=names, limits=rt.limits, allow=call.grants, cache=rt.programs, allowance=allowance
         )
 
     compiled = await beside_the_loop(text, compiling, rt.limits, budget)
-    past = await call.run.past_budget(text, call.grants, bindings, call)
+    past = await call.run.past_budget(source, call.grants, bindings, call)
     if past is not None:
         raise past
-    call.grants = await call.run.admit_program(text, bindings, call)
+    call.grants = await call.run.admit_program(source, bindings, call)
     strand = rt.child(call, budget=budget, env=env)
     strand.outer, strand.overlay = outer, None
     return await strand.main(compiled, env, rt.depth + d)

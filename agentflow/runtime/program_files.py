@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast, get_args
 
 import aiofiles
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.source import PYTHON_TEXT, Source, Surface, is_file_name
+from agentflow.core.source import Source, Surface, is_file_name
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
 
@@ -41,16 +41,28 @@ def source_of(program: ProgramLike) -> str | Source | Program:
         return Source.of(str(program), program.read_text("utf-8-sig"))
 
 
+def check_surface(surface: Surface | None) -> Surface | None:
+    """``surface``, if there is such a language. Raises AgentflowError (``program/surface``)."""
+    if surface is not None and surface not in get_args(Surface):
+        raise AgentflowError(
+            f"there is no surface {surface!r}",
+            code="program/surface",
+            hint="write 'sexp' for S-expressions, or 'python' for the subset of Python",
+        )
+    return surface
+
+
 def in_surface(program: T, surface: Surface | None) -> T | Source:
     """``program``, of which a text without a name of its own is in this language (None: S-expressions).
 
     Raises AgentflowError (``program/surface``) for a file whose name says another.
     """
-    if surface is None:
+    if check_surface(surface) is None:
         return program
+    surface = cast(Surface, surface)
     if isinstance(program, str):
         source_of(program)
-        return Source(PYTHON_TEXT if surface == "python" else "<string>", program, surface)
+        return Source.unnamed(program, surface)
     own = Source.of(str(program), "").surface if isinstance(program, Path) else getattr(program, "surface", surface)
     if own != surface:
         raise AgentflowError(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.core.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.diagnosis import check_program
+from agentflow.lang.program import as_source
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.perform import EffectRunner
@@ -22,13 +25,23 @@ class ProgramCheck:
         self._effects = EffectRunner(tasks, tools, None, request_from_arguments)
         self._limits = limits
 
-    async def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]:
+    async def check(
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str]
+    ) -> Sequence[AgentflowError]:
         """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
-        here = NamesInForce(self._effects)
+        here, source = NamesInForce(self._effects), as_source(program)
 
         def check(allowance: Allowance) -> Sequence[AgentflowError]:
             return check_program(
-                text, names=here, limits=self._limits, allow=allow, env_names=names, allowance=allowance
+                source, names=here, limits=self._limits, allow=allow, env_names=names, allowance=allowance
             )
 
-        return await beside_the_loop(text, check, self._limits)
+        return await beside_the_loop(source.text, check, self._limits)
+
+    def declaration(self, source: Source) -> Mapping[str, Any] | None:
+        """What a text in Python declares of itself by ``@workflow`` above ``main``; None for every other text."""
+        if source.surface != "python":
+            return None
+        from agentflow.lang.python.compiling import declared  # Most processes never see such a text.
+
+        return declared(source, self._limits)

@@ -22,6 +22,7 @@ from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.card import language_card
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.line import in_turn
+from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 
@@ -78,7 +79,7 @@ class Joint:
         if self._engine is None:
             tools, solver = self.tools or ToolRegistry(), None
             if isinstance(self.tasks, TaskService):
-                solver = Solver(self.tasks.executor, language_card(), self.tasks, tools)
+                solver = Solver(self.tasks.executor, language_card, GrantedNames(self.tasks, tools))
             self._engine = Engine(self.tasks, tools, self.memory, solver=solver, limits=self._limits)
         return self._engine
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -21,20 +21,24 @@ from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, LimitExceeded, clip
 from agentflow.core.events import SubtaskStarted
 from agentflow.core.messages import Usage
-from agentflow.core.names import FILES, Definitions
-from agentflow.core.ports import ProgramExplorer, TemplatePort, ToolPort
+from agentflow.core.names import FILES
+from agentflow.core.ports import ProgramExplorer
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
-from agentflow.core.templates import Parameter, TaskTemplate
+from agentflow.core.source import Source, Surface
+from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
 from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.template import text_of
-from agentflow.tasks.workflows import WorkflowLibrary
 
 MAX_PROGRAM = 100_000
 """Maximum length of a model's program in characters."""
 
-_FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+_FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_PYTHON_FENCES = frozenset(("", "python", "py", "python3"))
+_TEMPLATES: Mapping[Surface, str] = MappingProxyType({"sexp": "atomic:solve", "python": "atomic:solve_python"})
+"""The built-in template that asks for a program, by the language that it is written in."""
 
 
 @dataclass(slots=True)
@@ -50,18 +54,17 @@ class _Round:
 class Solver:
     """Carries out ``(solve goal (allow ...) (max-rounds n))`` and takes over tasks that ran out of context or output.
 
-    Parameters: ``executor`` calls the model; ``card`` describes the language; ``templates``, ``tools`` and
-    ``workflows`` describe the granted names; ``max_steps`` bounds one program, so that an endless loop costs a round
-    and not the run; ``explorer`` tries programs out where that is asked for. The run of the call checks and runs the programs.
+    Parameters: ``executor`` calls the model; ``card`` describes a language; ``names`` the granted names; ``max_steps``
+    bounds one program, so that an endless loop costs a round and not the run; ``explorer`` tries programs out where that is
+    asked for; ``surface`` is the language of programs where none is asked for. The run of the call checks and runs the programs.
     """
 
     executor: AtomicTaskExecutor
-    card: str
-    templates: TemplatePort
-    tools: ToolPort | None = None
-    workflows: WorkflowLibrary | None = None
+    card: Callable[[Surface], str]
+    names: GrantedNames
     max_steps: int = 1_000_000
     explorer: ProgramExplorer | None = None
+    surface: Surface = "sexp"
 
     async def solve(self, effect: Solve, call: CallContext) -> TaskResult:
         """Have a model write a program for ``effect.goal`` and run it.
@@ -126,31 +129,35 @@ class Solver:
 
     def _warn_of_unknown(self, allow: frozenset[str], call: CallContext) -> None:
         for name in sorted(allow):
-            if self._described(name, call.definitions) is None:
+            if self.names.described(name, defined=call.definitions) is None:
                 call.warn("solve/unknown-name", f"'{name}' is granted to solve, and nothing has that name", name=name)
 
     async def _rounds(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
-        granted, variables = self.describe(allow, call.definitions), _variables(effect.inputs)
+        surface = effect.surface or self.surface
+        granted, variables = self.names.describe(allow, surface, call.definitions), _variables(effect.inputs)
+        card = self.card(surface)
         rounds = max(1, effect.max_rounds)
         usage, feedback = Usage(), ""
         attempts: list[_Round] = []
         for number in range(1, rounds + 1):
             inputs = {
                 "goal": effect.goal,
-                "card": self.card,
+                "card": card,
                 "granted": granted,
                 "variables": variables,
                 "feedback": feedback,
             }
-            answer = await self._ask("atomic:solve", inputs, [effect.goal, variables, feedback], call)
+            answer = await self._ask(_TEMPLATES[surface], inputs, [effect.goal, variables, feedback], call)
             usage += answer.usage
             if answer.failed:
                 return replace(answer.with_notes(rounds=number), usage=usage)
-            attempt = _Round(program_of(answer.content))
+            attempt = _Round(program_of(answer.content, surface))
             attempts.append(attempt)
-            value = await self._attempt(attempt, effect, allow, call)
+            value = await self._attempt(attempt, effect, surface, allow, call)
             if not attempt.errors:
                 result = TaskResult.of(value).with_notes(program=attempt.program, rounds=number, allow=sorted(allow))
+                if surface != "sexp":
+                    result = result.with_notes(surface=surface)
                 return replace(result, usage=usage)
             feedback = await self._feedback(attempt, rounds - number, call)
         last = attempts[-1]
@@ -165,7 +172,9 @@ class Solver:
         )
         return replace(failure, usage=usage)
 
-    async def _attempt(self, attempt: _Round, effect: Solve, allow: frozenset[str], call: CallContext) -> Any:
+    async def _attempt(
+        self, attempt: _Round, effect: Solve, surface: Surface, allow: frozenset[str], call: CallContext
+    ) -> Any:
         """Check and run one attempt's program and return its value; errors are recorded in ``attempt``."""
         inputs = effect.inputs
         if not attempt.program:
@@ -174,22 +183,23 @@ class Solver:
         if len(attempt.program) > MAX_PROGRAM:
             attempt.errors.append(f"the program has more than {MAX_PROGRAM:,} characters")
             return None
-        faults = await call.run.check_program(attempt.program, allow, frozenset(inputs), call)
+        program = Source.unnamed(attempt.program, surface)
+        faults = await call.run.check_program(program, allow, frozenset(inputs), call)
         if faults:
             attempt.errors.extend(fault.render() for fault in list(faults)[:20])
             return None
-        past = await call.run.past_budget(attempt.program, allow, inputs, call)
+        past = await call.run.past_budget(program, allow, inputs, call)
         if past is not None:
             attempt.errors.append(past.render())
             return None
         if effect.explore and self.explorer is not None:
             attempt.stage = "exploring"
-            attempt.errors.extend((await self.explorer.explore(attempt.program, allow, inputs, call))[:5])
+            attempt.errors.extend((await self.explorer.explore(program, allow, inputs, call))[:5])
             if attempt.errors:
                 return None
         attempt.stage = "running"
         try:
-            value = await call.run.run_program(attempt.program, allow, inputs, call, steps=self.max_steps, written=True)
+            value = await call.run.run_program(program, allow, inputs, call, steps=self.max_steps, written=True)
         except LimitExceeded as error:
             if error.limit != "steps" or error.allowed != self.max_steps:
                 raise  # a limit of the run
@@ -220,54 +230,6 @@ class Solver:
         work = partial(self.executor.run_template, template, inputs, step)
         return await journal.step("solve", template, content, step, work)
 
-    def describe(self, allow: frozenset[str], defined: Definitions | None = None) -> str:
-        """Usage and description of each granted name, one per line."""
-        lines = [line for name in sorted(allow) if (line := self._described(name, defined)) is not None]
-        return "\n".join(lines) or "(none: the program can only compute)"
-
-    def _described(self, name: str, defined: Definitions | None) -> str | None:
-        if name in _EFFECTS:
-            return _EFFECTS[name]
-        if name.startswith(FILES):
-            return f"{name} language: files that match may be given to tasks, (files (list path ...))"
-        compiled = self.templates.find_compiled(name, defined)
-        if compiled is not None:
-            template = compiled.template
-            about = _line(template.description or clip(template.instructions, 200))
-            return f"({name}{_params(template.params)}) task: {about} [files: (files (list path ...))]"
-        tool = self.tools.find(name) if self.tools is not None else None
-        if tool is not None:
-            properties: Mapping[str, Any] = tool.spec.input_schema.get("properties", {})
-            params = "".join(f" ({key} {_type(schema)})" for key, schema in properties.items())
-            return f"({name}{params}) tool: {_line(tool.spec.description)}"
-        workflow = self.workflows.find(name) if self.workflows is not None else None
-        if workflow is not None:
-            return f"(call-workflow {name}{_params(workflow.params)}) workflow: {_line(workflow.description)}"
-        return None
-
-
-_EFFECTS: Mapping[str, str] = MappingProxyType(
-    {
-        "get_context": '(get_context (query "...")) language: the paths of files relevant to a question, best first',
-        "solve": '(solve "goal" (allow name ...)) language: has a program written and run for a smaller goal',
-        "ask-human": '(ask-human "question" [schema]) language: asks a person; schema is a JSON Schema, as a dict',
-        "defatom": '(defatom name (params (p type) ...) (instructions "... {{p}} ...")) language: defines a task, '
-        "called as (name (p value) ...); its model may use the tools granted here",
-    }
-)
-
-
-def _params(params: Mapping[str, Parameter]) -> str:
-    return "".join(f" ({key} {parameter.type})" for key, parameter in params.items())
-
-
-def _type(schema: Any) -> str:
-    return str(schema.get("type", "any")) if isinstance(schema, Mapping) else "any"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-
-
-def _line(text: str) -> str:
-    return clip(" ".join(text.split()), 400)
-
 
 def _variables(inputs: Mapping[str, Any]) -> str:
     lines: list[str] = []
@@ -294,13 +256,18 @@ def _refused(message: str, cause: str, code: str) -> TaskResult:
     )
 
 
-def program_of(answer: str) -> str:
+def program_of(answer: str, surface: Surface = "sexp") -> str:
     """The program in a model's answer, empty if there is none.
 
-    That is its code blocks that contain a form, joined; without one, the answer from its first parenthesis.
+    That is its code blocks that may hold one, joined; without one, an answer in S-expressions from its first parenthesis, and in
+    Python the whole.
     """
-    blocks = [block.strip() for block in _FENCE.findall(answer)]
-    forms = [block for block in blocks if "(" in block or "[" in block]
+    blocks = [(tag.strip().lower(), block.strip()) for tag, block in _FENCE.findall(answer)]
+    if surface == "python":
+        marked = [block for tag, block in blocks if tag in _PYTHON_FENCES and block]
+        every = marked or [block for _, block in blocks if block]
+        return "\n\n".join(every) if blocks else answer.strip()
+    forms = [block for _, block in blocks if "(" in block or "[" in block]
     if forms:
         return "\n\n".join(forms)
     start = answer.find("(")

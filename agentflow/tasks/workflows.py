@@ -1,6 +1,6 @@
 """Saved workflows: named programs with declared parameters, called like tasks.
 
-A workflow is one ``.sexp`` file: a header of comment lines that hold JSON, then the program::
+A workflow is one ``.sexp`` or ``.py`` file: a header of comment lines that hold JSON, then the program::
 
     ;;; agentflow workflow 1
     ;;; {
@@ -12,7 +12,8 @@ A workflow is one ``.sexp`` file: a header of comment lines that hold JSON, then
     (summarise (path path))
 
 So the file is also an ordinary program. Its parameters are bound as variables. ``allow`` names the tasks, tools and
-workflows it may use, restricted to those of its caller; null means all of the caller's.
+workflows it may use, restricted to those of its caller; null means all of the caller's. In a ``.py`` file the lines of the
+header begin with ``###``; without one, ``@workflow(allow=[...])`` above ``main`` declares the workflow, whose name is the file's.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
@@ -37,15 +39,21 @@ from agentflow.core.models import MappingModel, validation_messages
 from agentflow.core.ports import ProgramChecker
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
+from agentflow.core.source import Source, Surface
 from agentflow.core.templates import Parameter, TaskTemplate
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.inputs import resolve_beside
 
+COMMENTS: Mapping[Surface, str] = MappingProxyType({"sexp": ";;;", "python": "###"})
+"""What the lines of a header begin with."""
 MAGIC = ";;; agentflow workflow 1"
+MAGIC_PYTHON = "### agentflow workflow 1"
 MAX_FILE_BYTES = 4_000_000
 MAX_NESTING = 1_000
 """Maximum nesting of workflow calls (and at most the run's ``depth``)."""
 
+_MAGIC: Mapping[str, Surface] = MappingProxyType({MAGIC: "sexp", MAGIC_PYTHON: "python"})
+_SUFFIXES: Mapping[Surface, str] = MappingProxyType({"sexp": ".sexp", "python": ".py"})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}(?:[:.][A-Za-z0-9_-]{1,100}){0,8}")
 
 
@@ -53,7 +61,7 @@ class Workflow(MappingModel):
     """A named, parameterised program.
 
     ``params`` as in a TaskTemplate; ``allow`` the names it may call (None: all that its caller may); ``program`` its
-    text.
+    text, written in ``surface``.
     """
 
     name: str
@@ -61,6 +69,7 @@ class Workflow(MappingModel):
     program: str
     description: str = ""
     allow: list[str] | None = None
+    surface: Surface = "sexp"
 
     @field_validator("params", mode="before")
     @classmethod
@@ -80,7 +89,14 @@ class Workflow(MappingModel):
                 code="workflow/no-program",
                 hint='look at its notes: ["program"] is the text',
             )
-        return make_workflow({"name": name, "program": program, "allow": result.notes.get("allow"), **fields})
+        surface = result.notes.get("surface", "sexp")
+        written = {"program": program, "allow": result.notes.get("allow"), "surface": surface}
+        return make_workflow({"name": name, **written, **fields})
+
+    @property
+    def source(self) -> Source:
+        """The program as it is compiled."""
+        return Source.unnamed(self.program, self.surface)
 
     def render(self) -> str:
         """The text of the workflow's file."""
@@ -89,7 +105,10 @@ class Workflow(MappingModel):
             name: parameter.model_dump(mode="json", exclude_unset=True) for name, parameter in self.params.items()
         }
         lines = json.dumps(header, indent=2, ensure_ascii=False).split("\n")
-        return "\n".join([MAGIC, *(f";;; {line}" for line in lines), "", self.program.strip(), ""])
+        comment = COMMENTS[self.surface]
+        return "\n".join(
+            [f"{comment} agentflow workflow 1", *(f"{comment} {line}" for line in lines), "", self.program.strip(), ""]
+        )
 
 
 def make_workflow(fields: Mapping[str, Any], source: str = "workflow") -> Workflow:
@@ -112,10 +131,12 @@ def make_workflow(fields: Mapping[str, Any], source: str = "workflow") -> Workfl
 def parse_workflow(text: str, source: str = "workflow") -> Workflow:
     """Parse a workflow from the text of its file. Raises DataError (``workflow/invalid``) that names its fault."""
     lines = text.removeprefix("\ufeff").split("\n")
-    if not lines or lines[0].strip() != MAGIC:
-        raise DataError(f"{source} is no workflow file", code="workflow/invalid", hint=f"its first line is '{MAGIC}'")
+    surface = _MAGIC.get(lines[0].strip())
+    if surface is None:
+        hint = f"its first line is '{MAGIC}', or '{MAGIC_PYTHON}'"
+        raise DataError(f"{source} is no workflow file", code="workflow/invalid", hint=hint)
     end = 1
-    while end < len(lines) and lines[end].startswith(";;;"):
+    while end < len(lines) and lines[end].startswith(COMMENTS[surface]):
         end += 1
     try:
         header = json.loads("\n".join(line[3:] for line in lines[1:end]))
@@ -123,7 +144,7 @@ def parse_workflow(text: str, source: str = "workflow") -> Workflow:
         raise DataError(f"{source}: the header is no JSON: {error}", code="workflow/invalid") from None
     if not isinstance(header, dict):
         raise DataError(f"{source}: the header is no JSON object", code="workflow/invalid")
-    return make_workflow({**header, "program": "\n".join(lines[end:]).strip()}, source)
+    return make_workflow({**header, "program": "\n".join(lines[end:]).strip(), "surface": surface}, source)
 
 
 class WorkflowLibrary:
@@ -152,12 +173,12 @@ class WorkflowLibrary:
         return self.names() if self._loaded else await self.load()
 
     async def load(self) -> list[str]:
-        """Read the directory's ``.sexp`` workflow files. Returns their names. Raises DataError naming a faulty file.
+        """Read the directory's ``.sexp`` and ``.py`` workflow files. Returns their names. Raises DataError naming a faulty file.
 
-        Programs without a workflow header are skipped.
+        Programs that declare no workflow are skipped.
         """
         if self.directory is not None:
-            loaded = await asyncio.to_thread(_read_directory, self.directory)
+            loaded = await asyncio.to_thread(_read_directory, self.directory, self.checker.declaration)
             self._known.update((workflow.name, workflow) for workflow in loaded)
         self._loaded = True
         return self.names()
@@ -171,7 +192,7 @@ class WorkflowLibrary:
         await self._check(workflow)
         path: Path | None = None
         if self.directory is not None:
-            path = self.directory / f"{workflow.name.replace(':', '%3A')}.sexp"
+            path = self.directory / f"{workflow.name.replace(':', '%3A')}{_SUFFIXES[workflow.surface]}"
             await asyncio.to_thread(_write, path, workflow)
         self._known[workflow.name] = workflow
         return path
@@ -180,7 +201,7 @@ class WorkflowLibrary:
         if workflow.allow is None:
             return  # it may call what its caller may, which is checked at the call
         allow, names = frozenset(workflow.allow), frozenset(workflow.params)
-        faults: Sequence[AgentflowError] = await self.checker.check(workflow.program, allow, names)
+        faults: Sequence[AgentflowError] = await self.checker.check(workflow.source, allow, names)
         if faults:
             raise DataError(
                 f"workflow '{workflow.name}' has faults: " + "; ".join(fault.message for fault in list(faults)[:5]),
@@ -237,18 +258,18 @@ class WorkflowLibrary:
         allow = None if workflow.allow is None else frozenset(workflow.allow)
         if allow is not None and call.grants is not None:
             allow &= call.grants
-        value = await call.run.run_program(workflow.program, allow, values, call)
+        value = await call.run.run_program(workflow.source, allow, values, call)
         result = TaskResult.of(value)
         if undeclared:
             result = result.with_notes(undeclared_parameters=undeclared)
         return result.with_notes(workflow=workflow.name)
 
 
-def _read_directory(directory: Path) -> list[Workflow]:
+def _read_directory(directory: Path, declaration: Callable[[Source], Mapping[str, Any] | None]) -> list[Workflow]:
     if not directory.is_dir():
         raise DataError(f"{directory} is no directory", code="workflow/unreadable")
     by_name: dict[str, Workflow] = {}
-    for path in sorted(directory.glob("*.sexp")):
+    for path in sorted([*directory.glob("*.sexp"), *directory.glob("*.py")]):
         try:
             with path.open("rb") as handle:
                 text = handle.read(MAX_FILE_BYTES + 1).decode("utf-8")
@@ -256,15 +277,41 @@ def _read_directory(directory: Path) -> list[Workflow]:
             raise DataError(f"{path} cannot be read: {error}", code="workflow/unreadable") from error
         if len(text) > MAX_FILE_BYTES:
             raise DataError(f"{path} has more than {MAX_FILE_BYTES:,} bytes", code="workflow/unreadable")
-        if text.removeprefix("\ufeff").startswith(MAGIC):
-            workflow = parse_workflow(text, str(path))
-            if workflow.name in by_name:
-                raise DataError(f"{path}: workflow '{workflow.name}' is in another file too", code="workflow/invalid")
-            by_name[workflow.name] = workflow
+        workflow = _workflow_in(text, path, declaration)
+        if workflow is None:
+            continue
+        if workflow.name in by_name:
+            raise DataError(f"{path}: workflow '{workflow.name}' is in another file too", code="workflow/invalid")
+        by_name[workflow.name] = workflow
     return list(by_name.values())
 
 
+def _workflow_in(text: str, path: Path, declaration: Callable[[Source], Mapping[str, Any] | None]) -> Workflow | None:
+    """The workflow that a file declares, by its header or its code; None for any other program."""
+    text = text.removeprefix("\ufeff")
+    if text.partition("\n")[0].strip() in _MAGIC:
+        return parse_workflow(text, str(path))
+    if path.suffix != ".py" or "@workflow" not in text:
+        return None
+    try:
+        fields = declaration(Source(str(path), text, "python"))
+    except AgentflowError as error:
+        raise DataError(f"{path}: {error.message}", code="workflow/invalid", hint=error.hint) from error
+    if fields is None:
+        return None
+    name = path.stem.replace("%3A", ":")
+    return make_workflow({"name": name, **fields, "program": text, "surface": "python"}, str(path))
+
+
 def _write(path: Path, workflow: Workflow) -> None:
+    for suffix in _SUFFIXES.values():
+        other = path.with_name(path.name.removesuffix(path.suffix) + suffix)
+        if other != path and other.exists():
+            raise DataError(
+                f"{path} would be a second file of '{workflow.name}', beside {other.name}",
+                code="workflow/unwritable",
+                hint=f"remove {other.name}, or save under another name",
+            )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")

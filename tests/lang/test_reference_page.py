@@ -9,7 +9,8 @@ import pytest
 
 from agentflow.core.results import TaskResult
 from agentflow.lang.builtins import PRIMITIVES
-from agentflow.lang.card import EXAMPLES, Example, language_card
+from agentflow.lang.card import EXAMPLES, language_card
+from agentflow.lang.example import Example
 from agentflow.lang.forms import FORMS
 from agentflow.lang.printer import print_value
 from agentflow.lang.reference import describe, entries, reference_page

@@ -14,6 +14,7 @@ from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, SexpE
 from agentflow.core.executor_ports import CommandResult, FileText, FoundFiles
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
 from agentflow.core.ports import Prompt, PromptOutcome
+from agentflow.core.source import Source
 from agentflow.lib.json_schema import check
 
 
@@ -164,8 +165,9 @@ class FakeChecker:
         self.ran: list[tuple[str, frozenset[str] | None, dict[str, Any]]] = []
 
     async def check(
-        self, text: str, allow: frozenset[str], names: frozenset[str] = frozenset(), defined: Any = None
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str] = frozenset(), defined: Any = None
     ) -> list[AgentflowError]:
+        text = program if isinstance(program, str) else program.text
         if text not in self.programs:
             return [SexpEvaluationError(f"unknown program {text!r}", code="name/unbound", hint="write a known one")]
         return [
@@ -174,15 +176,19 @@ class FakeChecker:
             if name not in allow
         ]
 
+    def declaration(self, source: Source) -> Mapping[str, Any] | None:
+        return None
+
     async def run(
         self,
-        text: str,
+        program: str | Source,
         allow: frozenset[str] | None,
         inputs: Mapping[str, Any],
         call: CallContext,
         *,
         steps: int | None = None,
     ) -> Any:
+        text = program if isinstance(program, str) else program.text
         self.ran.append((text, allow, dict(inputs)))
         value = self.programs[text]
         if isinstance(value, Callable):

@@ -29,6 +29,7 @@ from agentflow.core.ports import ProviderAdapter
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.source import Source
 from agentflow.core.templates import TaskTemplate
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.crew import together
@@ -37,10 +38,12 @@ from agentflow.runtime.crew import together
 class Programs(Protocol):
     """What a FakeRun checks and runs programs with."""
 
-    async def check(self, text: str, allow: frozenset[str], names: frozenset[str]) -> Sequence[AgentflowError]: ...
+    async def check(
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str]
+    ) -> Sequence[AgentflowError]: ...
     async def run(
         self,
-        text: str,
+        program: str | Source,
         allow: frozenset[str] | None,
         inputs: Mapping[str, Any],
         call: CallContext,
@@ -149,24 +152,24 @@ class FakeRun:
             return None
         return await self.solver.decompose(template, request, goal, failed, call, rounds=rounds)
 
-    async def past_budget(self, text: str, allow: Any, bindings: Any, call: CallContext) -> None:
+    async def past_budget(self, program: str | Source, allow: Any, bindings: Any, call: CallContext) -> None:
         return None
 
-    async def admit_program(self, text: str, bindings: Any, call: CallContext) -> frozenset[str] | None:
+    async def admit_program(self, program: str | Source, bindings: Any, call: CallContext) -> frozenset[str] | None:
         return call.grants
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
         return None
 
     async def check_program(
-        self, text: str, allow: frozenset[str], names: frozenset[str], call: CallContext
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
         assert self.checker is not None
-        return await self.checker.check(text, allow, names)
+        return await self.checker.check(program, allow, names)
 
     async def run_program(
         self,
-        text: str,
+        program: str | Source,
         allow: frozenset[str] | None,
         inputs: Mapping[str, Any],
         call: CallContext,
@@ -175,7 +178,7 @@ class FakeRun:
         written: bool = False,
     ) -> Any:
         assert self.checker is not None
-        return await self.checker.run(text, allow, inputs, call, steps=steps)
+        return await self.checker.run(program, allow, inputs, call, steps=steps)
 
     def of(self, kind: type[Any]) -> list[Any]:
         """The events of one type, in order."""

@@ -18,6 +18,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver, program_of
 from agentflow.tasks.workflows import WorkflowLibrary, make_workflow
@@ -32,7 +33,7 @@ def house(programs: dict[str, Any], *replies: Any, needs: Any = None) -> tuple[S
     executor = AtomicTaskExecutor(prompts)
     tasks = TaskService(executor)
     tasks.register_template({"name": "summarise", "params": {"text": "string"}, "description": "Summarise a text"})
-    return Solver(executor, CARD, tasks), prompts, FakeChecker(programs, needs)
+    return Solver(executor, lambda surface: CARD, GrantedNames(tasks)), prompts, FakeChecker(programs, needs)
 
 
 def goal(text: str = "the goal", allow: tuple[str, ...] = ("summarise",), rounds: int = 3, **inputs: Any) -> Solve:
@@ -95,7 +96,7 @@ async def test_what_is_granted_is_described() -> None:
     flow = make_workflow({"name": "flow", "params": "a", "program": "(p)", "description": "A plan"})
     workflows = WorkflowLibrary(checker)
     await workflows.save(flow)
-    solver = replace(solver, tools=tools, workflows=workflows)
+    solver = replace(solver, names=GrantedNames(solver.names.templates, tools, workflows))
     run = FakeRun(checker=checker)
     await solver.solve(goal(allow=("summarise", "shout", "flow", "get_context", "nothing")), run.call())
     text = text_of(prompts.prompts[0])
@@ -203,7 +204,9 @@ class Exhausting:
                 **({"decompose": rounds} if rounds is not None else {}),
             }
         )
-        self.run = FakeRun(checker=self.checker, solver=Solver(executor, CARD, self.tasks))
+        self.run = FakeRun(
+            checker=self.checker, solver=Solver(executor, lambda surface: CARD, GrantedNames(self.tasks))
+        )
 
     async def ask(self) -> TaskResult:
         request = SubtaskRequest(name="read", inputs={"x": "it"}, file_paths=["a", "b"])

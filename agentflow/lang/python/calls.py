@@ -12,6 +12,7 @@ from agentflow.lang.python.builtin_values import builtin
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, sort
 from agentflow.lang.python.emitter import Emitter, as_bool, expression
 from agentflow.lang.python.expressions import collected
+from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import code_name, known_function
 from agentflow.lang.python.methods import ALL_METHODS, append, method
 from agentflow.lang.python.names import Function
@@ -19,6 +20,8 @@ from agentflow.lang.python.support import call, rebound
 from agentflow.lang.python.values import MISSING
 from agentflow.lib.suggest import did_you_mean
 
+_MODULES = frozenset(("json", "math", "asyncio", "system", "os", "re", "time", "random", "uuid", "datetime"))
+"""Modules of Python of which texts expect something."""
 _LONG = frozenset(("str", "repr", "sum", "json.loads", "json.dumps"))
 """Functions that may leave their work to be carried out in slices."""
 ABSENT: dict[str, str] = {
@@ -74,10 +77,10 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
     var = g.scope.find(node.id)
     if var is not None or g.kind(node.id) == "variable":
         return g.read(var, node.id)
-    kind = g.kind(node.id)
-    if kind in ("task", "tool"):
-        return effects.task_value(g, node, node.id)
-    if node.id in effects.FORMS or node.id in g.records:
+    callee = g.callable_name(node.id)
+    if g.kind(callee) in ("task", "tool"):
+        return effects.task_value(g, node, callee)
+    if node.id in FORMS or node.id in g.records:
         g.wrong(node, "form/value", f"'{node.id}' is not a value", f"wrap it: lambda x: {node.id}(x)")
         return g.const(None)
     if node.id in BUILTINS:
@@ -97,7 +100,7 @@ def absent(g: Emitter, node: ast.Name) -> bool:
 
 def near(g: Emitter, wanted: str) -> str | None:
     """A name in sight that is spelled like ``wanted``."""
-    known = {*BUILTINS, *effects.FORMS, *g.scopes.defined, *g.own_tasks, *g.records}
+    known = {*BUILTINS, *FORMS, *g.scopes.defined, *g.own_tasks, *g.records}
     known.update(g.port.known_names() if g.port is not None else ())
     scope = g.scope
     while scope.parent is not None:
@@ -123,13 +126,14 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
         return _direct(g, node, known, local=var is not None)
     if var is not None or g.kind(function.id) == "variable":
         return generic(g, node, g.value(function))
-    if g.kind(function.id) in ("task", "tool"):
-        return effects.call_task(g, node, function.id)
+    name = g.callable_name(function.id)
+    if g.kind(name) in ("task", "tool"):
+        return effects.call_task(g, node, name)
     if function.id in g.records:
         return effects.record(g, node, function.id)
-    form = effects.FORMS.get(function.id)
+    form = FORMS.get(function.id)
     if form is not None:
-        return form(g, node)
+        return form.write(g, node)
     if function.id == "isinstance":
         return _isinstance(g, node)
     if function.id in BUILTINS:
@@ -160,11 +164,13 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
         tool = f"{base.id}:{function.attr}"
         if g.kind(tool) in ("task", "tool"):
             return effects.call_task(g, node, tool)
-        form = effects.ASYNCIO.get(dotted)
+        form = FORMS.get(dotted)
         if form is not None:
-            return form(g, node)
-        if base.id in ("json", "math", "asyncio", "system", "os", "re"):
-            hint = did_you_mean(dotted, [*BUILTINS, *CONSTANTS]) or "the page on Python texts lists what is there"
+            return form.write(g, node)
+        if base.id in _MODULES:
+            hint = (
+                did_you_mean(dotted, [*BUILTINS, *CONSTANTS, *FORMS]) or "the page on Python texts lists what is there"
+            )
             g.wrong(function, "name/not-here", f"'{dotted}' is not there in workflow texts", hint)
             return g.const(None)
     if function.attr == "format":

@@ -10,12 +10,12 @@ from typing import Any
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.limits import Limits
-from agentflow.core.names import NameInfo, Names
+from agentflow.core.names import UNKNOWN, NameInfo, Names
 from agentflow.core.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.codegen import STORE
 from agentflow.lang.parts import Part
-from agentflow.lang.python import calls, declarations, expressions, statements
+from agentflow.lang.python import branches, calls, declarations, expressions, statements, workflow, world
 from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.reader import read_python
@@ -23,7 +23,7 @@ from agentflow.lang.python.support import binding
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import CodeInfo, stamp
 
-RULES = (calls, declarations, expressions, statements)
+RULES = (branches, calls, declarations, expressions, statements, workflow, world)
 """The modules whose functions write code; importing them is what declares them."""
 _SHALLOW = 10
 
@@ -50,6 +50,18 @@ def errors_of(
     g = emitter_of(source, describe, limits, allow, port, closed=closed)
     written(g, read_tree(g))
     return _in_order(g.errors)
+
+
+def declared(source: Source, limits: Limits) -> dict[str, Any] | None:
+    """The ``params``, ``allow`` and ``description`` of the workflow that a text declares; None if it declares none.
+
+    Raises SexpSyntaxError, SexpEvaluationError (the first mistake of the declaration) and LimitExceeded.
+    """
+    g = emitter_of(source, lambda _: UNKNOWN, limits, None, None)
+    fields = workflow.declaration(g)
+    if g.errors:
+        raise _in_order(g.errors)[0]
+    return fields
 
 
 def compile_python(
@@ -128,7 +140,7 @@ def _link(g: Emitter, tree: ast.Module) -> ast.FunctionDef:
     if declared:
         dead = [ast.If(g.const(False), [ast.Assign(declared, g.const(None), **g.loc)], [], **g.loc)]
     arguments = ast.arguments([], [ast.arg(each, None, **g.loc) for each in ("rt", "d")], None, [], [], None, [])
-    main = ast.AsyncFunctionDef("main", arguments, [*dead, *unset, *body], [], None, **g.loc)
+    main = ast.AsyncFunctionDef("main", arguments, [*dead, *unset, *g.at_start.values(), *body], [], None, **g.loc)
     g.constants.append(("K", tuple(g.packed)))
     names = ["E", *(name for name, _ in g.constants), *g.cells.values()]
     args = ast.arguments([], [ast.arg(each, None, **g.loc) for each in names], None, [], [], None, [])

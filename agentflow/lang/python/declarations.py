@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from hashlib import blake2b
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.names import DEFINE, NameInfo, ParameterInfo
+from agentflow.core.values import to_json
 from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.functions import DECORATORS
 from agentflow.lang.python.names import parameters
@@ -28,10 +30,10 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "list": {"type": "array"},
     "None": {"type": "null"},
 }
-_TYPES = "str, int, float, bool, list[T], dict[str, T], Literal[...], T | None, and classes of this text"
+TYPES = "str, int, float, bool, list[T], dict[str, T], Literal[...], T | None, and classes of this text"
 
 
-class _Unclear(Exception):
+class Unclear(Exception):
     """An annotation that is no type here."""
 
     def __init__(self, node: ast.AST) -> None:
@@ -39,7 +41,7 @@ class _Unclear(Exception):
 
 
 def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
-    """The JSON Schema of an annotation. Raises :class:`_Unclear` for what is no type here."""
+    """The JSON Schema of an annotation. Raises :class:`Unclear` for what is no type here."""
     if isinstance(node, ast.Constant) and node.value is None:
         return {"type": "null"}
     if isinstance(node, ast.Name):
@@ -62,7 +64,7 @@ def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
             values = [cast(object, each.value) for each in inside if isinstance(each, ast.Constant)]
             if len(values) == len(inside) and all(isinstance(each, str | int | bool) for each in values):
                 return {"enum": values}
-    raise _Unclear(node)
+    raise Unclear(node)
 
 
 @statement(ast.ClassDef)
@@ -88,8 +90,8 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
         fields[each.target.id] = each.value
         try:
             properties[each.target.id] = schema_of(g, each.annotation)
-        except _Unclear as unclear:
-            g.wrong(unclear.node, "python/annotation", "this is no type of a field", f"the types are {_TYPES}")
+        except Unclear as unclear:
+            g.wrong(unclear.node, "python/annotation", "this is no type of a field", f"the types are {TYPES}")
     g.records[node.name] = fields
     g.schemas[node.name] = {
         "type": "object",
@@ -148,7 +150,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
         "instructions": _dedented(prompt),
     }
     if node.returns is not None:
-        output = _output(g, node.returns)
+        output = answer_schema(g, node.returns)
         if output is not None:
             fields["output_format"] = output
     for option in decorator.keywords if isinstance(decorator, ast.Call) else ():
@@ -160,13 +162,28 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
     return fields
 
 
-def _output(g: Emitter, node: ast.expr) -> dict[str, Any] | None:
+def define_at_start(g: Emitter, node: ast.AST, fields: dict[str, Any]) -> str:
+    """Have the text define a task of these fields before it does anything else; gives its name, which its content decides."""
+    content = to_json(fields)
+    name = f"ask:{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+    if name not in g.at_start:
+        definition: Any = {"name": name, **fields}
+        definition = g.port.prepare(definition) if g.port is not None else definition
+        constants = [g.packed_constant((name, at), lambda each=each: each) for at, each in enumerate((definition, ()))]
+        g.at_start[name] = ast.Expr(g.operation_at("define-task", node, *constants, g.env()), **g.loc)
+    return name
+
+
+def answer_schema(g: Emitter, node: ast.expr, *, text: bool = False) -> dict[str, Any] | None:
+    """The output format of an answer of a type; None for text, unless that has to be said."""
+    if text and isinstance(node, ast.Name) and node.id == "str":
+        return {"type": "json", "schema": {"type": "string"}}
     if (isinstance(node, ast.Name) and node.id == "str") or (isinstance(node, ast.Constant) and node.value is None):
         return None
     try:
         return {"type": "json", "schema": schema_of(g, node)}
-    except _Unclear as unclear:
-        g.wrong(unclear.node, "python/annotation", "this is no type of a task's answer", f"the types are {_TYPES}")
+    except Unclear as unclear:
+        g.wrong(unclear.node, "python/annotation", "this is no type of an answer", f"the types are {TYPES}")
         return None
 
 

@@ -108,6 +108,7 @@ class Emitter(codegen.Generator):
         self.own_infos: dict[str, NameInfo] = {}
         self.records: dict[str, dict[str, ast.expr | None]] = {}
         self.schemas: dict[str, dict[str, Any]] = {}
+        self.at_start: dict[str, ast.stmt] = {}
         self.before: list[ast.stmt] = []
         self.blocks = 0
         self.handlers: int = 0
@@ -244,6 +245,13 @@ class Emitter(codegen.Generator):
         if info is None:
             info = self.asked[name] = self.describe(name)
         return "task" if name in self.own_tasks and info.kind != "variable" else info.kind
+
+    def callable_name(self, name: str) -> str:
+        """The task or tool that a name in call position means: ``read_file`` is ``read-file`` too, if nothing else has it."""
+        other = name.replace("_", "-")
+        if other != name and self.kind(name) == "unknown" and self.kind(other) in ("task", "tool"):
+            return other
+        return name
 
     def info(self, name: str) -> NameInfo:
         """What a call of a task or tool takes."""

@@ -30,7 +30,7 @@ def definition(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list
 
 
 Declare = Callable[[Emitter, Any, ast.expr], "list[ast.stmt] | None"]
-DECORATORS: dict[str, Declare] = {"workflow": lambda g, node, at: None}
+DECORATORS: dict[str, Declare] = {}
 """What a decorator makes of a function; None leaves it a function."""
 
 
@@ -142,20 +142,21 @@ def _defaults(g: Emitter, args: ast.arguments) -> list[tuple[str, ast.expr | Non
     pairs += zip(args.kwonlyargs, args.kw_defaults, strict=True)
     listed: list[tuple[str, ast.expr | None]] = []
     for parameter, default in pairs:
-        if default is not None and not _is_literal(default):
+        if default is not None and not is_literal(default):
             g.refuse(default, "a computed default", "write None, and choose in the body")
             default = ast.Constant(None, **g.loc)
         listed.append((parameter.arg, None if default is None else g.value(default)))
     return listed
 
 
-def _is_literal(node: ast.expr) -> bool:
+def is_literal(node: ast.expr) -> bool:
+    """Whether an expression is a constant, or a list, tuple, set or dict of such."""
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.operand, ast.Constant)
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        return all(map(_is_literal, node.elts))
+        return all(map(is_literal, node.elts))
     if isinstance(node, ast.Dict):
-        return all(each is not None and _is_literal(each) for each in (*node.keys, *node.values))
+        return all(each is not None and is_literal(each) for each in (*node.keys, *node.values))
     return isinstance(node, ast.Constant)
 
 

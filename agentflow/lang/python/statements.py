@@ -14,7 +14,8 @@ from agentflow.lang.python.support import check_global
 from agentflow.lang.python.targets import assignment
 from agentflow.lang.python.texts import text
 
-IMPORTS = frozenset(("json", "math", "typing", "asyncio", "agentflow", "agentflow.workflow", "__future__"))
+_WHOLE = frozenset(("json", "math", "asyncio", "time", "random", "uuid"))
+IMPORTS = frozenset(("typing", "agentflow", "agentflow.workflow", "__future__")) | _WHOLE
 """Modules whose import is read, and means nothing: what is there is there without it."""
 
 
@@ -43,7 +44,7 @@ def import_(g: Emitter, node: ast.Import) -> list[ast.stmt]:
 
 @statement(ast.ImportFrom)
 def import_from(g: Emitter, node: ast.ImportFrom) -> list[ast.stmt]:
-    if node.module not in IMPORTS - {"json", "math", "asyncio"} or any(each.asname for each in node.names):
+    if node.module not in IMPORTS - _WHOLE or any(each.asname for each in node.names):
         g.refuse(node, f"'from {node.module} import ...'", "json.loads and math.floor are written in full")
     return []
 

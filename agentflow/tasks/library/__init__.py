@@ -23,6 +23,7 @@ FILES: Mapping[str, str] = MappingProxyType(
         "atomic:associative_matching_metadata": "associative_matching_metadata",
         "atomic:format_json": "format_json",
         "atomic:solve": "solve",
+        "atomic:solve_python": "solve_python",
         "atomic:solve_repair": "solve_repair",
     }
 )

@@ -1,0 +1,96 @@
+"""The forms that run their arguments themselves: branches, time limits, recovery."""
+
+from __future__ import annotations
+
+import ast
+
+from agentflow.lang.abi import Operation
+from agentflow.lang.codegen import LOAD
+from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.forms import form, keywords_of, misused, optional
+from agentflow.lang.python.functions import procedure, thunk
+from agentflow.lang.python.support import listed
+
+
+def _thunks(g: Emitter, nodes: list[ast.expr]) -> ast.expr:
+    return ast.List([thunk(g, each) for each in nodes], LOAD, **g.loc)
+
+
+@form("parallel(f(a), g(b), ...)", "asyncio.gather")
+def parallel(g: Emitter, node: ast.Call) -> ast.expr:
+    """Runs its arguments at the same time; gives the list of their values. ``parallel(*[f(x) for x in xs])`` too."""
+    only = node.args[0] if len(node.args) == 1 else None
+    if isinstance(only, ast.Starred) and isinstance(only.value, ast.ListComp | ast.GeneratorExp):
+        return _each(g, node, only.value)
+    if keywords_of(g, node, 0, 10_000) is None:
+        return g.const(None)
+    return g.operation_at("parallel", node, _thunks(g, node.args))
+
+
+def _each(g: Emitter, node: ast.Call, over: ast.ListComp | ast.GeneratorExp) -> ast.expr:
+    generator = over.generators[0]
+    if len(over.generators) > 1 or generator.ifs or not isinstance(generator.target, ast.Name):
+        g.refuse(over, "such a comprehension of branches", "pmap(f, xs) goes over a list of what f takes")
+        return g.const(None)
+    scope = g.scopes.scopes[over]
+    g.counter += 1
+    py, var = f"each_{g.counter}", scope.vars[generator.target.id]
+    items = g.ours(listed, g.name("rt"), g.value(generator.iter))
+
+    def build() -> list[ast.stmt]:
+        value = g.value(over.elt)
+        return [*g.flushed(), ast.Return(value, **g.loc)]
+
+    g.before.append(g.define(py, [var.py], scope, build))
+    return g.operation_at("pmap", node, procedure(g, py, (var.name,), over), items)
+
+
+@form("pmap(f, xs, limit=8)")
+def pmap(g: Emitter, node: ast.Call) -> ast.expr:
+    """Calls a function with each element at the same time, at most ``limit`` at once; gives the list of values, in order."""
+    given = keywords_of(g, node, 2, 3, "limit")
+    if given is None:
+        return g.const(None)
+    function = g.value(node.args[0])
+    items = g.ours(listed, g.name("rt"), g.value(node.args[1]))
+    return g.operation_at("pmap", node, function, items, optional(g, node, given, 2, "limit"))
+
+
+@form("race(f(a), g(b), ...)")
+def race(g: Emitter, node: ast.Call) -> ast.expr:
+    """Runs its arguments at the same time; gives the first value, and stops the others."""
+    if keywords_of(g, node, 1, 10_000) is None:
+        return g.const(None)
+    return g.operation_at("race", node, _thunks(g, node.args))
+
+
+@form("timeout(30, f(x))")
+def timeout(g: Emitter, node: ast.Call) -> ast.expr:
+    """The value of its second argument, or TimeoutError after so many seconds."""
+    return _bounded(g, node, "timeout")
+
+
+def _bounded(g: Emitter, node: ast.Call, operation: Operation) -> ast.expr:
+    """An operation on a number and on what is run."""
+    if keywords_of(g, node, 2, 2) is None:
+        return g.const(None)
+    number = g.value(node.args[0])
+    return g.operation_at(operation, node, number, thunk(g, node.args[1]))
+
+
+@form("asyncio.wait_for(f(x), 30)")
+def wait_for(g: Emitter, node: ast.Call) -> ast.expr:
+    """As timeout(30, f(x))."""
+    given = keywords_of(g, node, 1, 2, "timeout")
+    if given is None:
+        return g.const(None)
+    if len(node.args) + len(given) != 2:
+        return misused(g, node)
+    seconds = optional(g, node, given, 1, "timeout")
+    return g.operation_at("timeout", node, seconds, thunk(g, node.args[0]))
+
+
+@form("retry(3, f(x))")
+def retry(g: Emitter, node: ast.Call) -> ast.expr:
+    """The value of its second argument, which is tried so often if it fails."""
+    return _bounded(g, node, "retry")

@@ -1,0 +1,65 @@
+"""Forms: what is written as a call, and is compiled by a rule of its own. Their table, and the arguments that they take."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentflow.lang.python.emitter import Emitter
+
+Write = Callable[[Emitter, ast.Call], ast.expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form: ``usage`` is how it is called, ``about`` what it does, ``write`` the rule that writes its code."""
+
+    name: str
+    usage: str
+    about: str
+    write: Write
+
+
+FORMS: dict[str, Form] = {}
+"""The forms by name. What has a dot is what models write unasked, of ``asyncio`` and its like."""
+
+
+def form(usage: str, *also: str) -> Callable[[Write], Write]:
+    """Declare that the function writes the calls of a form, and of the names ``also``."""
+
+    def mark(write: Write) -> Write:
+        name = usage.partition("(")[0]
+        about = inspect.getdoc(write) or ""
+        for each in (name, *also):
+            FORMS[each] = Form(each, usage, about, write)
+        return write
+
+    return mark
+
+
+def keywords_of(
+    g: Emitter, node: ast.Call, least: int, most: int, *names: str, usage: str | None = None
+) -> dict[str, ast.expr] | None:
+    """The arguments of a form by keyword, if there are as many by position as it takes; else an error."""
+    keywords = {each.arg: each.value for each in node.keywords if each.arg is not None}
+    fits = least <= len(node.args) <= most and len(keywords) == len(node.keywords) and set(names).issuperset(keywords)
+    if not fits or any(isinstance(each, ast.Starred) for each in node.args):
+        misused(g, node, usage)
+        return None
+    return keywords
+
+
+def misused(g: Emitter, node: ast.Call, usage: str | None = None) -> ast.expr:
+    """Collect the error that says how a form is written; None as its code."""
+    name = ast.unparse(node.func)
+    written = usage or (FORMS[name].usage if name in FORMS else name)
+    g.wrong(node, "form/arity", f"this is written {written}", None)
+    return g.const(None)
+
+
+def optional(g: Emitter, node: ast.Call, given: dict[str, ast.expr], at: int, name: str) -> ast.expr:
+    """The code of an argument by position ``at`` or by ``name``; None without."""
+    value = node.args[at] if len(node.args) > at else given.get(name)
+    return g.const(None) if value is None else g.value(value)

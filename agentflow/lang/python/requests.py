@@ -1,0 +1,47 @@
+"""Effects and programs that code builds at run time, once their arguments are looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.core.effects import AskHuman, Timer
+from agentflow.core.results import TaskResult
+from agentflow.core.source import Source
+from agentflow.lang.builtins.results import value_of
+from agentflow.lang.python.errors import wanted
+
+_LONGEST_S = 1e9
+_LARGEST = 1 << 60
+
+
+def asked(question: Any, schema: dict[str, Any] | None) -> AskHuman:
+    """The effect of ``ask_human(...)``."""
+    if type(question) is not str:
+        wanted("ask_human", "the question, as text", question)
+    return AskHuman(question, schema)
+
+
+def waiting(seconds: Any) -> Timer:
+    """The effect of ``sleep(...)``."""
+    if type(seconds) not in (int, float) or not 0 <= seconds < _LONGEST_S:
+        wanted("sleep", "seconds, as a number that is not negative", seconds)
+    return Timer(float(seconds))
+
+
+def below(limit: Any) -> int:
+    """The bound of ``random(n)``."""
+    if type(limit) is not int or not 1 <= limit <= _LARGEST:
+        wanted("random", "a positive integer of at most 60 bits", limit)
+    return limit
+
+
+def program_text(text: Any) -> Source:
+    """The program of ``eval_program(...)``."""
+    if type(text) is not str:
+        wanted("eval_program", "the program, as text", text)
+    return Source.unnamed(text, "python")
+
+
+def unwrapped(result: Any) -> Any:
+    """The data or text of a result. Raises the error of a failed one."""
+    return value_of(result) if isinstance(result, TaskResult) else result

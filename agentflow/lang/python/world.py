@@ -1,0 +1,270 @@
+"""The forms that ask something of the world outside: people, time, files, models, other workflows."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from agentflow.core.effects import CallWorkflow, Draw, GetContext, LogMessage, ToolCall
+from agentflow.core.names import ASK, DEFINE
+from agentflow.lang.codegen import LOAD
+from agentflow.lang.python.declarations import answer_schema, define_at_start
+from agentflow.lang.python.effects import call_task
+from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.forms import form, keywords_of, misused
+from agentflow.lang.python.requests import asked, below, program_text, unwrapped, waiting
+from agentflow.lang.python.support import context_paths, data_of, log_text, outcome_of
+
+
+def _perform(g: Emitter, node: ast.Call, effect: ast.expr) -> ast.expr:
+    return g.await_(g.call(g.rt("perform"), [effect, g.span_constant(node)]))
+
+
+def _and_none(g: Emitter, done: ast.expr) -> ast.expr:
+    """None, once something was done."""
+    return ast.Subscript(g.tuple_of([g.const(None), done]), g.const(0), LOAD, **g.loc)
+
+
+@form("outcome(review(path))")
+def outcome(g: Emitter, node: ast.Call) -> ast.expr:
+    """The result of a task or tool (``.status``, ``.content``), which is not raised when it failed."""
+    inner = node.args[0] if len(node.args) == 1 and not node.keywords else None
+    if isinstance(inner, ast.Await):
+        inner = inner.value
+    name = _task_name(g, inner.func) if isinstance(inner, ast.Call) else None
+    if name is None or not isinstance(inner, ast.Call):
+        g.wrong(node, "form/arity", "outcome takes a call of a task or tool", "write outcome(review(path))")
+        return g.const(None)
+    with g.at(inner):
+        return call_task(g, inner, name, outcome_of)
+
+
+def _task_name(g: Emitter, function: ast.expr) -> str | None:
+    if isinstance(function, ast.Name):
+        name = g.callable_name(function.id) if g.scope.find(function.id) is None else None
+    elif isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        name = f"{function.value.id}:{function.attr}"
+    else:
+        name = None
+    return name if name is not None and g.kind(name) in ("task", "tool") else None
+
+
+@form("print(a, b, ...)")
+def print_(g: Emitter, node: ast.Call) -> ast.expr:
+    """Writes a message of the run's log."""
+    given = keywords_of(g, node, 0, 1_000, "sep", "end")
+    if given is None:
+        return g.const(None)
+    args = [g.value(each) for each in node.args]
+    separator = g.value(given["sep"]) if "sep" in given else g.const(" ")
+    message = g.await_(g.ours(log_text, g.name("rt"), separator, g.tuple_of(args)))
+    return _and_none(g, _perform(g, node, g.call(g.const_param(LogMessage, "LogMessage"), [message])))
+
+
+# -- models -------------------------------------------------------------------------------------------------------
+
+
+@form("ask(prompt, output=str)")
+def ask(g: Emitter, node: ast.Call) -> ast.expr:
+    """Asks the model once; ``output`` is the type of the answer."""
+    given = keywords_of(g, node, 1, 1, "output")
+    if given is None:
+        return g.const(None)
+    if g.allow is not None and DEFINE not in g.allow:
+        hint = "call the tasks it was granted, or grant it 'defatom'"
+        g.wrong(node.func, "name/not-granted", "this program may not ask the model", hint)
+        return g.const(None)
+    output = answer_schema(g, given["output"]) if "output" in given else None
+    fields: dict[str, Any] = {
+        "type": "atomic",
+        "params": {"prompt": {}},
+        "instructions": "{{prompt}}",
+        **({"output_format": output} if output else {}),
+    }
+    name = define_at_start(g, node, fields)
+    names = g.packed_constant(("names", ("prompt",)), lambda: ("prompt",))
+    prompt = g.tuple_of([g.value(node.args[0])])
+    first = [g.name("rt"), g.name("d"), g.env(), g.const(name)]
+    return g.await_(g.ours(data_of, *first, names, prompt, g.span_constant(node)))
+
+
+@form('solve(goal, allow=["review"], max_rounds=3, inputs={}, explore=False)')
+def solve(g: Emitter, node: ast.Call) -> ast.expr:
+    """Lets a model write a program for the goal, checks it and runs it. It may call the allowed names alone."""
+    given = keywords_of(g, node, 1, 1, "allow", "max_rounds", "inputs", "explore")
+    if given is None or not g.granted("solve", node.func):
+        return g.const(None)
+    allow = _allowed(g, given)
+    goal = g.value(node.args[0])
+    return g.operation_at("solve", node, allow, _options(g, given), g.env(), goal, *map(g.value, given.values()))
+
+
+@form("eval_program(text, bindings={}, allow=[], max_steps=1000)")
+def eval_program(g: Emitter, node: ast.Call) -> ast.expr:
+    """Checks and runs a text in Python, which may call the allowed names alone; gives its value."""
+    given = keywords_of(g, node, 1, 1, "bindings", "allow", "max_steps")
+    if given is None:
+        return g.const(None)
+    allow = _allowed(g, given)
+    text = g.ours(program_text, g.value(node.args[0]))
+    values = [g.value(each) for each in given.values()]
+    return g.operation_at("eval-program", node, allow, _options(g, given), g.env(), text, *values)
+
+
+def _allowed(g: Emitter, given: dict[str, ast.expr]) -> ast.expr:
+    """The names that the argument ``allow`` lists, as a constant; it is taken out of ``given``."""
+    allow = given.pop("allow", None)
+    names = () if allow is None else _texts(allow)
+    if names is None:
+        assert allow is not None
+        g.wrong(allow, "form/clause", "'allow' is a list of names", 'write allow=["review"]')
+        names = ()
+    return g.packed_constant(("names", names), lambda: names)
+
+
+def _options(g: Emitter, given: dict[str, ast.expr]) -> ast.expr:
+    options = tuple(each.replace("_", "-") for each in given)
+    return g.packed_constant(("names", options), lambda: options)
+
+
+def _texts(node: ast.expr) -> tuple[str, ...] | None:
+    if not isinstance(node, ast.List | ast.Tuple):
+        return None
+    texts = [each.value for each in node.elts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return tuple(texts) if len(texts) == len(node.elts) else None
+
+
+@form("director_evaluator_loop(max_iterations, first, director, executor, evaluator, controller)")
+def director_loop(g: Emitter, node: ast.Call) -> ast.expr:
+    """Plans, executes, evaluates and decides, at most so often: ``controller`` gives ("continue", next) or ("stop", value)."""
+    names = ("max_iterations", "first", "director", "executor", "evaluator", "controller")
+    given = keywords_of(g, node, 0, len(names), *names)
+    if given is None:
+        return g.const(None)
+    values = {**dict(zip(names, node.args, strict=False)), **given}
+    if len(values) != len(names) or len(node.args) + len(given) != len(names):
+        return misused(g, node)
+    clauses = tuple(_CLAUSES.get(each, each) for each in values)
+    constant = g.packed_constant(("names", clauses), lambda: clauses)
+    return g.operation_at("director-loop", node, constant, *map(g.value, values.values()))
+
+
+_CLAUSES = {"max_iterations": "max-iterations", "first": "initial-director-input"}
+
+
+# -- other workflows, files, notes --------------------------------------------------------------------------------
+
+
+@form('call_workflow("name", parameter=value)')
+def call_workflow(g: Emitter, node: ast.Call) -> ast.expr:
+    """The result of a saved workflow."""
+    first = node.args[0] if len(node.args) == 1 else None
+    if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+        return misused(g, node)
+    if not g.granted(first.value, first):
+        return g.const(None)
+    return _perform(
+        g, node, g.call(g.const_param(CallWorkflow, "CallWorkflow"), [g.const(first.value), _dict(g, node)])
+    )
+
+
+@form('get_context("what matters")')
+def get_context(g: Emitter, node: ast.Call) -> ast.expr:
+    """The paths of the files that a question is about, best first."""
+    if g.allow is not None and not g.allow.intersection(("get_context", "system:get_context")):
+        g.granted("get_context", node.func)
+        return g.const(None)
+    if len(node.args) > 1 or (node.args and any(each.arg == "query" for each in node.keywords)):
+        return misused(g, node)
+    query = ast.keyword("query", node.args[0]) if node.args else None
+    whole = ast.Call(node.func, [], [*([query] if query else []), *node.keywords], **g.loc)
+    effect = g.call(g.const_param(GetContext, "GetContext"), [_dict(g, whole)])
+    return g.ours(context_paths, _perform(g, node, effect))
+
+
+def _dict(g: Emitter, node: ast.Call) -> ast.expr:
+    """The keywords of a call as a dict."""
+    keys: list[ast.expr | None] = []
+    values: list[ast.expr] = []
+    for each in node.keywords:
+        if each.arg is None:
+            g.refuse(each.value, "'**' in this call", "name the arguments")
+            continue
+        keys.append(g.const(each.arg))
+        values.append(g.value(each.value))
+    return ast.Dict(keys, values, **g.loc)
+
+
+@form('remember(text, key="name")')
+def remember(g: Emitter, node: ast.Call) -> ast.expr:
+    """Keeps a text for later runs, under a key that replaces what was kept under it; gives the note's id."""
+    return _note(g, node, "remember", "text", "key")
+
+
+@form("recall(question, limit=5)")
+def recall(g: Emitter, node: ast.Call) -> ast.expr:
+    """The texts that were remembered and that a question is about, best first; the last ones if the question is empty."""
+    return _note(g, node, "recall", "query", "limit")
+
+
+def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast.expr:
+    """A call of a tool that a flow without notes has not."""
+    given = keywords_of(g, node, 1, 1, option)
+    if given is None or not g.granted(tool, node.func):
+        return g.const(None)
+    values = [g.value(node.args[0]), *map(g.value, given.values())]
+    arguments = ast.Dict([g.const(first), *map(g.const, given)], values, **g.loc)
+    effect = g.call(g.const_param(ToolCall, "ToolCall"), [g.const(tool), arguments])
+    return g.ours(unwrapped, _perform(g, node, effect))
+
+
+# -- people, time, chance -----------------------------------------------------------------------------------------
+
+
+@form("ask_human(question, output=str)")
+def ask_human(g: Emitter, node: ast.Call) -> ast.expr:
+    """Asks somebody, and gives the answer, which is of the type ``output``; a durable run waits outside of the memory."""
+    given = keywords_of(g, node, 1, 2, "output")
+    if given is None or not g.granted(ASK, node.func):
+        return g.const(None)
+    output = node.args[1] if len(node.args) > 1 else given.get("output")
+    if output is not None and len(node.args) + len(given) > 2:
+        return misused(g, node)
+    schema = None if output is None else answer_schema(g, output, text=True)
+    constant = g.const(None)
+    if schema is not None:
+        held = schema["schema"]
+        constant = g.packed_constant(("schema", len(g.packed)), lambda: held)
+    return _perform(g, node, g.ours(asked, g.value(node.args[0]), constant))
+
+
+@form("sleep(seconds)", "asyncio.sleep", "time.sleep")
+def sleep(g: Emitter, node: ast.Call) -> ast.expr:
+    """Waits so many seconds; a durable run that has nothing else to do takes up no memory meanwhile."""
+    if keywords_of(g, node, 1, 1) is None:
+        return g.const(None)
+    return _and_none(g, _perform(g, node, g.ours(waiting, g.value(node.args[0]))))
+
+
+def _draw(g: Emitter, node: ast.Call, source: str, *more: ast.expr) -> ast.expr:
+    return _perform(g, node, g.call(g.const_param(Draw, "Draw"), [g.const(source), *more]))
+
+
+@form("now()", "time.time")
+def now(g: Emitter, node: ast.Call) -> ast.expr:
+    """The time, in seconds since 1970 began (UTC)."""
+    return g.const(None) if keywords_of(g, node, 0, 0) is None else _draw(g, node, "now")
+
+
+@form("random()", "random.random")
+def random(g: Emitter, node: ast.Call) -> ast.expr:
+    """A random float from 0 up to 1; ``random(n)`` is an integer from 0 up to n, without n."""
+    if keywords_of(g, node, 0, 1) is None:
+        return g.const(None)
+    return _draw(g, node, "random", *([g.ours(below, g.value(node.args[0]))] if node.args else []))
+
+
+@form("uuid()", "uuid.uuid4")
+def uuid(g: Emitter, node: ast.Call) -> ast.expr:
+    """A name that nothing else has: a random UUID as text."""
+    return g.const(None) if keywords_of(g, node, 0, 0) is None else _draw(g, node, "uuid")
