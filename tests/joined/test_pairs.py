@@ -244,7 +244,7 @@ async def program_gives_a_tool_a_list(house: House) -> None:
 
 async def solver_describes_a_tool(house: House) -> None:
     house.flow.tool(shout)
-    assert house.flow.solver.describe(frozenset({"shout"})) == "(shout (text string)) tool: Say it loudly."
+    assert house.flow.solver.names.describe(frozenset({"shout"})) == "(shout (text string)) tool: Say it loudly."
 
 
 # -- prompts ------------------------------------------------------------------------------------------------------------
@@ -477,7 +477,7 @@ async def run_runs_a_subtask(house: House) -> None:
 
 
 async def solver_describes_a_task(house: House) -> None:
-    assert house.flow.solver.describe(frozenset({"ask"})).startswith("(ask (q any)) task: Answer")
+    assert house.flow.solver.names.describe(frozenset({"ask"})).startswith("(ask (q any)) task: Answer")
 
 
 async def task_system_takes_an_evaluator(house: House) -> None:
@@ -554,7 +554,7 @@ async def workflow_is_run(house: House) -> None:
     async with house.call() as call:
         result = await house.flow.workflows.call_workflow(CallWorkflow("sum", {"n": 40}), call)
     assert result.value() == 42
-    assert house.flow.solver.describe(frozenset({"sum"})).startswith("(call-workflow sum (n integer))")
+    assert house.flow.solver.names.describe(frozenset({"sum"})).startswith("(call-workflow sum (n integer))")
     with pytest.raises(Exception, match="not granted"):
         await house.flow.workflows.save(make_workflow({"name": "bad", "program": "(ask (q 1))", "allow": []}))
 

@@ -73,6 +73,7 @@ FROM_A_FILE: dict[str, Any] = {
     "system": "Be brief.",
     "concurrency": 3,
     "rerank": True,
+    "surface": "python",
     "decompose": 2,
     "prompt_cache": "1h",
     "sandbox": "landlock",
