@@ -304,6 +304,7 @@ class CallContext:
             text = source.text
             if len(text) > MAX_PROGRAM_BYTES // 4:
                 text = text.encode("utf-8", "replace")[:MAX_PROGRAM_BYTES].decode("utf-8", "ignore")
+                text = text[: text.rfind("\n") + 1] or text  # not within a secret, as far as lines go
             self.emit(ProgramLoaded, name=source.name, digest=source.digest, text=text, language=language)
 
     def of_line(self, line: object) -> LineCall:

@@ -34,6 +34,7 @@ span. Upper layers add frames; nobody re-wraps or stringifies an error. Renderin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentflow.core.reasons import Reason, known_reason
@@ -56,12 +57,32 @@ class Frame:
     span: Span | None
 
 
+_WORD = f"{ascii_letters}{digits}_-."
+_LONGEST_WORD = 256
+
+
 def clip(text: str, limit: int = MAX_MESSAGE) -> str:
-    """``text``, with its middle cut out if it is longer than ``limit`` characters."""
+    """``text``, with its middle cut out if it is longer than ``limit`` characters.
+
+    What follows does not begin within a word of a usual length, which may be the end of a key that nobody recognises by it.
+    """
     if len(text) <= limit:
         return text
     half = limit // 2
-    return f"{text[:half]} ... ({len(text) - 2 * half} characters more) ... {text[-half:]}"
+    first = len(text) - half
+    if text[first - 1] in _WORD:
+        in_word = half - len(text[first:].lstrip(_WORD))
+        first += in_word if in_word <= _LONGEST_WORD and in_word < half else 0
+    return f"{text[:half]} ... ({first - half} characters more) ... {text[first:]}"
+
+
+def cut(text: str, limit: int) -> str:
+    """``text``, or its first ``limit`` characters and ``...`` where it is longer.
+
+    A text is shown in part by this or by :func:`clip`, and not by a slice: beside their marks redaction looks for what the
+    cut has left of a secret.
+    """
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 class AgentflowError(Exception):
@@ -113,7 +134,7 @@ class AgentflowError(Exception):
     def cause_text(self) -> str | None:
         """Class and message of the cause; None without one."""
         cause = self.__cause__
-        return self.recorded_cause if cause is None else f"{type(cause).__name__}: {cause}"[:MAX_MESSAGE]
+        return self.recorded_cause if cause is None else cut(f"{type(cause).__name__}: {cause}", MAX_MESSAGE)
 
     def add_frame(self, name: str, span: Span | None) -> None:
         """Record that the error passed through a program call. Consecutive equal frames are kept once."""

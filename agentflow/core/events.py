@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Union
 
 from agentflow.core.context import ContextGenerationInput
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, cut
 from agentflow.core.frozen import frozen
 from agentflow.core.messages import ModelRequest, ModelResponse, Usage
 from agentflow.core.requests import SubtaskRequest
@@ -44,7 +44,7 @@ def as_data(value: object, text: Callable[[object], str] = str) -> Any:
     try:
         return plain(value, text)
     except (ValueError, RecursionError) as error:
-        return f"({type(value).__name__}: {str(error)[:200]})"
+        return f"({type(value).__name__}: {cut(str(error), 200)})"
 
 
 @frozen
@@ -81,7 +81,7 @@ class EventBase:
             if isinstance(value, Span | AgentflowError):
                 data[name] = value.to_dict()
             elif isinstance(value, BaseException):
-                data[name] = {"code": "exception", "message": f"{type(value).__name__}: {text(value)}"[:2_000]}
+                data[name] = {"code": "exception", "message": cut(f"{type(value).__name__}: {text(value)}", 2_000)}
             else:
                 data[name] = value
         return data

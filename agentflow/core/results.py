@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from agentflow.core.errors import DataError, InvalidOutput
+from agentflow.core.errors import DataError, InvalidOutput, cut
 from agentflow.core.frozen import frozen, slot_setters
 from agentflow.core.message_json import CONTENT_PARTS
 from agentflow.core.messages import ContentPart, Usage, text_of_parts
@@ -137,7 +137,7 @@ class TaskResult(Record):
         if notes.parse_error is not None:
             return self.exception or InvalidOutput(
                 f"the answer is not the JSON asked for: {_beginning(self.content)}",
-                details={"content": self.content[:2_000], "parse_error": notes.parse_error},
+                details={"content": cut(self.content, 2_000), "parse_error": notes.parse_error},
                 hint="look at (content r) for what the model said, or ask for a plainer format",
             )
         if notes.failed_parts:

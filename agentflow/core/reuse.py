@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.errors import ConfigurationError, cut
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _WRITTEN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])")
@@ -14,7 +14,7 @@ def seconds_of(text: str) -> float:
     """The seconds of a duration. Raises ValueError for a text that is none."""
     match = _WRITTEN.fullmatch(text.strip())
     if match is None or not float(match[1]):
-        raise ValueError(f"'{text[:40]}' is no length of time: write 90s, 15m, 12h, 1d or 2w")
+        raise ValueError(f"'{cut(text, 40)}' is no length of time: write 90s, 15m, 12h, 1d or 2w")
     return float(match[1]) * _UNITS[match[2]]
 
 

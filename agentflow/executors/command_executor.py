@@ -25,7 +25,7 @@ from pathlib import Path
 
 from agentflow.core.approval import ApprovalRequest
 from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied
+from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied, cut
 from agentflow.core.executor_ports import CommandResult, FoundFiles
 from agentflow.executors import git_hardening
 from agentflow.executors.file_access import FileAccessManager
@@ -202,7 +202,7 @@ class CommandExecutor:
         """
         ended = await (await self.prepare(command, call=call, read_only=True))()
         if not ended.success:
-            said = f": {ended.stderr.strip()[:500]}" if ended.stderr.strip() else ""
+            said = f": {cut(ended.stderr.strip(), 500)}" if ended.stderr.strip() else ""
             return FoundFiles(error=f"{ended.error or 'the command failed'}{said}")
         return FoundFiles(tuple(await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)))
 

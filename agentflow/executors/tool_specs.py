@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
+from agentflow.core.errors import cut
+
 _TEXT: dict[str, Any] = {"type": "string"}
 _PATHS: dict[str, Any] = {"type": "array", "items": {"type": "string", "minLength": 1}}
 
@@ -123,7 +125,7 @@ def problem_with(value: object, schema: dict[str, Any]) -> str | None:
         if not value.strip() and schema.get("minLength"):
             return "must not be empty"
         if value not in schema.get("enum", (value,)):
-            return f"must be {' or '.join(map(repr, schema['enum']))}, not {value[:40]!r}"
+            return f"must be {' or '.join(map(repr, schema['enum']))}, not {cut(value, 40)!r}"
     elif kind == "boolean":
         if not isinstance(value, bool):
             return f"must be true or false, not {_kind_of(value)}"

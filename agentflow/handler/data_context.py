@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
-from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied, TaskError
+from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied, TaskError, cut
 from agentflow.core.executor_ports import FilePort
 from agentflow.core.frozen import frozen
 from agentflow.core.memory_ports import ContextFinder
@@ -103,9 +103,9 @@ async def _look_up(
         raise
     except Exception as error:  # the memory may be any object: whatever it raises is a failed lookup
         said = error.message if isinstance(error, AgentflowError) else f"{type(error).__name__}: {error}"
-        raise _failure(f"the lookup of '{query[:200]}' failed: {said}") from error
+        raise _failure(f"the lookup of '{cut(query, 200)}' failed: {said}") from error
     if answer.error and not answer.matches:
-        raise _failure(f"the lookup of '{query[:200]}' failed: {answer.error}")
+        raise _failure(f"the lookup of '{cut(query, 200)}' failed: {answer.error}")
     return answer
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from agentflow.core.errors import cut
 from agentflow.core.media import PromptParts, load_parts
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import Prompt, PromptOutcome
@@ -51,7 +52,7 @@ def to_result(outcome: PromptOutcome, prompt: Prompt) -> TaskResult:
         result = TaskResult.failure(
             "output_format_failure",
             f"the answer does not meet the schema: {'; '.join(outcome.schema_errors)}",
-            details={"violations": list(outcome.schema_errors), "content": text[:2_000]},
+            details={"violations": list(outcome.schema_errors), "content": cut(text, 2_000)},
             **notes,
         )
     elif outcome.parse_error is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.errors import ConfigurationError, cut
 from agentflow.core.store_ports import EventStore, JournalStore
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import SqliteJournal, Sync
@@ -68,7 +68,7 @@ def database_file(url: str) -> Path:
     path = url.removeprefix(_SQLITE)
     if path == url or not path:
         raise ConfigurationError(
-            f"durable={url[:120]!r} names no database of durable runs",
+            f"durable={cut(url, 120)!r} names no database of durable runs",
             code="config/durable",
             hint="write durable='sqlite:///runs.db', with four slashes for an absolute path, or 'postgresql://user@host/database'",
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from agentflow.core.errors import cut
 from agentflow.core.values import Symbol, pairs_to_dict
 from agentflow.lang import ir
 from agentflow.lang.calling import Sentinel
@@ -165,7 +166,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, str):
-        return f'the text "{value[:40]}"'
+        return f'the text "{cut(value, 40)}"'
     if isinstance(value, bool | int | float):
         return str(value).lower()
     return "a list" if isinstance(value, list) else "a dict"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn, cast
 
-from agentflow.core.errors import LimitExceeded, SexpSyntaxError
+from agentflow.core.errors import LimitExceeded, SexpSyntaxError, cut
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
 from agentflow.lang.size import check_nodes
@@ -291,7 +291,7 @@ class _Reader:
             if _NUMBERISH.match(word):
                 if not _FLOAT.match(word):
                     raise SexpSyntaxError(
-                        f"'{word[:60]}' is neither a number nor a name: names do not begin with a digit",
+                        f"'{cut(word, 60)}' is neither a number nor a name: names do not begin with a digit",
                         code="syntax/number",
                         span=self.source.span(start, end),
                         hint="put spaces around the number, or begin the name with a letter",
@@ -333,7 +333,7 @@ class _Reader:
             "#": "'#' begins #t, #f, #; or #| ... |#",
         }
         raise SexpSyntaxError(
-            f"unexpected '{token[:40]}': expected a form",
+            f"unexpected '{cut(token, 40)}': expected a form",
             code="syntax/unexpected",
             span=self.source.span(start, end),
             hint=hints.get(token[0]),

@@ -15,7 +15,7 @@ from itertools import islice
 from types import CodeType, TracebackType
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, SexpEvaluationError, UnboundSymbolError
+from agentflow.core.errors import AgentflowError, SexpEvaluationError, UnboundSymbolError, cut
 from agentflow.core.source import Span
 from agentflow.lang.blame import span_of_position
 from agentflow.lang.closure import LambdaInfo
@@ -169,7 +169,7 @@ def _convert(error: BaseException) -> AgentflowError:
         converted = _uninitialised(error)
     else:
         converted = SexpEvaluationError(
-            f"a value of the host raised {type(error).__name__}: {error}"[:1_000], code="host/raised"
+            cut(f"a value of the host raised {type(error).__name__}: {error}", 1_000), code="host/raised"
         )
     converted.__cause__ = error
     return converted

@@ -38,6 +38,7 @@ _MOST_CLEAN = 4_096
 _MOST_LONG = 16
 _LONG_TOGETHER = 8_000_000
 _PIECE = 16_384
+_CUT = re.compile(r" ?(?:\.\.\.|…)(?: \([0-9]+ characters more\) \.\.\.)? ?")
 _NO_LINE_END = re.compile(r"[^\r\n]")
 
 
@@ -121,7 +122,7 @@ class Redactor:
         self.examined: dict[int, tuple[Any, Any]] = {}
         self.searched: dict[int, tuple[str, str]] = {}
         self._known: re.Pattern[str] | None = None
-        self._begun = Beginnings(())
+        self._begun = self._ended = Beginnings(())
         self._patterns = KeyPatterns() if patterns else None
         self.memory = self._patterns.longest_prefix if self._patterns is not None else GRAM
         for secret in secrets:
@@ -152,7 +153,7 @@ class Redactor:
             forms = tuple(sorted({*self.forms, *added}, key=lambda form: (-len(form), form)))
             if forms:
                 self._known = re.compile("|".join(map(re.escape, forms)))
-            self._begun = Beginnings(forms)
+            self._begun, self._ended = Beginnings(forms), Beginnings([form[::-1] for form in forms])
             self.grams = frozenset([form[at : at + GRAM] for form in forms for at in range(len(form) - GRAM + 1)])
             self.forms = forms
             self.clean = set()
@@ -170,7 +171,7 @@ class Redactor:
         for form in self.forms:
             if form in text:
                 return True
-        if self._patterns is not None and self._patterns.finds(text):
+        if (self._patterns is not None and self._patterns.finds(text)) or self._rests(text):
             return True
         if len(text) <= _SHORT:
             if len(clean) >= _MOST_CLEAN:
@@ -179,11 +180,14 @@ class Redactor:
         return False
 
     def redact(self, text: str) -> str:
-        """``text`` with every secret replaced by :data:`MARK`, in linear time; the same object if there is none."""
+        """``text`` with every secret replaced by :data:`MARK`, in linear time; the same object if there is none.
+
+        That includes what is left of a secret beside an ellipsis, where a text was cut.
+        """
         searched = self.searched.get(id(text)) if len(text) > LONG_TEXT else None
         if searched is not None:
             return searched[1]
-        return self._without_patterns(self._without_known(text)) if self.finds(text) else text
+        return self._without_rests(self._without_patterns(self._without_known(text))) if self.finds(text) else text
 
     def redaction(self, text: str) -> Work[str]:
         """The work of :meth:`redact` for a long text. What came of the last few is remembered until :meth:`forget`."""
@@ -226,6 +230,40 @@ class Redactor:
         if patterns is None or patterns.hint.search(text) is None:
             return text
         return patterns.whole.sub(_mark, text)
+
+    def _without_rests(self, text: str) -> str:
+        shown: list[str] = []
+        done = 0
+        for start, end in self._rests(text):
+            shown += [text[done:start], MARK]
+            done = end
+        return "".join([*shown, text[done:]])
+
+    def _rests(self, text: str) -> list[tuple[int, int]]:
+        """Where the rest of a secret stands that was cut: before an ellipsis its beginning, after one its end.
+
+        Rests of fewer than :data:`GRAM` characters are not looked for.
+        """
+        if "..." not in text and "…" not in text:
+            return []
+        cuts = [(0, 0), *[each.span() for each in _CUT.finditer(text)], (len(text), len(text))]
+        rests: list[tuple[int, int]] = []
+        for at, (_, start) in enumerate(cuts[:-1]):
+            end = cuts[at + 1][0]
+            if at:
+                beginning = text[start : min(end, start + self._ended.longest)]
+                size = len(beginning) - self._ended.find(beginning[::-1])
+                if size >= GRAM:
+                    rests.append((start, start + size))
+                    start += size
+            if end < len(text):
+                piece = text[start:end]
+                begins = self._begun.find(piece)
+                if self._patterns is not None:
+                    begins = min(begins, self._patterns.cut_off(piece))
+                if len(piece) - begins >= GRAM:
+                    rests.append((start + begins, end))
+        return rests
 
     def data(self, data: bytes) -> bytes:
         """Like :meth:`redact`, for bytes; bytes that are not UTF-8 are kept."""

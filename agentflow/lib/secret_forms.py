@@ -10,12 +10,17 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterable
+from string import ascii_letters, digits
 from urllib.parse import quote, quote_plus
 
 MIN_SECRET = 6
 """Length of the shortest secret searched for: a shorter one would redact ordinary words."""
 MIN_NAMED = 8
 """Minimum length of a value that counts as a secret because of its variable's name."""
+
+_TOKEN_CHARACTERS = f"{ascii_letters}{digits}_-."
+_CUT_KEY = 8
+"""Characters after its prefix that make what was left of a key one."""
 
 _SECRET_WORDS = frozenset({
     "apikey", "auth", "cred", "creds", "credential", "credentials", "dsn", "jwt", "key", "keys", "pass", "passphrase",
@@ -120,24 +125,24 @@ def forms_of(secret: str) -> tuple[str, ...]:
 
 
 class Beginnings:
-    """Finds where the end of a text may be the beginning of a known form."""
+    """Finds where the end of a text may be the beginning of a known form, of which ``longest`` is the length."""
 
-    __slots__ = ("_candidates", "_first", "_longest", "_second")
+    __slots__ = ("_candidates", "_first", "_second", "longest")
 
     def __init__(self, forms: Iterable[str]) -> None:
         self._first: set[str] = set()
         self._second: dict[str, list[str]] = {}
-        self._longest = 0
+        self.longest = 0
         for form in forms:
             self._first.add(form[0])
             self._second.setdefault(form[:2], []).append(form)
-            self._longest = max(self._longest, len(form))
+            self.longest = max(self.longest, len(form))
         self._candidates = re.compile("|".join(map(re.escape, self._second)) or r"(?!)")
 
     def find(self, text: str) -> int:
         """The first index from which ``text`` is an incomplete form; its length if there is none."""
         end = len(text)
-        candidate = self._candidates.search(text, max(0, end - self._longest + 1))
+        candidate = self._candidates.search(text, max(0, end - self.longest + 1))
         while candidate is not None:
             index = candidate.start()
             for form in self._second[candidate.group()]:
@@ -190,6 +195,7 @@ class KeyPatterns:
     __slots__ = (
         "_begun_header",
         "_begun_key",
+        "_cut_key",
         "_pem_end",
         "_pem_head",
         "_prefixes",
@@ -213,6 +219,7 @@ class KeyPatterns:
         self.whole = re.compile(
             rf"{_PEM}|{_BEARER}|(?<![A-Za-z0-9])(?:{keys})|(?:{cores})[A-Za-z0-9+/_\-]{{12,}}={{0,2}}"
         )
+        self._cut_key = re.compile(rf"(?<![A-Za-z0-9])(?:{begun})[A-Za-z0-9_\-.]{{{_CUT_KEY},}}")
         self._pem_head = re.compile(_PEM_HEAD)
         self._pem_end = re.compile(_PEM_END)
         self._begun_header = re.compile(rf"{_PEM_BEGIN}[A-Z0-9 ]{{0,40}}-{{0,5}}\Z")
@@ -221,6 +228,11 @@ class KeyPatterns:
             rf"|(?<![A-Za-z0-9])(?:{begun})[A-Za-z0-9_\-.]*\Z"
             rf"|(?:{cores})[A-Za-z0-9+/_\-]*={{0,2}}\Z"
         )
+
+    def cut_off(self, text: str) -> int:
+        """Where a key begins of which the end of ``text`` has so much that it is no common word; its length if none does."""
+        key = self._cut_key.search(text, len(text.rstrip(_TOKEN_CHARACTERS)))
+        return len(text) if key is None else key.start()
 
     def unfinished(self, text: str, start: int) -> tuple[int, Continuation | None]:
         """Where a key begins that may continue past ``text`` (its length if none does), and its Continuation."""

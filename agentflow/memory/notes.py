@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import DataError
+from agentflow.core.errors import DataError, cut
 from agentflow.core.remembered import MAX_KEY, MAX_NOTE, Note, NoteSharing
 from agentflow.core.session import Session
 from agentflow.lib.private_files import make_private_file
@@ -233,5 +233,5 @@ def _check(text: str, key: str | None) -> None:
 
 def _unknown(note: str) -> DataError:
     return DataError(
-        f"there is no note '{note[:40]}'", code="notes/unknown", hint="agentflow memory lists them with their ids"
+        f"there is no note '{cut(note, 40)}'", code="notes/unknown", hint="agentflow memory lists them with their ids"
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from agentflow.core.call import RunPort
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, cut
 from agentflow.core.events import BranchStarted
 from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.partial import CUTTING, keep_partial
@@ -233,7 +233,8 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
         return failed[max(failed)]
     causes = [errors[index] for index in sorted(errors)]
     raise SexpEvaluationError(
-        "every branch of the race failed: " + "; ".join(f"{each.code}: {each.message[:200]}" for each in causes[:20]),
+        "every branch of the race failed: "
+        + "; ".join(f"{each.code}: {cut(each.message, 200)}" for each in causes[:20]),
         code="race/all-failed",
         span=span,
         details={"causes": [each.to_dict() for each in causes[:20]]},

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from agentflow.core.errors import ConfigurationError, JournalError, SessionBusy
+from agentflow.core.errors import ConfigurationError, JournalError, SessionBusy, cut
 from agentflow.core.journal import RunRow, SessionChanges, SessionInfo, session_held
 from agentflow.core.session import Session
 from agentflow.core.store_ports import SessionStore
@@ -35,7 +35,7 @@ class Conversations:
         """The session called ``name``, to be opened. Raises ConfigurationError (``config/session``)."""
         if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
-                f"a session has a name of 1 to {_NAME_CHARS} characters, not {str(name)[:80]!r}",
+                f"a session has a name of 1 to {_NAME_CHARS} characters, not {cut(str(name), 80)!r}",
                 code="config/session",
                 hint="for example flow.session('user-42')",
             )

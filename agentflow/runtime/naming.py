@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect
-from agentflow.core.errors import SexpEvaluationError, UnboundSymbolError
+from agentflow.core.errors import SexpEvaluationError, UnboundSymbolError, cut
 from agentflow.core.names import Definitions, Names, Template, narrowed, permitted
 from agentflow.core.values import Symbol, name_of
 from agentflow.lang.builtins import PRIMITIVES
@@ -94,7 +94,7 @@ class Naming:
             return unbound(name, f"'{name}' is not granted to this program", "grant it with allow", "name/not-granted")
         return unbound(
             name,
-            f"unrecognized operator: '{name[:200]}' is no variable, special form, primitive, task or tool",
+            f"unrecognized operator: '{cut(name, 200)}' is no variable, special form, primitive, task or tool",
             self._hint(env, name),
             "name/unknown-operator",
         )

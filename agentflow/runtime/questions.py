@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import ConfigurationError, DataError, SexpEvaluationError
+from agentflow.core.errors import ConfigurationError, DataError, SexpEvaluationError, cut
 from agentflow.core.events import WaitStarted
 from agentflow.core.questions import Question
 from agentflow.core.scope import Scope
@@ -35,7 +35,7 @@ def check_answer(question: Question, answer: Any) -> None:
     problems = [] if question.schema is None else Schema(question.schema).check(answer)
     if problems:
         raise DataError(
-            f"the answer to '{question.question[:200]}' does not fit: {'; '.join(problems)}",
+            f"the answer to '{cut(question.question, 200)}' does not fit: {'; '.join(problems)}",
             code="question/answer",
             hint=f"the schema is {question.schema}",
             details={"key": question.key, "problems": problems},
@@ -65,7 +65,7 @@ def unanswered(question: Question, call: CallContext) -> bool:
     if question.reason == "approval":
         return False
     raise SexpEvaluationError(
-        f"nobody answered: {question.question[:200]}",
+        f"nobody answered: {cut(question.question, 200)}",
         code="question/unanswered",
         span=call.span,
         hint="give the flow somebody to ask (answer=...), or start the run durably and answer with flow.send",
@@ -110,9 +110,9 @@ class OpenQuestions:
 
 def no_such_question(run_id: str, key: str, known: list[Question]) -> DataError:
     """The error for an answer to nothing that is open."""
-    listed = ", ".join(f"{each.key} ({each.question[:60]})" for each in known[:10])
+    listed = ", ".join(f"{each.key} ({cut(each.question, 60)})" for each in known[:10])
     return DataError(
-        f"the run '{run_id}' asks nothing with the key '{key[:80]}'",
+        f"the run '{run_id}' asks nothing with the key '{cut(key, 80)}'",
         code="question/unknown",
         hint=f"open are: {listed}" if known else "nothing is open: it may have been answered before",
     )

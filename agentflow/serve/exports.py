@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import ConfigurationError, DataError
+from agentflow.core.errors import ConfigurationError, DataError, cut
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import Parameter
@@ -79,7 +79,9 @@ class Offer:
         if undeclared:
             hint = did_you_mean(undeclared[0], self.parameters) or f"it has {', '.join(self.parameters) or 'none'}"
             raise DataError(
-                f"the export '{self.name}' has no parameter '{undeclared[0][:100]}'", code="serve/bindings", hint=hint
+                f"the export '{self.name}' has no parameter '{cut(undeclared[0], 100)}'",
+                code="serve/bindings",
+                hint=hint,
             )
         if self.program is not None:
             return self.program, {**values, **self.bindings}
@@ -159,7 +161,8 @@ def _own_name(export: Exportable) -> str:
     if isinstance(what, str) and "(" not in what:
         return what
     raise _wrong(
-        f"an export has no name: {str(what)[:80]!r}", "give exports as {'name': program}, a file, a function or a name"
+        f"an export has no name: {cut(str(what), 80)!r}",
+        "give exports as {'name': program}, a file, a function or a name",
     )
 
 
@@ -170,7 +173,7 @@ def _offer(flow: AgentFlow, name: str, export: Export) -> Offer:
     if isinstance(what, str) and "(" not in what:
         return _called(flow, name, what, export)
     if not isinstance(what, str | Path | Source | Program):
-        raise _wrong(f"the export '{name}' is no program, task or workflow, but {what!r}"[:300])
+        raise _wrong(cut(f"the export '{name}' is no program, task or workflow, but {what!r}", 300))
     source = source_of(what)
     if isinstance(source, str):
         source = Source(name, source)
@@ -213,7 +216,7 @@ def _called(flow: AgentFlow, name: str, callee: str, export: Export) -> Offer:
     info = flow.engine.names().describe(callee)
     if info is None or info.parameters is None:
         hint = did_you_mean(callee, flow.engine.names().known_names())
-        raise _wrong(f"the flow has no task or tool '{callee[:100]}'", hint or "a program is a Path, or text")
+        raise _wrong(f"the flow has no task or tool '{cut(callee, 100)}'", hint or "a program is a Path, or text")
     given = export.parameters or {
         key: Parameter(required=each.required, json_schema=dict(each.schema) or None)
         for key, each in info.parameters.items()

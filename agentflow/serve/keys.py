@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from agentflow.core.errors import ConfigurationError, LimitExceeded
+from agentflow.core.errors import ConfigurationError, LimitExceeded, cut
 from agentflow.core.limits import Limits, Rate
 from agentflow.lib.suggest import did_you_mean
 from agentflow.providers.rates import Bucket
@@ -196,7 +196,7 @@ def digest_of(token: str) -> str:
 def new_key(name: str) -> tuple[str, str]:
     """A new key, and the table for the file of the keys. Raises ConfigurationError (``serve/keys``) for what is no name."""
     if _NAME.fullmatch(name) is None:
-        raise _wrong(f"{name[:80]!r} is no name of a key", "letters, digits and . _ @ -, for example ada")
+        raise _wrong(f"{cut(name, 80)!r} is no name of a key", "letters, digits and . _ @ -, for example ada")
     token = _PREFIX + secrets.token_urlsafe(32)
     return token, f'[keys."{name}"]\ndigest = "{digest_of(token)}"\n'
 
@@ -220,7 +220,7 @@ def read_keys(path: str | Path, *, approval_ttl: float | None = None, clock: Cal
 
 
 def _rules(name: str, row: object) -> KeyRules:
-    where = f"the key '{name[:80]}'"
+    where = f"the key '{cut(name, 80)}'"
     if _NAME.fullmatch(name) is None or not isinstance(row, dict):
         raise _wrong(f"{where} is no table with a name", "write [keys.ada]; a name has letters, digits and . _ @ -")
     values = dict(cast("dict[str, Any]", row))

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from starlette.requests import ClientDisconnect, Request
 
+from agentflow.core.errors import cut
 from agentflow.core.json_parse import parsed
 from agentflow.core.work import in_slices
 from agentflow.serve.faults import RequestError
@@ -37,7 +38,7 @@ class Door:
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if "*" not in self._hosts and name not in self._hosts:
             raise RequestError(
-                f"this server is not '{name[:100]}'",
+                f"this server is not '{cut(name, 100)}'",
                 code="serve/host",
                 status=421,
                 hint="start it with --allow-host NAME for each name by which it is reached",
@@ -47,7 +48,7 @@ class Door:
             return
         if origin.partition("://")[2].lower() != host:
             raise RequestError(
-                f"pages of '{origin[:100]}' may not ask this server",
+                f"pages of '{cut(origin, 100)}' may not ask this server",
                 code="serve/origin",
                 status=403,
                 hint="start it with --allow-origin for each site whose pages may",
@@ -89,7 +90,7 @@ async def read_body(request: Request) -> dict[str, Any]:
     try:
         body = await in_slices(parsed(data.decode("utf-8")))
     except ValueError as error:
-        raise RequestError(f"the body is no JSON: {str(error)[:200]}", code="serve/json") from None
+        raise RequestError(f"the body is no JSON: {cut(str(error), 200)}", code="serve/json") from None
     if not isinstance(body, dict):
         raise RequestError("the body is a JSON object", code="serve/json", hint='begin with {"model": ...')
     return cast("dict[str, Any]", body)

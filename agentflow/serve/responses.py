@@ -13,6 +13,7 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentflow.core.errors import cut
 from agentflow.core.events import Event, WaitStarted
 from agentflow.serve.answer import AnswerReader, Piece, Said
 from agentflow.serve.faults import RequestError, text_field
@@ -76,7 +77,7 @@ def _messages(body: Mapping[str, Any]) -> list[Any]:
             messages.append(item)
         elif kind != "reasoning":
             raise RequestError(
-                f"an item of the type {str(kind)[:40]!r} is not taken",
+                f"an item of the type {cut(str(kind), 40)!r} is not taken",
                 code="serve/content",
                 param=f"input.{at}",
                 hint="send messages; an export has tools of its own",

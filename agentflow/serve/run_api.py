@@ -14,7 +14,7 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, cut
 from agentflow.core.event_log import event_id
 from agentflow.core.values import plain
 from agentflow.runtime.handle import Recorded
@@ -66,7 +66,7 @@ def _names(body: Mapping[str, Any]) -> list[str] | None:
 def _labels(labels: Mapping[str, Any]) -> dict[str, str]:
     for name, value in labels.items():
         if not isinstance(value, str):
-            raise RequestError(f"the label '{name[:80]}' is text", code="serve/field", param="labels")
+            raise RequestError(f"the label '{cut(name, 80)}' is text", code="serve/field", param="labels")
     return dict(labels)
 
 
@@ -88,7 +88,7 @@ async def read_events(service: Service, request: Request, key: Key) -> Response:
     after = read_place(text)
     if after is None:
         raise RequestError(
-            f"{text[:60]!r} is no id of an event",
+            f"{cut(text, 60)!r} is no id of an event",
             code="serve/after",
             param="after",
             hint="an id is that of the stream: SLICE.SEQ, for example 1.17",
@@ -136,7 +136,7 @@ async def answer_run(service: Service, request: Request, key: Key) -> Response:
     asked = run.waits.get(name)
     if asked is None:
         raise RequestError(
-            f"the run '{run.run_id}' asks nothing with the key '{name[:80]}'",
+            f"the run '{run.run_id}' asks nothing with the key '{cut(name, 80)}'",
             code="question/unknown",
             status=404,
             hint="it may have been answered before; GET /runs/ID lists what is open",

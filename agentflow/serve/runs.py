@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import Any
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, RunCancelled
+from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, RunCancelled, cut
 from agentflow.core.event_log import FIRST, event_id
 from agentflow.core.events import DeltaBase, Event, FinishedBase, WaitFinished, WaitStarted
 from agentflow.core.limits import Limits
@@ -53,7 +53,9 @@ class ServedRun:
     ``result`` or ``error`` is there once it has ended; ``handle`` is that of a durable run.
     """
 
-    def __init__(self, run_id: str, export: str, key: Key, text: Any, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self, run_id: str, export: str, key: Key, redact: Callable[[Any], Any], labels: Mapping[str, str]
+    ) -> None:
         self.run_id = run_id
         self.export = export
         self.key = key
@@ -65,7 +67,7 @@ class ServedRun:
         self.error: Exception | None = None
         self.handle: DurableRun[Any] | None = None
         self._waits: dict[str, Question] = {}
-        self._text = text
+        self._redact = redact
         self._unsent = Subscriber(lossy=False, limit=None)
         self._readers: list[Subscriber] = []
         self._done = asyncio.Event()
@@ -84,11 +86,11 @@ class ServedRun:
 
     @property
     def waits(self) -> dict[str, Question]:
-        """The open questions and approvals by key."""
+        """The open questions and approvals by key, without secrets."""
         if self.ended is not None:
             return {}
         if self.handle is not None:
-            return {each.key: each for each in self.handle.waiting}
+            return {each.key: self._redact(each) for each in self.handle.waiting}
         return self._waits
 
     @property
@@ -118,6 +120,9 @@ class ServedRun:
         queue = Subscriber(lossy=False, limit=None)
         self._readers.append(queue)
         return queue
+
+    def _text(self, value: object) -> str:
+        return self._redact(str(value))
 
     async def keep_events(self) -> None:
         """Write the events down for readers as they come, until :meth:`end`."""
@@ -180,13 +185,15 @@ class ServedRuns:
         run = self._runs.get(run_id)
         if run is None:
             raise RequestError(
-                f"there is no run '{run_id[:100]}' here",
+                f"there is no run '{cut(run_id, 100)}' here",
                 code="serve/unknown-run",
                 status=404,
                 hint="GET /runs lists them; those that ended long ago are not kept",
             )
         if run.key is not key:
-            raise RequestError(f"the run '{run_id[:100]}' belongs to another key", code="serve/not-yours", status=403)
+            raise RequestError(
+                f"the run '{cut(run_id, 100)}' belongs to another key", code="serve/not-yours", status=403
+            )
         return run
 
     async def start(
@@ -230,7 +237,7 @@ class ServedRuns:
             admission.free()
             raise
         own = {**(labels or {}), "export": export, "key": key.name}
-        run = ServedRun(run_id or new_run_id(), export, key, self._shown, own)
+        run = ServedRun(run_id or new_run_id(), export, key, self._flow.redact, own)
         self._runs[run.run_id] = run
         tenant = admission.tenant
         if durable:
@@ -294,7 +301,7 @@ class ServedRuns:
 
     async def _go_on(self, group: asyncio.TaskGroup, info: RunInfo, export: str, key: Key) -> None:
         admission = key.readmit()
-        run = ServedRun(info.run_id, export, key, self._shown, info.labels)
+        run = ServedRun(info.run_id, export, key, self._flow.redact, info.labels)
         run.created = info.created
         run.log.cut = await self._last_event(info.run_id)
         self._runs[run.run_id] = run
@@ -321,9 +328,6 @@ class ServedRuns:
         """Do a durable run: while it waits, it need not be in memory. The server's end interrupts it."""
         run.handle = await self._flow.start(program, bindings, **options)
         return await run.handle.result()
-
-    def _shown(self, value: object) -> str:
-        return self._flow.redact(str(value))
 
     async def _carry_out(self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission) -> None:
         try:

@@ -147,7 +147,7 @@ class FlowServer:
             self._door.check_site(request)
             return await handler(self.service, request, self._door.key_of(request))
         except AgentflowError as error:
-            return error_response(error)
+            return error_response(error, body=self.service.fault(error))
         except Exception as error:  # noqa: BLE001 - the answer says that the server failed, its log why
             _log.exception("%s %s failed", request.method, request.url.path)
             return error_response(error)

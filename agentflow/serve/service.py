@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentflow.app import AgentFlow
+from agentflow.core.errors import cut
 from agentflow.core.session import Session
 from agentflow.lib.suggest import did_you_mean
 from agentflow.serve.exports import Offer
@@ -55,7 +56,7 @@ class Service:
         if offer is None or not key.may_call(name):
             allowed = [each for each in self.offers if key.may_call(each)]
             raise RequestError(
-                f"there is no export '{name[:100]}'",
+                f"there is no export '{cut(name, 100)}'",
                 code="serve/unknown-export",
                 status=404,
                 param=param,

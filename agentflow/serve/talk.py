@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from starlette.requests import Request
 
+from agentflow.core.errors import cut
 from agentflow.core.events import WaitStarted
 from agentflow.core.messages import Message, TextPart, Usage, user
 from agentflow.core.session import Session
@@ -84,7 +85,9 @@ def _said(row: object, where: str) -> tuple[str, str]:
     message = cast("dict[str, Any]", row)
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "tool", *_SYSTEM):
-        raise RequestError(f"a message has no role {str(role)[:40]!r}", code="serve/messages", param=f"{where}.role")
+        raise RequestError(
+            f"a message has no role {cut(str(role), 40)!r}", code="serve/messages", param=f"{where}.role"
+        )
     if content is None:
         return role, ""
     if isinstance(content, str):
@@ -97,7 +100,7 @@ def _said(row: object, where: str) -> tuple[str, str]:
         text = fields.get("text")
         if fields.get("type") not in ("text", "input_text", "output_text") or not isinstance(text, str):
             raise RequestError(
-                f"content of the type {str(fields.get('type'))[:40]!r} is not taken",
+                f"content of the type {cut(str(fields.get('type')), 40)!r} is not taken",
                 code="serve/content",
                 param=f"{where}.content",
                 hint="send text; files are read by the export's own tools",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, TypeVar
 
+from agentflow.core.errors import cut
 from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import APPROVAL_TTL, Key
 from agentflow.serve.runs import ServedRun
@@ -34,7 +35,7 @@ class WaitingRuns(Generic[T]):
         entry = self._runs.get(run_id)
         if entry is None or entry[0].key is not key:
             raise RequestError(
-                f"no run '{run_id[:100]}' waits for an answer here",
+                f"no run '{cut(run_id, 100)}' waits for an answer here",
                 code="serve/unknown-run",
                 status=404,
                 hint="it may have been answered before, or the time to answer is over: ask again",

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput, DataContext
+from agentflow.core.errors import cut
 from agentflow.core.executor_ports import CommandPort, CommandResult, FoundFiles, HostCommandPort
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import ContextFinder, MemoryPort
@@ -87,7 +88,7 @@ class HostCommands:
         """Run a command that names files. Whether it may write is up to the host's executor."""
         ended = await self.execute_command_safely(command, call=call)
         if not ended.success or ended.exit_code != 0:
-            return FoundFiles(error=ended.error or ended.stderr[:500] or f"exit code {ended.exit_code}")
+            return FoundFiles(error=ended.error or cut(ended.stderr, 500) or f"exit code {ended.exit_code}")
         paths = await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)
         return FoundFiles(tuple(await asyncio.to_thread(lambda: [path for path in paths if os.path.isfile(path)])))
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, ConfigurationError, InvalidOutput, TaskError, clip
+from agentflow.core.errors import AgentflowError, ConfigurationError, InvalidOutput, TaskError, clip, cut
 from agentflow.core.host_code import HostCode
 from agentflow.core.models import validation_messages
 from agentflow.core.results import TaskResult
@@ -81,7 +81,7 @@ class Returns(Generic[R]):
         except ValidationError as error:
             raise InvalidOutput(
                 f"the answer is not of the type asked for: {'; '.join(validation_messages(error)[:5])}",
-                details={"content": result.content[:2_000]},
+                details={"content": cut(result.content, 2_000)},
             ) from error
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from agentflow.core.errors import AgentflowError, DataError, TaskError
+from agentflow.core.errors import AgentflowError, DataError, TaskError, cut
 from agentflow.core.models import validation_messages
 from agentflow.core.names import Definitions, NameInfo, out_of_reach
 from agentflow.core.templates import HistoryConfig, TaskTemplate
@@ -169,7 +169,7 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
     name = template.name
     if not name.isprintable() or not name.strip() or len(name) > MAX_NAME:
         raise DataError(
-            f"{name[:MAX_NAME]!r} is no template name",
+            f"{cut(name, MAX_NAME)!r} is no template name",
             code="tasks/template",
             hint=f"a name is one line of at most {MAX_NAME} characters; programs can call it when it has no spaces",
         )

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import BaseModel
 
-from agentflow.core.errors import DataError, TaskError
+from agentflow.core.errors import DataError, TaskError, cut
 from agentflow.core.models import MappingModel
 from agentflow.core.requests import FunctionCallNode
 from agentflow.core.results import TaskResult
@@ -345,7 +345,7 @@ class _Parser:
                 try:
                     return Constant(json.loads(body, strict=False))
                 except ValueError:
-                    raise self.fail(f"{text[:40]} is no valid string (escapes are JSON's)") from None
+                    raise self.fail(f"{cut(text, 40)} is no valid string (escapes are JSON's)") from None
         number = self.match(_NUMBER)
         if number is None:
             raise self.fail("an argument is wanted: a name, a number, true, false, null or a quoted text")

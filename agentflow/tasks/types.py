@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.errors import ConfigurationError, cut
 from agentflow.core.results import TaskResult
 from agentflow.core.values import Symbol, name_of, pairs_to_dict, plain
 from agentflow.lib.json_schema import check
@@ -237,7 +237,7 @@ def _kind(value: object) -> str:
     if isinstance(value, str):
         return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
     if isinstance(value, int | float):
-        return f"the number {str(value)[:40]}"
+        return f"the number {cut(str(value), 40)}"
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list | tuple):

@@ -33,7 +33,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow
-from agentflow.core.errors import AgentflowError, DataError, TaskError
+from agentflow.core.errors import AgentflowError, DataError, TaskError, cut
 from agentflow.core.events import TaskStarted
 from agentflow.core.models import MappingModel, validation_messages
 from agentflow.core.ports import ProgramChecker
@@ -119,7 +119,7 @@ def make_workflow(fields: Mapping[str, Any], source: str = "workflow") -> Workfl
         raise DataError(f"{source}: {'; '.join(validation_messages(error)[:5])}", code="workflow/invalid") from error
     if _NAME.fullmatch(workflow.name) is None:
         raise DataError(
-            f"{source}: '{workflow.name[:100]}' is no workflow name",
+            f"{source}: '{cut(workflow.name, 100)}' is no workflow name",
             code="workflow/invalid",
             hint="names begin with a letter and hold letters, digits, '-', '_', ':' and '.'",
         )

@@ -31,7 +31,7 @@ from typing import Any, cast
 from xml.sax import SAXException, SAXParseException
 from xml.sax.handler import ContentHandler
 
-from agentflow.core.errors import AgentflowError, DataError
+from agentflow.core.errors import AgentflowError, DataError, cut
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
 from agentflow.lib.suggest import did_you_mean
@@ -108,7 +108,7 @@ class _Builder(ContentHandler):
 
     def processingInstruction(self, target: str, data: str) -> None:
         raise TemplateFileError(
-            f"a processing instruction ('<?{target[:40]}') has no place here",
+            f"a processing instruction ('<?{cut(target, 40)}') has no place here",
             code="tasks/xml-hostile",
             span=self.span(),
         )
@@ -234,13 +234,13 @@ def _scalar(node: Node, key: str) -> Any:
         try:
             return float(text) if key == "timeout_s" else int(text)
         except ValueError:
-            raise node.fail(f"{key} is a number, not '{text[:40]}'") from None
+            raise node.fail(f"{key} is a number, not '{cut(text, 40)}'") from None
     return text
 
 
 def _boolean(node: Node, key: str, text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
-        raise node.fail(f"{key} is 'true' or 'false', not '{text[:40]}'")
+        raise node.fail(f"{key} is 'true' or 'false', not '{cut(text, 40)}'")
     return text.strip().lower() == "true"
 
 
@@ -270,7 +270,7 @@ def _trimmed(node: Node) -> str:
 def _number(node: Node) -> Any:
     text = _trimmed(node)
     if re.fullmatch(r"-?\d{1,9}(\.\d{1,6})?", text) is None:
-        raise node.fail(f"<{node.tag}> holds a number, not '{text[:40]}'")
+        raise node.fail(f"<{node.tag}> holds a number, not '{cut(text, 40)}'")
     return float(text) if "." in text else int(text)
 
 
@@ -355,7 +355,8 @@ def _file_paths_source(node: Node) -> dict[str, Any]:
     kind = node.attributes.get("type", "literal")
     if kind not in ("literal", "command", "description", "context_description"):
         raise node.fail(
-            f"a source of type '{kind[:40]}' is unknown", "types are literal, command, description, context_description"
+            f"a source of type '{cut(kind, 40)}' is unknown",
+            "types are literal, command, description, context_description",
         )
     if kind == "literal":
         return {"type": kind, "paths": _list_of("path")(Node(node.tag, {}, node.span, node.children, node.texts))}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from agentflow.core.errors import clip, cut
 from agentflow.core.values import plain
 from agentflow.lib.redact import MARK, Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
@@ -226,6 +227,24 @@ def test_pieces_give_what_the_whole_gives(text: str, sizes: list[int]) -> None:
     assert stream.finish() == ""
 
 
+@pytest.mark.parametrize("limit", range(4, 2 * len(VALUE) + 60, 3))
+@pytest.mark.parametrize("key", [VALUE, "sk-ant-api03-abcdefghijklmnop1234567890"])
+def test_what_a_cut_leaves_of_a_secret_is_redacted(key: str, limit: int) -> None:
+    """Wherever a message was cut, at its end or in its middle: at most three characters of a known secret are left beside the
+    mark, and of a key that is known by its format alone its beginning, which is no secret. Nothing else is taken out."""
+    redactor = Redactor([VALUE])
+    left = 4 if key == VALUE else len("sk-") + 8
+    for text in (f"the question: is {key} the key that you want to have?", f"{'x' * 20} {key} {'y' * 20}"):
+        for shown in (cut(text, limit), f"it asks '{cut(text, limit)}': say", clip(text, limit)):
+            kept = redactor.redact(shown)
+            assert not [at for at in range(len(key) - left + 1) if key[at : at + left] in kept.split("...")[0]], kept
+            if key == VALUE:
+                assert not [at for at in range(len(key) - left + 1) if key[at : at + left] in kept], kept
+            assert redactor.redact(kept) == kept and redactor.finds(shown) == (kept != shown)
+    plain = "pl, ... sk-learn... a well...-known case… (Basic ...)"
+    assert redactor.redact(plain) is plain
+
+
 def test_ordinary_pieces_pass_at_once() -> None:
     """Text that begins no secret is not held back."""
     stream = Redactor([VALUE]).stream()
@@ -233,7 +252,18 @@ def test_ordinary_pieces_pass_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["s" * 300_000, "Bearer " * 50_000, "-----BEGIN " * 30_000, "sk-" * 100_000, "eyJa." * 60_000]
+    "text",
+    [
+        "s" * 300_000,
+        "Bearer " * 50_000,
+        "-----BEGIN " * 30_000,
+        "sk-" * 100_000,
+        "eyJa." * 60_000,
+        "..." * 100_000,
+        f"{VALUE[:5]}..." * 30_000,
+        "sk-" * 100_000 + "!...",
+        "pl+n" * 70_000 + "...",
+    ],
 )
 def test_hostile_text_is_redacted_in_linear_time(text: str) -> None:
     """Text made of beginnings of keys costs no more than its length; the test's time limit is the judge."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow import AgentFlow, Limits, ScriptedProvider, Secret, TaskError
+from agentflow import AgentFlow, Limits, ScriptedProvider, Secret, SexpEvaluationError, TaskError
+from agentflow.core.errors import DataError
 from agentflow.events import Event, ModelStarted, PartialOutput, TextDelta
 from agentflow.observe.files import EventFiles
 
@@ -212,3 +214,26 @@ async def test_a_long_delta_is_shown_in_pieces(tmp_path: Path) -> None:
         assert (await flow.run(f'{ASK} (get-field (ask (q "x")) \'content)')).value == text
     pieces = [event.text for event in events if isinstance(event, TextDelta)]
     assert "".join(pieces) == text and max(map(len, pieces)) < 100_000
+
+
+@pytest.mark.parametrize("at", [185, 199])
+async def test_a_question_that_is_shown_in_part_shows_no_part_of_a_secret(at: int, tmp_path: Path) -> None:
+    """Errors about a question quote its beginning: a secret that is cut there is taken out, as a whole one is."""
+    question = f"{'x' * (at - 1)} {SECRET} {'y' * 2_000}"
+    async with AgentFlow(api_key=SECRET, root=tmp_path) as flow:
+        with pytest.raises(SexpEvaluationError) as nobody:
+            await flow.run("(ask-human question)", bindings={"question": question})
+    async with AgentFlow(api_key=SECRET, root=tmp_path, approval_ttl=30, durable=f"sqlite:///{tmp_path}/r.db") as flow:
+        run = await flow.start(
+            '(ask-human question {"type" "integer"})', {"question": question[at - 50 :]}, run_id="asks"
+        )
+        while not (asked := run.waiting):
+            await asyncio.sleep(0.005)
+        with pytest.raises(DataError) as wrong:
+            await flow.send("asks", asked[0].key, "x")
+        with pytest.raises(DataError) as unknown:
+            await flow.send("asks", "none", 1)
+        await run.cancel()
+    for error in (nobody.value, wrong.value, unknown.value):
+        assert SECRET[:5] not in flow.redact(str(error)) and SECRET[:5] not in flow.redact(repr(error.to_dict())), error
+    assert SECRET[:5] not in str(nobody.value)

@@ -110,3 +110,19 @@ async def test_a_server_goes_on_with_the_runs_of_the_one_before_it(tmp_path: Pat
             assert [each async for each in server.events(waiting, after=events[at]["id"])] == events[at + 1 :]
     async with AgentFlow(**options) as flow, served(flow, exports) as server:
         assert list(server.runs) == [], "what has ended is nobody's to go on with"
+
+
+async def test_a_question_that_holds_a_secret_is_told_without_it(tmp_path: Path) -> None:
+    """In the run's data and in errors about answers, however long the question is."""
+    secret = "tomato-harbour-71-violet"
+    program = '(ask-human message {"type" "integer"})'
+    async with AgentFlow(api_key=secret, durable=f"sqlite:///{tmp_path}/runs.db") as flow:
+        async with served(flow, {"ask": Export(program=program, allow=["ask-human"])}) as server:
+            run_id = await server.begin("ask", message=f"{'x' * 184} {secret}, {'so on ' * 50}?")
+            while not (waiting := (await server.get(f"/runs/{run_id}")).json()["waiting"]):
+                await asyncio.sleep(0.005)
+            wrong = await server.post(f"/runs/{run_id}/answers/{waiting[0]['key']}", {"answer": "x"})
+            assert wrong.status_code == 400 and "[redacted]" in waiting[0]["question"]
+            assert not [text for text in (str(waiting), wrong.text) if secret[:5] in text]
+            assert (await server.post(f"/runs/{run_id}/answers/{waiting[0]['key']}", {"answer": 3})).status_code == 200
+            assert (await server.ended(run_id))["value"] == 3

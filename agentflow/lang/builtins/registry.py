@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.errors import SexpEvaluationError, cut
 from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
@@ -190,9 +190,9 @@ def _show(value: Any) -> str:
     if isinstance(value, int):
         return f"integer {value}" if value.bit_length() <= 256 else f"an integer of {value.bit_length()} bits"
     if isinstance(value, str):
-        return f'string "{value[:40]}{"..." if len(value) > 40 else ""}"'
+        return f'string "{cut(value, 40)}"'
     if isinstance(value, Symbol):
-        return f"symbol {value.name[:40]}"
+        return f"symbol {cut(value.name, 40)}"
     if isinstance(value, list | SharedList) or is_dict(value):
         size = len(cast("list[Any]", value))
         return f"{article} {kind} of {size}" if size else f"an empty {kind}"

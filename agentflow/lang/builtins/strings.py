@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.errors import LimitExceeded, SexpEvaluationError, cut
 from agentflow.core.records import is_dict
 from agentflow.core.values import Symbol
 from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
@@ -430,5 +430,5 @@ def _named(slot: re.Match[str], text: str, named: Mapping[Any, Any] | None) -> A
     if named is None:
         raise _values(f"{{{name}}} needs a dict as the last value")
     if name not in named:
-        raise _values(f"the dict given has no key {name[:60]!r} for the place {{{name[:60]}}}")
+        raise _values(f"the dict given has no key {cut(name, 60)!r} for the place {{{cut(name, 60)}}}")
     return named[name]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.errors import SexpEvaluationError, cut
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import BITS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
@@ -107,7 +107,7 @@ def int_(rt: Runtime, x: Any = 0, base: Any = 10) -> Any:
         try:
             return int(x, base)
         except ValueError:
-            wrong_value(f"the text {x[:40]!r} is no integer")
+            wrong_value(f"the text {cut(x, 40)!r} is no integer")
     return _finite("int", lambda: int(_number("int", x)))
 
 
@@ -118,7 +118,7 @@ def float_(rt: Runtime, x: Any = 0.0) -> float:
         try:
             return float(x)
         except ValueError:
-            wrong_value(f"the text {x[:40]!r} is no number")
+            wrong_value(f"the text {cut(x, 40)!r} is no number")
     return _finite("float", lambda: float(_number("float", x)))
 
 

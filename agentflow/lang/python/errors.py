@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.errors import SexpEvaluationError, cut
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.results import TaskResult
 from agentflow.lang.closure import Closure
@@ -44,7 +44,7 @@ def article(kind: str) -> str:
 def outside(index: object, size: int) -> NoReturn:
     """Raise ``list/index``, an IndexError of programs."""
     raise SexpEvaluationError(
-        f"there is no element {str(index)[:40]}: there are {size}",
+        f"there is no element {cut(str(index), 40)}: there are {size}",
         code="list/index",
         hint="the first one has the index 0, the last one -1",
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.errors import SexpEvaluationError, cut
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.work import Work
@@ -171,7 +171,7 @@ def pop_key(rt: Runtime, value: dict[Any, Any], wanted_key: Any, default: Any = 
         changing(rt, value)
         return value.pop(name)
     if default is MISSING:
-        raise SexpEvaluationError(f"the dict has no key {str(name)[:80]!r}", code="dict/missing")
+        raise SexpEvaluationError(f"the dict has no key {cut(str(name), 80)!r}", code="dict/missing")
     return default
 
 
@@ -211,7 +211,7 @@ def discard(rt: Runtime, value: OrderedSet, item: Any) -> None:
 def remove_element(rt: Runtime, value: OrderedSet, item: Any) -> None:
     name = key(item)
     if name not in value.items:
-        raise SexpEvaluationError(f"the set has no element {str(name)[:80]!r}", code="dict/missing")
+        raise SexpEvaluationError(f"the set has no element {cut(str(name), 80)!r}", code="dict/missing")
     changing(rt, value)
     del value.items[name]
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.errors import SexpEvaluationError, cut
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.records import Entries, Record
 from agentflow.core.shared_list import SharedList
@@ -332,7 +332,7 @@ def element(rt: Runtime, value: Any, at: Any) -> Any:
 def _no_key(name: Any, entries: Iterable[Any]) -> SexpEvaluationError:
     near = did_you_mean(name, [each for each in entries if type(each) is str]) if type(name) is str else None
     return SexpEvaluationError(
-        f"the dict has no key {str(name)[:80]!r}", code="dict/missing", hint=near or "d.get(key) gives None then"
+        f"the dict has no key {cut(str(name), 80)!r}", code="dict/missing", hint=near or "d.get(key) gives None then"
     )
 
 

@@ -13,7 +13,7 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, cut
 from agentflow.lang.card import language_card
 from agentflow.serve.faults import RequestError, dict_field, text_field
 from agentflow.serve.keys import APPROVAL_TTL, Key
@@ -91,7 +91,7 @@ class FlowMcp:
                 raise RequestError(f"{RUN_PROGRAM} takes 'program', and 'bindings'", code="serve/bindings")
             run = await service.start_program(program, dict_field(arguments, "bindings"), key)
         else:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {tool[:100]}")
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {cut(tool, 100)}")
         return ToolCall(service, run, self._waiting)
 
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:

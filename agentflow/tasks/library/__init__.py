@@ -10,7 +10,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.errors import TaskError
+from agentflow.core.errors import TaskError, cut
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
 from agentflow.tasks.registry import CompiledTemplate, compile_template
@@ -69,7 +69,7 @@ def _format_json(values: Mapping[str, Any]) -> TaskResult:
                 f"the text is no JSON: {error}",
                 reason="output_format_failure",
                 code="tasks/no-json",
-                details={"content": values["value"][:2_000]},
+                details={"content": cut(values["value"], 2_000)},
             ) from None
     return TaskResult(content=to_json(value, indent=values["indent"]), parsedContent=value)
 
