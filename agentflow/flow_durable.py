@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
@@ -12,7 +13,7 @@ from typing_extensions import TypedDict, Unpack
 
 from agentflow.arguments import load_source
 from agentflow.core.errors import ConfigurationError, JournalError
-from agentflow.core.event_log import LogBounds
+from agentflow.core.event_log import FIRST, EventId, LogBounds
 from agentflow.core.host_code import executing_call
 from agentflow.core.journal import OnInflight, SessionInfo
 from agentflow.core.limits import Limits
@@ -20,6 +21,7 @@ from agentflow.core.questions import Question
 from agentflow.core.reuse import seconds_of
 from agentflow.core.session import Session
 from agentflow.core.store_ports import ResultStore
+from agentflow.journal.urls import open_events
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.runtime.conversations import LastingSession
@@ -64,6 +66,7 @@ class DurableMethods:
     """Starts, resumes and answers durable runs. A base of :class:`agentflow.AgentFlow`, which builds what the methods use."""
 
     engine: Engine
+    database: str | None
     _durable: DurableRuns | None
 
     @overload
@@ -295,6 +298,23 @@ class DurableMethods:
         if open_here or self._durable is None:
             return open_here
         return await self._durable.questions(run_id)
+
+    async def watch(self, run_id: str, after: EventId = FIRST) -> AsyncGenerator[dict[str, Any]]:
+        """The events of a durable run as they are recorded, in whatever process it is worked on, until it has ended.
+
+        Each is the JSON data of an event; those after ``after``, its ``(slice, seq)``, where that is given. A run is recorded
+        where its flow has ``record=True``; deltas are not stored while it works, so that text comes whole. Raises as
+        :meth:`resume`.
+        """
+        runs = self._durable_runs()
+        assert self.database is not None
+        store = open_events(self.database)
+        try:
+            async with contextlib.aclosing(runs.events(run_id, store, after)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            await asyncio.to_thread(store.close)
 
     async def runs(self, limit: int = 100) -> list[RunInfo]:
         """The durable runs, the last changed first. Raises as :meth:`start`."""

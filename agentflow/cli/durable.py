@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from agentflow.app import AgentFlow
     from agentflow.core.journal import OnInflight
     from agentflow.core.session import Session
+    from agentflow.lang.program import Program
     from agentflow.runtime.durable_run import DurableRun
     from agentflow.runtime.plan import RunPlan
 
@@ -62,6 +63,8 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
             raise (CompileFailed(error) if is_compile_error(error) else error) from error
         try:
             run_id = options.run_id or await _run_id(flow, name, options)
+            if options.detach:
+                return await _detach(flow, program, bindings, run_id, options)
             found = await flow.find_run(run_id)
             async with _kept(flow, run_id, options), _session(flow, options.session) as session:
                 if found is not None and found.base is not None and found.program == program.source.digest:
@@ -80,6 +83,27 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
                 )
             show_error(error, as_json=options.as_json or options.events)
             return exit_code(error)
+
+
+async def _detach(
+    flow: AgentFlow, program: Program, bindings: dict[str, Any], run_id: str, options: DurableOptions
+) -> int:
+    """Leave a run to workers, and print its id."""
+    handle = await flow.start(
+        program,
+        bindings,
+        run_id=run_id,
+        allow=options.allow,
+        priority=options.priority,
+        tenant=options.tenant,
+        where="workers",
+        queue=options.queue,
+    )
+    if options.as_json or options.events:
+        write_json({"ok": True, "run_id": handle.run_id, "status": handle.status})
+    else:
+        write_out(clean(handle.run_id) + "\n")
+    return Exit.OK
 
 
 async def resume_run(run_id: str, options: ResumeOptions) -> int:

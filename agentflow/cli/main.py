@@ -98,7 +98,13 @@ def run(
     With --durable, what its tasks and tools gave is stored before anything follows from it: after a kill or Ctrl-C the same
     command goes on and pays for nothing twice. A run that has ended is started anew, unless --run-id names it.
     """
-    if not (options.durable or options.run_id is not None or options.db is not None or options.session is not None):
+    if not (
+        options.durable
+        or options.detach
+        or options.run_id is not None
+        or options.db is not None
+        or options.session is not None
+    ):
         _execute(options, lambda: read_program(file))
     from agentflow.cli.durable import execute_durably
 

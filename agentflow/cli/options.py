@@ -229,6 +229,29 @@ class DurableOptions(DatabaseOptions, RunOptions):
             "--session", metavar="NAME", help="The conversation to go on with, which is stored; with --durable."
         ),
     ] = None
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach", help="Leave the run to agentflow worker, and print its id; with --db postgresql://..."
+        ),
+    ] = False
+    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="The queue of the workers; with --detach.")] = (
+        "default"
+    )
+    priority: Annotated[
+        int,
+        typer.Option(
+            "--priority", metavar="NUMBER", min=-1000, max=1000, help="The highest goes first; with --detach."
+        ),
+    ] = 0
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant",
+            metavar="NAME",
+            help="Whom it is for: of equal runs that of who has the fewest goes first; with --detach.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,12 @@ from agentflow.cli.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.run_diff import show_difference
 from agentflow.cli.run_list import open_catalogue
 from agentflow.cli.run_show import show_run
-from agentflow.core.event_log import FIRST, event_id
 from agentflow.lib.terminal import clean
 from agentflow.observe.difference import joined, pairs_of, recorded_effects
 from agentflow.observe.files import SUFFIX, read_events, read_infos
 from agentflow.observe.run_view import message_of
 from agentflow.runtime.catalogue import RunCatalogue, RunSummary, summary_of
 from agentflow.runtime.codec import lasting
-
-_POLL_S = 0.2
 
 
 async def show(run: str | None, directory: str | None, db: str | None, *, as_json: bool) -> int:
@@ -60,20 +57,21 @@ async def tail(run: str | None, directory: str | None, db: str | None, *, follow
     """Print the events of a run as lines; with ``follow`` those that come too, until it ends."""
     async with open_catalogue(directory, db) as catalogue:
         summary = await _find(catalogue, run)
-        after = FIRST
-        while True:
-            ended = False
-            for event in await catalogue.events(summary.run_id, after):
-                after = event_id(event)
-                ended = event["type"] == "run_finished"
-                if as_json:
-                    write_json(event)
-                elif line := event_text(event, summary.started):
-                    write_out(clean(line) + "\n")
-                sys.stdout.flush()
-            if ended or not follow:
-                return Exit.OK
-            await asyncio.sleep(_POLL_S)
+
+        def write(event: Mapping[str, Any]) -> None:
+            if as_json:
+                write_json(event)
+            elif line := event_text(event, summary.started):
+                write_out(clean(line) + "\n")
+
+        if follow:
+            async with contextlib.aclosing(catalogue.follow(summary.run_id)) as events:
+                async for event in events:
+                    write(event)
+        else:
+            for event in await catalogue.events(summary.run_id):
+                write(event)
+    return Exit.OK
 
 
 def _outcome(value: Any) -> Any:

@@ -118,7 +118,7 @@ class RunRow:
     ``wake_at`` is when a waiting run goes on by itself; ``spent_s`` the seconds it has worked; ``result`` and ``error`` are
     JSON data. ``created`` and ``updated`` are unix seconds. ``deaths`` counts the owners that died one after the other while
     they worked on it, where the store counts them. ``queue`` is the queue of the workers that do it, ``tenant`` whom they do
-    it for.
+    it for; ``cancelling`` says that they are to cancel it.
     """
 
     run: str
@@ -139,6 +139,7 @@ class RunRow:
     deaths: int = 0
     queue: str | None = None
     tenant: str = ""
+    cancelling: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

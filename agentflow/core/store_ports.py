@@ -102,6 +102,14 @@ class JobQueue(Protocol):
         """Make the tables of the queue, where they are missing. Raises JournalError, and ConfigurationError (``config/extra``)."""
         ...
 
+    async def cancel(self, run: str) -> None:
+        """Have a run that has not ended cancelled by a worker: the one who works on it, or whoever gets its job."""
+        ...
+
+    async def cancelled(self) -> list[str]:
+        """The runs that this process works on and are to be cancelled."""
+        ...
+
     async def work(
         self,
         handle: Callable[[Claim], Awaitable[None]],

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.core.errors import JournalError
-from agentflow.core.event_log import FIRST, EventId, LogBounds, LogInfo
+from agentflow.core.event_log import FIRST, EventId, LogBounds, LogInfo, event_id
 from agentflow.core.events import Outcome
 from agentflow.core.journal import ENDED, EffectRow, EffectState, RunRow, RunStatus
 from agentflow.core.questions import Question
 from agentflow.core.store_ports import EventStore, JournalStore
 from agentflow.runtime.waiting import question_of
 
+_LOOK_S = 0.2
+_LATE_LOOKS = 10
+"""Number of looks without an event after which one that has ended is taken to have no more."""
 RunState: TypeAlias = Outcome | RunStatus | Literal["unfinished"]
 """The status of a durable run, else the outcome of a recorded one; ``unfinished`` is one whose log has no end."""
 
@@ -90,6 +93,25 @@ class RunCatalogue:
             return []
 
         return await asyncio.to_thread(read)
+
+    async def follow(self, run: str, after: EventId = FIRST) -> AsyncGenerator[dict[str, Any]]:
+        """The same, with those that come too, in whatever process they arise, until the run has ended.
+
+        A run that waits, or whose process died, has not ended: somebody goes on with it.
+        """
+        quiet = 0
+        while True:
+            row = await self.row(run)
+            events = await self.events(run, after)
+            ended = False
+            for event in events:
+                after = event_id(event)
+                ended = event["type"] == "run_finished" and event.get("outcome") != "suspended"
+                yield event
+            quiet = 0 if events else quiet + 1
+            if ended if row is None else row.status in ENDED and (ended or quiet > _LATE_LOOKS):
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def gc(self, bounds: LogBounds) -> list[str]:
         """Remove the oldest logs of each store beyond ``bounds``, but never that of a run that can be gone on with."""

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, JournalError, SessionBusy
-from agentflow.core.event_log import LogBounds
+from agentflow.core.event_log import EventId, LogBounds
 from agentflow.core.journal import (
     ENDED,
     Claim,
@@ -23,10 +25,11 @@ from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
 from agentflow.core.session import Session
 from agentflow.core.source import Source
-from agentflow.core.store_ports import JobQueue, JournalStore, ResultStore
+from agentflow.core.store_ports import EventStore, JobQueue, JournalStore, ResultStore
 from agentflow.core.values import is_long
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
+from agentflow.runtime.catalogue import RunCatalogue
 from agentflow.runtime.codec import Codec, NotData, fingerprint
 from agentflow.runtime.conversations import Conversations
 from agentflow.runtime.deriving import Generations, another_run, known_run, overrides_of
@@ -42,7 +45,7 @@ from agentflow.runtime.questions import check_answer, no_such_question
 from agentflow.runtime.records import answers
 from agentflow.runtime.run import Approver, check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
-from agentflow.runtime.takeover import MOST_DEATHS, Takeover, poisoned
+from agentflow.runtime.takeover import LOOK_S, MOST_DEATHS, Takeover, poisoned
 from agentflow.runtime.tenant import Tenant
 from agentflow.runtime.waiting import question_of
 
@@ -167,12 +170,24 @@ class DurableRuns:
             if row.deaths >= MOST_DEATHS:
                 raise poisoned(row)
             program, values = await self._stored_program(row, {})
-            return await self._runs.go_on(row, program, values, None, None, self._on_inflight, slice=claim.slice)
+            return await self._runs.go_on(
+                row, program, values, None, None, self._on_inflight, slice=claim.slice, cancelled=row.cancelling
+            )
         except AgentflowError as error:
             if error.code in ("durable/owned", "durable/closed", "durable/database"):
                 raise
             await self._fail(row, error, claim.slice)
             return None
+
+    async def cancel_asked(self) -> None:
+        """Cancel the runs that this process works on and somebody elsewhere has cancelled, until this is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for run_id in await self.jobs.cancelled():
+                    live = self._runs.find(run_id)
+                    if live is not None and not live._cancelled:
+                        group.create_task(live.cancel())
+                await asyncio.sleep(LOOK_S)
 
     def release(self) -> None:
         """Give up the runs that this process does for the workers' queues; others go on with them."""
@@ -304,6 +319,10 @@ class DurableRuns:
         row = await known_run(self._store, run_id)
         if row.status in ("done", "cancelled"):
             return
+        if row.queue is not None and row.status != "failed":
+            await self.jobs.cancel(run_id)
+            await (await self._runs.follow(row))._ended.wait()
+            return
         if row.status != "failed" and await self._cleaned_up(row, live):
             return
         owned = await self._store.own(run_id)
@@ -342,7 +361,13 @@ class DurableRuns:
     async def _fail(self, row: RunRow, error: AgentflowError, slice: int | None = None) -> None:
         """End a run that nobody works on as failed."""
         owned = await self._store.own(row.run, slice)
-        await self._store.finish(row.run, owned.run.epoch, "failed", error=await self._runs.stored_error(error))
+        stored = await self._runs.stored_error(error)
+        await self._store.finish(
+            row.run,
+            owned.run.epoch,
+            "cancelled" if row.cancelling else "failed",
+            error=None if row.cancelling else stored,
+        )
 
     async def questions(self, run_id: str) -> list[Question]:
         """The open questions and approvals of a run. Raises JournalError."""
@@ -385,6 +410,13 @@ class DurableRuns:
         """The run of this id, or None."""
         row = await self._store.find(run_id)
         return None if row is None else RunInfo.of(row)
+
+    async def events(self, run_id: str, store: EventStore, after: EventId) -> AsyncGenerator[dict[str, Any]]:
+        """The events of a run that are recorded in ``store``, until it has ended. Raises JournalError."""
+        await known_run(self._store, run_id)
+        async with contextlib.aclosing(RunCatalogue([store], self._store).follow(run_id, after)) as events:
+            async for event in events:
+                yield event
 
     @property
     def results(self) -> ResultStore:

@@ -8,12 +8,14 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
 from agentflow.core.journal import Claim
 from agentflow.runtime.durable import DurableRuns
 
 DRAIN_S = 30.0
 """Seconds that runs have to end after a worker was told to stop."""
+
+_AWAY_S = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -34,11 +36,21 @@ async def work_on(
             hint="queues={'default': 0, 'slow': 5}: at most 5 of the queue 'slow' at a time, in all workers together",
         )
     async with asyncio.TaskGroup() as group:
-        draining = group.create_task(_release_late(runs, stop, drain_s))
+        beside = [group.create_task(work) for work in (_release_late(runs, stop, drain_s), _cancel(runs))]
         try:
             await runs.jobs.work(_Worker(runs).do, queues, slots, stop)
         finally:
-            draining.cancel()
+            for task in beside:
+                task.cancel()
+
+
+async def _cancel(runs: DurableRuns) -> None:
+    while True:
+        try:
+            await runs.cancel_asked()
+        except* JournalError as errors:
+            _log.warning("what was cancelled is not known: %s", errors.exceptions[0])
+        await asyncio.sleep(_AWAY_S)
 
 
 async def _release_late(runs: DurableRuns, stop: asyncio.Event, drain_s: float) -> None:

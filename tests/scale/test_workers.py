@@ -6,36 +6,17 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agentflow import AgentFlow, Session
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
-from agentflow.runtime.durable_run import DurableRun
 from tests.cli.test_command import environment
-from tests.scale.child import PROGRAM, VALUE, app
+from tests.scale.child import VALUE, app
+from tests.scale.workers import detached, working
 from tests.support.postgres import Server
-
-
-@contextlib.asynccontextmanager
-async def working(
-    flow: AgentFlow, queues: Mapping[str, int] | None = None, **options: Any
-) -> AsyncIterator[asyncio.Event]:
-    """A worker in this process; it stops, and has stopped, at the end of the block."""
-    stop = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(flow.work(queues or {"default": 0}, stop=stop, **options))
-        try:
-            yield stop
-        finally:
-            stop.set()
-
-
-async def detached(flow: AgentFlow, run: str, program: str = PROGRAM, **options: Any) -> DurableRun:
-    return await flow.start(program, run_id=run, where="workers", **options)
 
 
 async def test_a_worker_does_a_run_and_whoever_started_it_gets_its_value(postgres_url: str, tmp_path: Path) -> None:

@@ -35,6 +35,12 @@ select r.run from af_run r where r.queue is not null
   and (r.status = 'queued' or (r.status = 'waiting' and r.wake_at < now())) and r.updated < now() - make_interval(secs => $1)
   and not exists (select from {TABLE} j where j.dedupe_key = {_KEY} and j.status in ('queued', 'picked')) limit 1000
 """
+CANCEL = """
+update af_run set cancelling = true, seq = seq + 1, wake_at = null, updated = now(),
+  status = case when status in ('waiting', 'interrupted') then 'queued' else status end
+where run = $1 and queue is not null and status not in ('done', 'failed', 'cancelled') returning status
+"""
+"""Gives the status of the run then. A waiting one may have a job for later, which is that of another ``seq``."""
 _FREE = f"""
 with owners as materialized (
   select distinct queue_manager_id as id, ('x' || right(replace(queue_manager_id::text, '-', ''), 16))::bit(64)::bigint as owner

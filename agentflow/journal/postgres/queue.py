@@ -16,7 +16,7 @@ import asyncpg
 
 from agentflow.core.journal import Claim
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
-from agentflow.journal.postgres.jobs import CHANNEL, Engine, check_engine, lost
+from agentflow.journal.postgres.jobs import CANCEL, CHANNEL, Engine, check_engine, lost
 from agentflow.journal.postgres.owner import OwnerSession
 from agentflow.journal.writer import Writer
 
@@ -51,6 +51,17 @@ class PostgresQueue:
     async def prepare(self) -> None:
         check_engine()
         await self._writer.do(self._engine.install)
+
+    async def cancel(self, run: str) -> None:
+        async def work(db: Connection) -> None:
+            if await db.fetchval(CANCEL, run) == "queued":
+                await self._engine.enqueue(db, [run])
+
+        await self._writer.do(work)
+
+    async def cancelled(self) -> list[str]:
+        query = "select run from af_run where owner = $1 and cancelling and status = 'running'"
+        return [run for (run,) in await self._writer.do(lambda db: db.fetch(query, self._owner.id))]
 
     async def work(
         self,

@@ -13,7 +13,7 @@ from agentflow.journal.rows import corrupt, parse
 
 RUN = (
     "run, base, program, digest, input, status, epoch, seq, slice, extract(epoch from wake_at)::float8, spent_s,"
-    " result, error, extract(epoch from created)::float8, extract(epoch from updated)::float8, deaths, queue, tenant,"
+    " result, error, extract(epoch from created)::float8, extract(epoch from updated)::float8, deaths, queue, tenant, cancelling,"
     " owner, rid"
 )
 """Columns of :func:`run_of`; the last two are the store's own."""
@@ -116,7 +116,7 @@ def effect_of(fields: Row) -> EffectRow:
 def run_of(fields: Row) -> RunRow:
     """The run whose columns are :data:`RUN`. Raises JournalError (``durable/corrupt``)."""
     run, base, program, digest, input_, status, epoch, seq, slice, wake_at, spent, result, error = fields[:13]
-    created, updated, deaths, queue, tenant = fields[13:OWNER]
+    created, updated, deaths, queue, tenant, cancelling = fields[13:OWNER]
     return RunRow(
         run=run,
         base=base,
@@ -136,6 +136,7 @@ def run_of(fields: Row) -> RunRow:
         deaths=deaths,
         queue=queue,
         tenant=unescape(tenant),
+        cancelling=cancelling,
     )
 
 

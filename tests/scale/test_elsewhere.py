@@ -1,0 +1,98 @@
+"""Runs of workers, as somebody elsewhere sees and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow
+from agentflow.core.errors import JournalError
+from tests.cli.test_command import agentflow
+from tests.scale.child import app
+from tests.scale.workers import detached, working
+
+
+async def test_a_run_is_watched_from_elsewhere(postgres_url: str) -> None:
+    """Its events come while it goes on, those of all its slices, and end when it has ended; a place to go on from may be given."""
+
+    async def look(at: str) -> str:
+        """Look at something."""
+        return f"<{at}>"
+
+    program = '(list (content (look (at "a"))) (ask-human "go on?") (content (look (at "b"))))'
+    seen: list[dict[str, Any]] = []
+    async with (
+        AgentFlow(model="offline", durable=postgres_url, tools=[look]) as watcher,
+        AgentFlow(model="offline", durable=postgres_url, tools=[look], record=True) as worker,
+        working(worker),
+    ):
+        handle = await detached(watcher, "r", program)
+        async for event in watcher.watch("r"):
+            seen.append(event)
+            if event["type"] == "wait_started":
+                assert await handle.wait() == "waiting"
+                await watcher.send("r", handle.waiting[0].key, "yes")
+        assert [event async for event in watcher.watch("r", (1, seen[2]["seq"]))] == seen[3:]
+        with pytest.raises(JournalError) as caught:
+            await anext(watcher.watch("unknown"))
+        assert caught.value.code == "durable/unknown-run"
+    tools = [(event["slice"], event["arguments"]["at"]) for event in seen if event["type"] == "tool_started"]
+    assert tools == [(1, "a"), (2, "b")]
+    assert [event["outcome"] for event in seen if event["type"] == "run_finished"] == ["suspended", "ok"]
+
+
+@pytest.mark.parametrize("state", ["running", "waiting", "queued"])
+async def test_a_run_is_cancelled_from_elsewhere(postgres_url: str, tmp_path: Path, state: str) -> None:
+    """A worker cancels it, so that it cleans up with the worker's tools; whoever asked waits until it has."""
+    log = tmp_path / "log"
+    middle = {"running": '(look (at "b"))', "waiting": '(ask-human "go on?")', "queued": "1"}[state]
+    program = f'(try (begin (look (at "a")) {middle} (look (at "c"))) (finally (look (at "end"))))'
+    async with app(postgres_url, log) as starter, app(postgres_url, log, "b") as worker:
+        handle = await detached(starter, "r", program)
+        if state == "queued":
+            cancelling = asyncio.create_task(starter.cancel("r"))
+            await asyncio.sleep(0.1)
+        async with working(worker):
+            if state == "running":
+                while not (log.exists() and "b" in log.read_text()):
+                    await asyncio.sleep(0.02)
+            if state == "waiting":
+                assert await handle.wait() == "waiting"
+            await (cancelling if state == "queued" else starter.cancel("r"))
+        assert (await starter.find_run("r") or pytest.fail()).status == "cancelled"
+        with pytest.raises(JournalError) as caught:
+            await handle.result()
+        assert caught.value.code == "durable/cancelled"
+    done = log.read_text().split() if log.exists() else []
+    assert done == {"running": ["a", "b", "end"], "waiting": ["a", "end"], "queued": ["end"]}[state]
+
+
+@pytest.mark.slow
+async def test_the_command_leaves_runs_to_workers_and_shows_what_they_do(postgres_url: str, tmp_path: Path) -> None:
+    """The id is all it prints; the list says what becomes of the run, and its events are followed to its end."""
+    (tmp_path / "p.sexp").write_text("(+ 1 2)")
+    database = ("--db", postgres_url)
+
+    async def said(*arguments: str) -> str:
+        done = await agentflow(*arguments, *database, tmp_path=tmp_path, cwd=tmp_path)
+        assert done.code == 0, done.err
+        return done.out
+
+    leave = ("run", "p.sexp", "-m", "offline", "--detach", "--queue", "slow", "--tenant", "acme")
+    run = (await said(*leave)).strip()
+    assert (await said(*leave)).strip() == run, "one that has not ended is not started twice"
+    (listed,) = json.loads(await said("runs", "--json"))
+    assert (listed["run_id"], listed["state"]) == (run, "queued")
+    async with (
+        AgentFlow(model="offline", durable=postgres_url, record=True) as worker,
+        working(worker, {"slow": 0}),
+    ):
+        lines = (await said("runs", "tail", run, "--follow")).splitlines()
+    assert "run started" in lines[0] and "run finished" in lines[-1]
+    assert (await said("run", "p.sexp", "--run-id", run)).strip() == "3"
+    refused = await agentflow("run", "p.sexp", "--detach", tmp_path=tmp_path, cwd=tmp_path)
+    assert refused.code == 2 and "PostgreSQL" in refused.err
