@@ -71,7 +71,8 @@ def dump(data: Any, blobs: Blobs) -> str | None:
     return f'{{"$b":"{digest.hex()}"}}'
 
 
-_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+# Without a search for circles, which takes as long as a short value: the codec writes trees.
+_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 def keep_blobs(db: sqlite3.Connection, blobs: Blobs) -> None:

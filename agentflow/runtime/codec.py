@@ -26,7 +26,6 @@ from dataclasses import fields
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -56,6 +55,9 @@ MAX_CONTAINERS = 20_000
 MAX_TEXT = 8_000_000
 """Containers and characters from which on data is written so that what is shared is written once."""
 _LONG_TEXT = 1_000
+_FEW = 16
+_SMALL = 1 << 62
+"""Items and numbers below which data is looked at before it is written: it may be written as it stands."""
 _INTEGER_BITS = 10_000
 _RESULT_USAGE = 5
 """Where in the data of a TaskResult its usage is."""
@@ -95,8 +97,41 @@ def fingerprint(kind: str, *content: Any) -> bytes:
 
     What is no data counts by its type.
     """
-    text = ascii(_Writer(lenient=True).write([kind, *content]))
-    return blake2b(text.encode("ascii"), digest_size=16).digest()
+    quick = quick_fingerprint(kind, *content)
+    return _digest(_Writer(lenient=True).write([kind, *content])) if quick is None else quick
+
+
+def quick_fingerprint(kind: str, *content: Any) -> bytes | None:
+    """The :func:`fingerprint` of little content that is written as it stands, as most effects have; None for other content."""
+    written: list[Any] = [kind]
+    for each in content:
+        if not _stands(each, 2):
+            return None
+        entries: Any = each
+        written.append(dict(sorted(entries.items())) if type(each) is dict and len(entries) > 1 else each)
+    return _digest(written)
+
+
+def _digest(written: Any) -> bytes:
+    return blake2b(ascii(written).encode("ascii"), digest_size=16).digest()
+
+
+def _stands(value: Any, depth: int) -> bool:
+    """Whether a value is small, and written as it stands but for the order of a dict's keys, which may be at its top alone."""
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    if kind is str:
+        return len(value) <= _LONG_TEXT and value.isascii()
+    if kind is list or kind is dict:
+        if len(value) > _FEW or not depth or (kind is dict and depth < 2 and len(value) > 1):
+            return False
+        for key in value:
+            if kind is dict and (type(key) is not str or key[:1] == "$" or not key.isascii()):
+                return False
+            each = value[key] if kind is dict else key
+            if each is not None and not _stands(each, depth - 1):
+                return False
+        return True
+    return value is None or kind is bool or (kind is int and -_SMALL < value < _SMALL)
 
 
 def lasting(data: Any) -> Any:
@@ -352,17 +387,12 @@ def _assigned(closure: Closure) -> str | None:
     return None
 
 
-_PLAIN_NOTES: Mapping[str, type] = MappingProxyType(
-    {
-        "template_used": str,
-        "context_source": str,
-        "context_files_count": int,
-        "model": str,
-        "turns": int,
-        "program": str,
-    }
-)
+_TEXT_NOTES = ("template_used", "context_source", "model", "program")
+_COUNT_NOTES = ("context_files_count", "turns")
 """The fields of notes that are stored as they are, by their keys, which are their names."""
+_MADE_NOTES = frozenset({*Notes.FIELDS, "$d"}) - {*_TEXT_NOTES, *_COUNT_NOTES}
+"""The keys of notes whose entries are made of what is stored."""
+_TEXT, _COUNT = frozenset({str, type(None)}), frozenset({int, type(None)})
 _HELD = frozenset({list, dict})
 """What JSON data may hold that is to be read."""
 
@@ -441,18 +471,13 @@ class _Reader:
         )
 
     def _notes(self, notes: Any, parts: list[Any]) -> Notes:
-        plain_fields: dict[str, Any] = {}
-        others: dict[str, Any] = {}
-        for key, entry in notes.items():  # of most results: a third of the time that reading any notes takes
-            kind = _PLAIN_NOTES.get(key)
-            if kind is not None and type(entry) is kind:
-                plain_fields[key] = entry
-            elif key in Notes.FIELDS or key == "$d":
-                break
-            else:
-                others[key] = self.read(entry) if type(entry) in _HELD else entry
-        else:
-            return Notes(**plain_fields, others=others)
+        if _MADE_NOTES.isdisjoint(notes) and None not in notes.values():  # as of most results
+            others = {key: self.read(each) if type(each) in _HELD else each for key, each in notes.items()}
+            pop = others.pop
+            template, source, model, program = texts = [pop(key, None) for key in _TEXT_NOTES]
+            count, turns = counts = [pop(key, None) for key in _COUNT_NOTES]
+            if _TEXT.issuperset(map(type, texts)) and _COUNT.issuperset(map(type, counts)):
+                return Notes(None, None, None, None, None, template, source, count, model, turns, program, others)
         entries = self.read(notes)
         if entries.get("error") is not None:
             entries["error"] = ErrorInfo(**entries["error"])

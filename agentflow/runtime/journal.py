@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -23,7 +24,7 @@ from agentflow.core.journal import EffectRow, EffectState, JsonText, effect_key
 from agentflow.core.messages import Usage
 from agentflow.core.names import Template
 from agentflow.core.questions import Question
-from agentflow.core.results import TaskResult
+from agentflow.core.results import NO_NOTES, TaskResult
 from agentflow.core.session import Session, Unread
 from agentflow.core.values import is_long
 from agentflow.core.work import LONG_TEXT, in_slices
@@ -46,12 +47,12 @@ UNRECORDED = (LimitExceeded, ConfigurationError, JournalError)
 class RunJournal:
     """The records of a run, seen from the run or from one recorded effect in it; a :class:`~agentflow.core.call.JournalPort`.
 
-    ``leaf`` is the key of that effect, ``asked`` the digest of what it asks for, ``meter`` counts what it costs,
+    ``at`` is the path of that effect and ``leaf`` its key, ``asked`` the digest of what it asks for, ``meter`` counts what it costs,
     ``opening`` is its record while it works; None for the run itself. ``begun`` says that the opening was stored, because
     the effect may not be repeated.
     """
 
-    __slots__ = ("asked", "begun", "codec", "leaf", "meter", "opening", "records", "redactor")
+    __slots__ = ("asked", "at", "begun", "codec", "meter", "opening", "records", "redactor")
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class RunJournal:
         codec: Codec,
         redactor: Redactor | None = None,
         *,
-        leaf: bytes | None = None,
+        at: str | None = None,
         meter: Meter | None = None,
         asked: bytes | None = None,
         opening: Callable[[], EffectRow] | None = None,
@@ -70,11 +71,16 @@ class RunJournal:
         self.asked = asked
         self.codec = codec
         self.redactor = redactor
-        self.leaf = leaf
+        self.at = at
         self.meter = meter
 
     dry = False
     """Whether nothing is carried out: the records are read to see how far they go."""
+
+    @property
+    def leaf(self) -> bytes | None:
+        """The key of the recorded effect around; worked out when it is asked for, since most have no records within."""
+        return None if self.at is None else effect_key(self.at)
 
     @property
     def suspending(self) -> bool:
@@ -102,7 +108,7 @@ class RunJournal:
         read: Callable[[Any], T] | None = None,
     ) -> T:
         """Do ``work`` or answer it from its record; see :meth:`~agentflow.core.call.JournalPort.step`."""
-        if self.leaf is not None and effect_key(call.path) == self.leaf:
+        if call.path == self.at:
             return await work()  # the effect around it is this very one
         digest = fingerprint(kind, name, content() if callable(content) else content)
         row = await self.find(kind, name, digest, call)
@@ -163,6 +169,8 @@ class RunJournal:
             if call.session is session:
                 session.go_back(mark)  # secrets were taken out of what is stored, and later tasks send what is stored
             session.apply(self.codec.decode(row.turns))
+        if done.same:
+            return cast(T, value)
         outcome = await beside(done.much, self.outcome, row.value, call, failure)
         return outcome if read is None else read(outcome)
 
@@ -181,14 +189,15 @@ class RunJournal:
         else:
             given = cast(Any, value) if write is None else write(cast(T, value))
             data = {"ok": await asyncio.to_thread(encode, given) if much else encode(given)}
-        turns = None if changes is None else await beside(much, encode, changes)
+        turns = None if changes is None else counted(await beside(much, encode, changes))
         if redactor is None:
             return _Written(data, turns, much)
         if much:
-            data, kept = await in_slices(redaction(data, redactor)), await in_slices(redaction(turns, redactor))
+            stored, kept = await in_slices(redaction(data, redactor)), await in_slices(redaction(turns, redactor))
         else:
-            data, kept = redacted_json(data, redactor), None if turns is None else redacted_json(turns, redactor)
-        return _Written(data, kept, much, kept is not turns)
+            stored, kept = redacted_json(data, redactor), None if turns is None else redacted_json(turns, redactor)
+        same = stored is data and failure is None and write is None and is_its_record(value)
+        return _Written(stored, kept, much, kept is not turns, same)
 
     def template(self, template: Template) -> Template:
         """A task that a program defines, as this run has it."""
@@ -272,17 +281,15 @@ class RunJournal:
 
         An exchange is kept as its text: most are never read again, and the parts of thousands would fill the memory.
         """
-        changes: dict[str, Any] = json.loads(stored) if isinstance(stored, JsonText) else stored
-        turns: Any = changes.get("turns")
-        if len(changes) == 1 and isinstance(turns, list):
-            for number in range(len(cast("list[Any]", turns))):
-                session.add_unread(Unread(partial(self._exchange, stored, number)))
-        else:
-            session.apply(self.codec.decode(changes))
+        count = exchanges_of(stored)
+        if count is None:
+            session.apply(self.codec.decode(_data_of(stored)))
+            return
+        for number in range(count):
+            session.add_unread(Unread(partial(self._exchange, stored, number)))
 
     def _exchange(self, stored: Any, number: int) -> list[Any]:
-        changes: dict[str, Any] = json.loads(stored) if isinstance(stored, JsonText) else stored
-        return self.codec.decode(changes["turns"][number])
+        return self.codec.decode(_data_of(stored)["turns"][number])
 
     def clean(self, text: str) -> str:
         """``text`` without the secrets in it."""
@@ -370,13 +377,27 @@ class RunJournal:
 class _Written:
     """What an effect gave, and the ``turns`` it added to the conversation, as they are stored.
 
-    ``much``: it would hold the loop to read them; ``cleaned``: secrets were taken out of the turns.
+    ``much``: it would hold the loop to read them; ``cleaned``: secrets were taken out of the turns; ``same``: what is read
+    back is what it gave.
     """
 
     data: Any
     turns: Any = None
     much: bool = False
     cleaned: bool = False
+    same: bool = False
+
+
+def is_its_record(value: object) -> bool:
+    """Whether reading back what is stored of ``value`` is known to give the same: of results that are a text, as most of tools."""
+    return (
+        type(value) is TaskResult
+        and type(value.content) is str
+        and value.notes is NO_NOTES
+        and value.parsed_content is None
+        and value.criteria is None
+        and value.exception is None
+    )
 
 
 def holds_much(value: object) -> bool:
@@ -391,6 +412,26 @@ async def beside(much: bool, work: Callable[..., T], *arguments: Any) -> T:
     return await asyncio.to_thread(work, *arguments) if much else work(*arguments)
 
 
+_COUNTED = re.compile(r'\{"exchanges":(\d+),')
+
+
+def counted(changes: dict[str, Any]) -> dict[str, Any]:
+    """Changes of a conversation as they are stored: those that are exchanges alone begin with their number."""
+    return {"exchanges": len(changes["turns"]), **changes} if changes.keys() == {"turns"} else changes
+
+
+def exchanges_of(stored: Any) -> int | None:
+    """How many exchanges stored changes are; None where they are more than that. Their text is not read for it."""
+    if not isinstance(stored, JsonText):
+        return stored.get("exchanges")
+    counted = _COUNTED.match(stored)
+    return None if counted is None else int(counted[1])
+
+
+def _data_of(stored: Any) -> dict[str, Any]:
+    return json.loads(stored) if isinstance(stored, JsonText) else stored
+
+
 class _LeafRun(ForwardingRun):
     """The run as a recorded effect and all that it starts see it: what they cost is the effect's."""
 
@@ -403,7 +444,7 @@ class _LeafRun(ForwardingRun):
             journal.records,
             journal.codec,
             journal.redactor,
-            leaf=effect_key(path),
+            at=path,
             meter=self.meter,
             asked=asked,
             opening=opening,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -12,8 +11,8 @@ from agentflow.core.effects import Effect, LogMessage, Timer
 from agentflow.core.frozen import frozen
 from agentflow.core.names import NameInfo, Template
 from agentflow.core.values import is_long
-from agentflow.runtime.codec import fingerprint
-from agentflow.runtime.journal import RunJournal
+from agentflow.runtime.codec import fingerprint, quick_fingerprint
+from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.waiting import slept
 
@@ -50,10 +49,9 @@ class Journaled:
             return await self.runner.perform(effect, call)
         kind, name, arguments = asked
         definition = self.runner.definition(effect, call)
-        if is_long(arguments):
-            digest = await asyncio.to_thread(fingerprint, kind, name, arguments, definition)
-        else:
-            digest = fingerprint(kind, name, arguments, definition)
+        digest = quick_fingerprint(kind, name, arguments, definition)
+        if digest is None:
+            digest = await beside(is_long(arguments), fingerprint, kind, name, arguments, definition)
         row = await journal.find(kind, name, digest, call)
         if row is None:
             return await journal.record(kind, name, digest, call, partial(self.runner.perform, effect, call))

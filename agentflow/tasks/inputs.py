@@ -120,6 +120,8 @@ def request_from_arguments(template: TaskTemplate, arguments: Mapping[str, Any])
     under one of those names is an ordinary argument. Raises SexpEvaluationError (``tasks/bad-argument``) without a span
     if a reserved argument has the wrong form.
     """
+    if not any([key in arguments for key in RESERVED]):  # as in nearly every call
+        return SubtaskRequest(template.type, template.subtype, template.name, "", dict(arguments))
     inputs: dict[str, Any] = {}
     reserved: dict[str, Any] = {}
     for key, value in arguments.items():

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from agentflow import errors
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
+from agentflow.core.journal import JsonText
 from agentflow.core.limits import Limits
 from agentflow.core.messages import DocumentPart, TextPart, Usage
 from agentflow.core.notes import FailedPart
@@ -23,11 +24,13 @@ from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
 from agentflow.core.source import Source
 from agentflow.core.values import Symbol
+from agentflow.journal.rows import dump
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.runtime.codec import Codec, NotData, fingerprint
+from agentflow.runtime.codec import Codec, NotData, fingerprint, quick_fingerprint
 from agentflow.runtime.error_codec import TAGS
+from agentflow.runtime.journal import counted, exchanges_of
 from agentflow.runtime.recovery import ErrorValue
 from tests.support.fake_run import FakeFlow
 from tests.support.world import World
@@ -270,3 +273,35 @@ def test_content_is_the_same_in_any_order() -> None:
     assert fingerprint("tool", "n", object()) == fingerprint("tool", "n", object())
     assert fingerprint("tool", "n", [1]) != fingerprint("task", "n", [1])
     assert Limits().steps is None or fingerprint("x", Limits()) == fingerprint("x", Limits(steps=1))
+
+
+class Text(str):
+    """A text whose content is written at length."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.one_of(VALUES, st.dictionaries(st.sampled_from(["b", "a", "$c"]), ATOMS), st.lists(ATOMS, max_size=4)))
+def test_the_quick_way_gives_the_same_fingerprint(value: Any) -> None:
+    """What is asked for has one fingerprint, whether it is short enough to be digested as it stands or not."""
+    assert quick_fingerprint("tool", "n", value) in (None, fingerprint("tool", Text("n"), value))
+
+
+def test_most_effects_go_the_quick_way() -> None:
+    """Short arguments, and what is asked for besides by a task, need not be written first."""
+    assert (
+        quick_fingerprint("task", "ask", {"q": 1, "name": "x"}, ["0af1", "model", None, None, [None, None]]) is not None
+    )
+    assert quick_fingerprint("task", "ask", {"q": "x" * 2_000}) is None
+
+
+def test_exchanges_are_counted_without_reading_them() -> None:
+    """What an effect added to the conversation begins with the number of exchanges, unless it added anything else."""
+
+    def text_of(data: dict[str, Any]) -> JsonText:
+        return JsonText(dump(data, {}))
+
+    turns = [[{"role": "user", "parts": []}], []]
+    assert exchanges_of(text_of(counted({"turns": turns}))) == exchanges_of(counted({"turns": turns})) == 2
+    for other in ({"turns": turns, "data_context": None}, {"reset": True}):
+        assert exchanges_of(text_of(counted(other))) is exchanges_of(counted(other)) is None
+    assert exchanges_of(text_of({"turns": turns})) is None, "as it was stored before there were numbers"
