@@ -320,7 +320,14 @@ _CODE = frozenset(
 """The kinds of node of a program."""
 
 
+_NO_CODE = frozenset(
+    {"Node", "str", "str | None", "bool", "list[str]", "tuple[int, int]"}
+    | {"Var", "Var | None", "list[Var]", "Function", "Primitive", "Operation"}
+)
+"""The types of fields that hold none."""
+
+
 @cache
 def _fields(kind: type[Any]) -> tuple[str, ...]:
     """The fields of a kind of node that may hold code."""
-    return tuple(name for name in getattr(kind, "__dataclass_fields__", ()) if name not in ("at", "self_var"))
+    return tuple(name for name, each in kind.__dataclass_fields__.items() if each.type not in _NO_CODE)

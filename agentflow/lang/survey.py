@@ -240,13 +240,21 @@ class Surveyor:
         a.expanded = told.expanded
         tree = a.forms_of_program(part.forms)
         a.expanded -= told.expanded
+        # a form that expands no macro defines names that stand in it; there are many more in a large text
+        names = part.names if not a.expanded else a.globals_defined.keys() | a.macros.keys()
         counts = {
-            name: count - told.counts.get(name, 0)
-            for name, count in a.globals_defined.items()
-            if count != told.counts.get(name)
+            name: a.globals_defined[name] - told.counts.get(name, 0)
+            for name in names & a.globals_defined.keys()
+            if a.globals_defined[name] != told.counts.get(name)
         }
-        lambdas = {name: each for name, each in a.global_lambdas.items() if told.lambdas.get(name) is not each}
-        macros = {name: each for name, each in a.macros.items() if told.macros.get(name) is not each}
+        lambdas = {
+            name: a.global_lambdas[name]
+            for name in names & a.global_lambdas.keys()
+            if told.lambdas.get(name) is not a.global_lambdas[name]
+        }
+        macros = {
+            name: a.macros[name] for name in names & a.macros.keys() if told.macros.get(name) is not a.macros[name]
+        }
         return _Result(a, suspects(tree), trail(tree), counts, lambdas, macros, a.own - told.own)
 
     def _judge(
