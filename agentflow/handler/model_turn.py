@@ -116,10 +116,13 @@ async def _answer(
     stream = adapter.stream(request)
     try:
         async for delta in stream:
-            if delta.response is not None:
+            if size := len(delta.text) + len(delta.thinking) + len(delta.arguments):
+                sent = True
+                arrived += size
+            elif delta.response is not None:
                 response = delta.response
                 continue
-            if delta.wait is not None:
+            elif delta.wait is not None:
                 sent = delta.wait.over
                 account.waits(delta.wait.over)
             elif (attempt := delta.attempt) is not None:
@@ -135,10 +138,11 @@ async def _answer(
                         progress.lost = lost
             elif delta.notice is None:
                 sent = True
-                arrived += len(delta.text) + len(delta.thinking) + len(delta.arguments)
             if progress is not None:
-                if len(delta.text) + len(delta.thinking) + len(delta.arguments) > LONG_TEXT:
+                if size > LONG_TEXT:
                     await progress.show_long(delta)
+                elif size:
+                    progress.show_piece(delta)
                 else:
                     progress.show(delta)
                 if progress.run.congested:
@@ -204,20 +208,26 @@ class _Progress:
                 thinking=delta.thinking[start:end],
                 arguments=delta.arguments[start:end],
             )
-            self.show(piece if not start else replace(piece, tool_name=""))
+            self.show_piece(piece if not start else replace(piece, tool_name=""))
             await asyncio.sleep(0)
 
     def show(self, delta: ModelDelta) -> None:
-        call = self._call
+        """Publish what a delta says of the call."""
         if delta.attempt is not None:
             self._show_attempt(delta.attempt)
         elif delta.wait is not None:
             self._show_wait(delta.wait)
         elif delta.notice is not None:
             self._show_notice(delta.notice)
-        elif not self.run.streaming:
+        else:
+            self.show_piece(delta)
+
+    def show_piece(self, delta: ModelDelta) -> None:
+        """Publish a piece of the answer, if anybody takes deltas."""
+        if not self.run.streaming:
             return
-        elif delta.text:
+        call = self._call
+        if delta.text:
             call.emit(TextDelta, text=delta.text)
             if self._partial is not None:
                 value = self._partial.feed(delta.text)

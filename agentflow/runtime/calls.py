@@ -33,16 +33,27 @@ def primitive_code(primitive: Primitive) -> Code:
     """The code of a primitive as a procedure value; a call takes a step, like a closure's."""
     function = primitive.function
 
-    async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
+    async def calling(rt: Runtime, d: int, *arguments: Any) -> Any:
         rt.fuel -= 1
         if rt.fuel < 0:
             await rt.tick()
-        if primitive.is_async:
-            return await function(rt, d, *arguments)
-        value = function(rt, *arguments) if primitive.needs_rt else function(*arguments)
+        return await function(rt, d, *arguments)
+
+    async def charging(rt: Runtime, d: int, *arguments: Any) -> Any:
+        rt.fuel -= 1
+        if rt.fuel < 0:
+            await rt.tick()
+        value = function(rt, *arguments)
         return value if type(value) is not Sliced else await rt.work(value.work)
 
-    return code
+    async def plain(rt: Runtime, d: int, *arguments: Any) -> Any:
+        rt.fuel -= 1
+        if rt.fuel < 0:
+            await rt.tick()
+        value = function(*arguments)
+        return value if type(value) is not Sliced else await rt.work(value.work)
+
+    return calling if primitive.is_async else charging if primitive.needs_rt else plain
 
 
 def host_code(function: Callable[..., Any]) -> Code:

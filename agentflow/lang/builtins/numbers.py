@@ -20,6 +20,8 @@ from agentflow.lang.charging import Bounded, check_bits, touch_bits, touch_produ
 
 Number = int | float
 _REAL = frozenset((int, float))
+_WORD = 1 << 64
+"""Integers below it cost nothing beside the call."""
 _FEW = MANY_OPERANDS - 2
 """Numbers that are worked on in one part of work, so that each part is a call with few operands."""
 
@@ -78,11 +80,13 @@ def add(rt: Bounded, *numbers: Any) -> Number:
     """The sum; 0 without arguments. A float among them makes the sum a float; booleans count as 1 and 0."""
     if len(numbers) == 2:
         a, b = numbers
+        if type(a) is int and type(b) is int and -_WORD < (total := a + b) < _WORD:
+            return total
         if type(a) is float and type(b) is float:
             return a + b
-    if len(numbers) >= MANY_OPERANDS:
+    elif len(numbers) >= MANY_OPERANDS:
         return cast("Number", Sliced(_folded(rt, "+", add, numbers)))
-    total: Number = 0
+    total = cast("Number", 0)
     for position, value in enumerate(numbers, 1):
         try:
             total = total + number("+", position, value)
