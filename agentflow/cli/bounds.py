@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentflow.cli.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
 from agentflow.cli.mcp_names import servers_of_flow, stand_ins
@@ -13,12 +13,8 @@ from agentflow.cli.options import FlowOptions, make_flow
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
-from agentflow.lang.program import Program
 from agentflow.lib.terminal import clean
 from agentflow.runtime.estimate import Bounds, named_sizes
-
-if TYPE_CHECKING:
-    from agentflow import AgentFlow
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +57,6 @@ async def bounds_files(
     if as_json:
         write_json({"ok": code == Exit.OK, "files": files})
     return code
-
-
-async def bounds_beside(flow: AgentFlow, program: Program, bindings: Mapping[str, Any]) -> dict[str, str]:
-    """The bounds of a program that is about to run, by what a run's table shows of it; nothing where there is none."""
-    try:
-        found = await flow.bounds(program, bindings=bindings)
-    except AgentflowError:  # a program that runs is not kept from it by what is said of it
-        return {}
-    if found.model_calls == UNBOUNDED:
-        return {}
-    money = {"money": f"${found.usd}"} if found.usd.number else {}
-    return {"model calls": str(found.model_calls), **money}
 
 
 def parse_sizes(texts: Sequence[str]) -> dict[str, float]:
@@ -132,6 +116,11 @@ def rendered(name: str, found: Bounds, sizes: Mapping[str, float]) -> str:
     given = named_sizes(sizes)
     rows = [("model calls", _shown(found.model_calls, given)), ("tool calls", _shown(found.tool_calls, given))]
     rows.append(("at once", _shown(found.width, given)))
+    tokens = [
+        f"{'not known' if each == UNBOUNDED else _shown(each, given)} {way}"
+        for each, way in ((found.input_tokens, "in"), (found.output_tokens, "out"))
+    ]
+    rows.append(("tokens", f"at most {', '.join(tokens)}"))
     money = found.usd
     rows.append(("money", "not known" if money == UNBOUNDED else f"at most ${_shown(money, given)}"))
     calls = [f"{key.partition(':')[2]} {_shown(bound, given)}" for key, bound in sorted(found.calls.items())]

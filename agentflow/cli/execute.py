@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from agentflow.cli.bounds import bounds_beside
 from agentflow.cli.common import (
     CompileFailed,
     Exit,
@@ -43,18 +42,14 @@ _SHOWN_ERRORS = 5
 
 
 @contextlib.asynccontextmanager
-async def watching(
-    flow: AgentFlow, options: WatchOptions, answer: Answer | None = None, most: Mapping[str, str] | None = None
-) -> AsyncGenerator[None, None]:
+async def watching(flow: AgentFlow, options: WatchOptions, answer: Answer | None = None) -> AsyncGenerator[None, None]:
     """Subscribe the requested observers: progress lines, JSON lines on standard output, a file of JSON lines.
 
-    ``answer`` is written as it streams; ``most`` are bounds that the table at the end shows beside what there was.
+    ``answer`` is written as it streams.
     """
     if options.progress or (options.progress is None and sys.stderr.isatty()):
         live = not (options.events and same_screen(sys.stdout, sys.stderr))
-        flow.subscribe(
-            Progress(sys.stderr, clean=lambda text: flow.redact(clean(text)), answer=answer, live=live, most=most)
-        )
+        flow.subscribe(Progress(sys.stderr, clean=lambda text: flow.redact(clean(text)), answer=answer, live=live))
     elif answer is not None:
 
         def write(event: Event) -> None:
@@ -110,16 +105,13 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
     answer = None
     if sys.stdout.isatty() and not as_json:  # elsewhere the value is written once, when it is whole
         answer = Answer(sys.stdout, lambda task: task.span is not None and (task.span.start, task.span.end) in spans)
-    most: dict[str, str] = {}
-    async with open_flow(options) as flow, watching(flow, options, answer, most):
+    async with open_flow(options) as flow, watching(flow, options, answer):
         try:
             program = flow.compile(Source.of(name, text), bindings=bindings, allow=allow)
             if answer is not None:
                 spans = answer_spans(program, flow.engine.names())
         except AgentflowError as error:
             raise (CompileFailed(error) if is_compile_error(error) else error) from error
-        if sys.stderr.isatty():
-            most.update(await bounds_beside(flow, program, bindings))
         try:
             result = await flow.run(program, bindings=bindings, allow=allow)
         except AgentflowError as error:

@@ -25,6 +25,7 @@ from agentflow.core.events import (
     Log,
     ModelFinished,
     ModelStarted,
+    ProgramBounds,
     RunFinished,
     RunStarted,
     SubtaskStarted,
@@ -131,9 +132,14 @@ class Answer:
 
 
 def beside_bounds(run: RunFinished, most: Mapping[str, str]) -> Text:
-    """What a run took beside the most that its text said, by ``model calls`` and ``money``; nothing where it said nothing."""
-    took = {"model calls": f"{run.usage.requests if run.usage is not None else 0:,}", "money": money(run.cost_usd)}
-    shown = [f"{what} {took[what]} of at most {bound}" for what, bound in most.items()]
+    """The model calls and the money of a run beside the ``most`` that its text said; nothing where it said nothing."""
+    shown: list[str] = []
+    if "model_calls" in most:
+        shown.append(
+            f"model calls {run.usage.requests if run.usage is not None else 0:,} of at most {most['model_calls']}"
+        )
+    if shown and most.get("usd", "0") != "0":
+        shown.append(f"money {money(run.cost_usd)} of at most ${most['usd']}")
     return Text(", ".join(shown) + "\n" if shown else "", "dim")
 
 
@@ -153,9 +159,10 @@ class Progress:
 
     Parameters: ``stream`` takes the lines; ``clean`` is applied to everything that came from a model, a tool or a file
     (it strips control sequences and secrets); ``answer`` is written from the deltas of its task; ``live`` false shows no
-    tree on a terminal either, ``table`` false no table at the end. ``most`` are the program's bounds as text, ``model calls``
-    and ``money``, which stand below the table beside what there was.
+    tree on a terminal either, ``table`` false no table at the end.
     """
+
+    bounds = True
 
     def __init__(
         self,
@@ -165,11 +172,10 @@ class Progress:
         answer: Answer | None = None,
         live: bool = True,
         table: bool = True,
-        most: Mapping[str, str] | None = None,
     ) -> None:
         self._screen = screen(stream)
         self._table = table
-        self._most: Mapping[str, str] = {} if most is None else most  # filled in once the program is compiled
+        self._most: Mapping[str, str] = {}
         self._clean = clean
         self._answer = answer
         self._shared = answer is not None and same_screen(stream, answer.out)
@@ -196,6 +202,8 @@ class Progress:
         match event:
             case RunStarted():
                 self._settle()
+            case ProgramBounds():
+                self._most = event.most
             case RunFinished():
                 self._end_answer()
                 self._stop_live()

@@ -148,6 +148,17 @@ class ProgramLoaded(EventBase):
 
 
 @frozen
+class ProgramBounds(EventBase):
+    """The most that the program of this run may do, worked out from its text before it runs, where an observer asks for it.
+
+    ``most`` has ``model_calls``, ``tool_calls``, ``input_tokens``, ``output_tokens``, ``usd`` and ``width`` (how many calls run at once),
+    each as text; one that nothing bounds is left out. See :class:`~agentflow.Bounds`.
+    """
+
+    most: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+
+
+@frozen
 class BranchStarted(EventBase):
     """A branch of ``parallel``, ``pmap`` or ``race`` began, one of ``count``; ``index`` counts from 0.
 

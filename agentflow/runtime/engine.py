@@ -123,6 +123,11 @@ class Engine:
 
         return unsubscribe
 
+    @property
+    def shows_bounds(self) -> bool:
+        """Whether an observer asks, by an attribute ``bounds``, for what programs may do at most."""
+        return any([getattr(observer, "bounds", False) for observer in self.observers])
+
     def _drop(self, observer: Observer) -> None:
         self.observers = [other for other in self.observers if other is not observer]
 

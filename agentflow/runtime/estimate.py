@@ -28,7 +28,9 @@ from agentflow.providers.table import Router
 from agentflow.runtime.inner_programs import InnerPrograms
 from agentflow.runtime.reached import authority_of
 
-_MODEL, _TOOL, _USD = "model", "tool", "usd"
+_MODEL, _TOOL, _USD, _INPUT, _OUTPUT = "model", "tool", "usd", "input", "output"
+FIGURES = ("model_calls", "tool_calls", "width", "usd", "input_tokens", "output_tokens")
+"""The figures of :class:`Bounds`."""
 _DEEPEST = 6
 """Tasks whose texts call tasks, within one another."""
 
@@ -37,8 +39,8 @@ _DEEPEST = 6
 class Bounds:
     """The most that a program may do, as polynomials in named sizes (``1 + 2*len(files)``).
 
-    ``model_calls`` and ``tool_calls`` are counted with those of its tasks; ``width`` is how many calls run at once; ``usd``
-    the dollars, if every call had the longest input and answer that its model takes; ``calls`` the calls of each task,
+    ``model_calls`` and ``tool_calls`` are counted with those of its tasks; ``width`` is how many calls run at once;
+    ``input_tokens``, ``output_tokens`` and ``usd`` are those if every call had the longest input and answer that its model takes; ``calls`` the calls of each task,
     tool and other effect, as ``task:review``. ``unbounded`` are the parts without a bound, with span and reason;
     ``by_data`` the spans where data says what is called; ``authority`` is what the program can reach. ``loose`` names the tasks that
     may take far more turns than they need, and what to write; ``notes`` say what makes a bound larger than it need be, or
@@ -50,6 +52,8 @@ class Bounds:
     width: Bound
     usd: Bound
     calls: Mapping[str, Bound]
+    input_tokens: Bound = UNBOUNDED
+    output_tokens: Bound = UNBOUNDED
     unbounded: Sequence[Unbounded] = ()
     by_data: Sequence[Span] = ()
     notes: Sequence[str] = ()
@@ -59,16 +63,20 @@ class Bounds:
     @property
     def sizes(self) -> frozenset[str]:
         """The names of all sizes that the bounds depend on."""
-        all_bounds = (self.model_calls, self.tool_calls, self.width, self.usd, *self.calls.values())
+        all_bounds = [*(getattr(self, name) for name in FIGURES), *self.calls.values()]
         return frozenset[str]().union(*(each.sizes for each in all_bounds))
 
     def at(self, sizes: Mapping[str, float]) -> dict[str, float | None]:
-        """``model_calls``, ``tool_calls``, ``width`` and ``usd`` where the lists have these sizes: ``{"files": 50}``.
+        """Each of :data:`FIGURES` where the lists have these sizes: ``{"files": 50}``.
 
         None where there is no bound, or a size is missing.
         """
         known = named_sizes(sizes)
-        return {name: _at(getattr(self, name), known) for name in ("model_calls", "tool_calls", "width", "usd")}
+        return {name: _at(getattr(self, name), known) for name in FIGURES}
+
+    def to_text(self) -> dict[str, str]:
+        """The figures that have a bound, as text."""
+        return {name: str(bound) for name in FIGURES if (bound := getattr(self, name)) != UNBOUNDED}
 
     def to_dict(self, sizes: Mapping[str, float] | None = None) -> dict[str, Any]:
         """The bounds as data for JSON: text, and the value where all ``sizes`` of a bound are given."""
@@ -78,10 +86,7 @@ class Bounds:
             return {"bound": None if bound == UNBOUNDED else str(bound), "at": _at(bound, known)}
 
         return {
-            "model_calls": both(self.model_calls),
-            "tool_calls": both(self.tool_calls),
-            "width": both(self.width),
-            "usd": both(self.usd),
+            **{name: both(getattr(self, name)) for name in FIGURES},
             "calls": {name: both(bound) for name, bound in sorted(self.calls.items())},
             "sizes": sorted(self.sizes),
             "unbounded": [{"span": each.span.to_dict(), "reason": each.reason} for each in self.unbounded],
@@ -164,15 +169,16 @@ class ProgramEstimator:
         await self._router.prices.loaded()
         await self.facts.ready()
 
-    def price(self, template: TaskTemplate, model_calls: int, note: Callable[[str], None]) -> float | None:
-        """The most dollars that the model calls of a task cost, None if that is not known, which is noted."""
-        most = 0.0
+    def consumption(self, template: TaskTemplate, model_calls: int, note: Callable[[str], None]) -> dict[str, float]:
+        """The most tokens and dollars that the model calls of a task take. What is not known of a price is noted."""
+        most: dict[str, float] = {}
         for name in (template.model, *template.fallbacks):
             full, window, cost = self._route(name)
-            if cost(Usage(1_000_000, 1_000_000)) == 0:
-                continue
             profile = ModelProfile(provider="", model=full, dialect="", context_window=window)
             cap = template.max_output_tokens or default_cap(profile, template.settings, 0)
+            most = _greater(most, {_OUTPUT: cap, **({_UNCOUNTED: 1} if window is None else {_INPUT: window})})
+            if cost(Usage(1_000_000, 1_000_000)) == 0:
+                continue
             tokens = window or 0
             costs = [cost(Usage(tokens, cap)), cost(Usage(tokens, cap, cache_write_tokens=tokens))]
             known = [each for each in costs if each is not None]
@@ -182,9 +188,10 @@ class ProgramEstimator:
                     if full
                     else "no price: no model is configured"
                 )
-                return None
-            most = max(most, *known)
-        return most * model_calls
+                most[_UNPRICED] = 1
+                continue
+            most = _greater(most, {_USD: max(known)})
+        return {key: each * model_calls for key, each in most.items() if each}
 
     def _route(self, name: str | None) -> tuple[str, int | None, Callable[[Usage], float | None]]:
         """A model's whole name, its context window, and what a call costs; no key is needed."""
@@ -270,9 +277,8 @@ class _Weights:
             _MODEL: float(task.model_calls),
             **({_TOOL: float(task.model_calls * MAX_TOOL_CALLS)} if task.tools else {}),
         }
-        price = self._e.price(template, task.model_calls, lambda note: self.notes.setdefault(note))
-        total = _sum(total, weights)
-        return {**total, _UNPRICED: 1.0} if price is None else _sum(total, {_USD: price} if price else {})
+        taken = self._e.consumption(template, task.model_calls, lambda note: self.notes.setdefault(note))
+        return _sum(_sum(total, weights), taken)
 
     def _called(self, task: TaskFacts, depth: int) -> Mapping[str, float] | str:
         """The weights of the tasks that a task's texts call."""
@@ -300,7 +306,8 @@ class _Weights:
         return most
 
 
-_UNPRICED = "unpriced"
+_UNPRICED, _UNCOUNTED = "unpriced", "uncounted"
+"""Counted in place of the dollars, and of the tokens of input, that are not known."""
 
 
 def _sum(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
@@ -312,14 +319,18 @@ def _greater(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]
 
 
 def _bounds(found: Analysis, weights: _Weights, authority: Authority) -> Bounds:
-    priced = found.bound(_UNPRICED) == ZERO
+    def unless(unknown: str, key: str) -> Bound:
+        return found.bound(key) if found.bound(unknown) == ZERO else UNBOUNDED
+
     calls = {key: bound for key, bound in found.counts.items() if ":" in key and not key.startswith("any:")}
     return Bounds(
         model_calls=found.bound(_MODEL),
         tool_calls=found.bound(_TOOL),
         width=found.bound("width"),
-        usd=found.bound(_USD) if priced else UNBOUNDED,
+        usd=unless(_UNPRICED, _USD),
         calls=calls,
+        input_tokens=unless(_UNCOUNTED, _INPUT),
+        output_tokens=found.bound(_OUTPUT),
         unbounded=tuple(found.unbounded),
         by_data=tuple(found.by_data),
         notes=tuple(weights.notes),
@@ -341,4 +352,4 @@ def over_budget(found: Bounds, calls: int | None, usd: float | None) -> Agentflo
     return None
 
 
-__all__ = ["Bounds", "ProgramEstimator", "named_sizes", "over_budget"]
+__all__ = ["FIGURES", "Bounds", "ProgramEstimator", "named_sizes", "over_budget"]

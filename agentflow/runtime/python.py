@@ -13,6 +13,7 @@ from agentflow.core.errors import ConfigurationError, LimitExceeded, WorkflowErr
 from agentflow.core.frozen import frozen
 from agentflow.core.host_code import calling
 from agentflow.core.source import Source, Span
+from agentflow.lang.program import Program
 from agentflow.runtime.budget import budget_of
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import Bounds
@@ -278,11 +279,12 @@ class WorkCall(FlowCall[R_co]):
 
 @frozen
 class FlowWork:
-    """What a run does: its name, a digest of its text, and ``evaluate``, which does it at a call of the run."""
+    """What a run does: its name, a digest of its text, and ``evaluate``, which does it at a call of the run; its ``program``, if it is one."""
 
     name: str
     digest: str
     evaluate: Callable[[CallContext], Awaitable[Any]]
+    program: Program | None = None
 
 
 def no_bindings(call: FlowCall[Any]) -> ConfigurationError:

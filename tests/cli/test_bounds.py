@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, Price
-from agentflow.cli.bounds import Maxima, bounds_beside, bounds_files
+from agentflow.cli.bounds import Maxima, bounds_files
 from agentflow.cli.common import Exit, UsageError
 from agentflow.cli.options import FlowOptions
 from agentflow.cli.progress import beside_bounds
-from agentflow.core.events import RunFinished
+from agentflow.core.events import Event, ProgramBounds, RunFinished
+from agentflow.observe.report.observer import Report
 
 REVIEW = '(defatom review (params (f string)) (instructions "Review {{f}}") (tools))\n'
+ENDLESS = f'{REVIEW}(while (review (f "a")) 1)'
 OFFLINE = FlowOptions(model="offline")
 
 
@@ -59,15 +61,18 @@ async def test_a_size_is_a_name_and_a_number(program: str) -> None:
 async def test_a_runs_table_shows_the_bound_beside_the_fact(program: str) -> None:
     """Below the table stand the model calls and the money there were, and the most there could be; nothing without a bound."""
     async with AgentFlow("offline") as flow:
-        compiled = flow.compile(Path(program), bindings={"files": []})
-        most = await bounds_beside(flow, compiled, {"files": ["a", "b", "c"]})
-        finished: list[RunFinished] = []
-        flow.subscribe(lambda event: finished.append(event) if isinstance(event, RunFinished) else None)
-        await flow.run(compiled, bindings={"files": ["a", "b", "c"]})
-        assert beside_bounds(finished[0], most).plain == "model calls 3 of at most 3\n"
-        endless = flow.compile(f'{REVIEW}(while (review (f "a")) 1)')
-        assert await bounds_beside(flow, endless, {}) == {} and beside_bounds(finished[0], {}).plain == ""
+        seen: list[Event] = []
+        await flow.run(Path(program), bindings={"files": []})
+        flow.subscribe(Report())
+        flow.subscribe(seen.append)
+        await flow.run(Path(program), bindings={"files": ["a", "b", "c"]})
+        most = next(event.most for event in seen if isinstance(event, ProgramBounds))
+        finished = next(event for event in seen if isinstance(event, RunFinished))
+        assert most["model_calls"] == "3" and most["width"] == "3" and most["output_tokens"] == "24,576"
+        assert beside_bounds(finished, most).plain == "model calls 3 of at most 3\n"
+        assert beside_bounds(finished, {}).plain == "" and "model_calls" not in (await flow.bounds(ENDLESS)).to_text()
     price = {"anthropic:claude-sonnet-4-5": Price(input=3, output=15)}
     async with AgentFlow("anthropic:claude-sonnet-4-5", prices=price) as flow:
-        most = await bounds_beside(flow, flow.compile(f'{REVIEW}(review (f "a"))'), {})
-        assert most["model calls"] == "1" and float(most["money"].removeprefix("$")) > 0.5
+        most = (await flow.bounds(f'{REVIEW}(review (f "a"))')).to_text()
+        assert most["model_calls"] == "1" and float(most["usd"]) > 0.5
+        assert beside_bounds(finished, most).plain.startswith("model calls 3 of at most 1, money ")

@@ -48,6 +48,7 @@ async def record(program: str, reply: Any = answer, **bindings: Any) -> list[dic
     """The events of a run as they are recorded."""
     events: list[dict[str, Any]] = []
     async with AgentFlow(provider=ScriptedProvider(reply), tools=[look, broken]) as flow:
+        flow.subscribe(Report())
         flow.subscribe(lambda event: events.append(event.to_dict()))
         await flow.run(program, labels={"user": "ada"}, bindings=bindings)
     return json.loads(json.dumps(events, default=str))
@@ -60,15 +61,17 @@ async def events() -> list[dict[str, Any]]:
 
 @pytest.mark.browser
 async def test_the_head_says_what_the_events_say(browser: Any, events: list[dict[str, Any]], tmp_path: Path) -> None:
-    """Outcome, tokens, calls, tasks and the first failure are those of the events."""
+    """Outcome, tokens, calls, tasks and the first failure are those of the events, beside the most that the text allows."""
     shown = await Page.open(browser, tmp_path / "r.html", report_html(events))
     head = await shown.text("header")
     calls = sum(event["type"] == "model_started" for event in events)
     tasks = sum(event["type"] == "task_started" for event in events)
     usage = next(event["usage"] for event in events if event["type"] == "run_finished")
+    most = next(event["most"] for event in events if event["type"] == "program_bounds")
     for expected in (
         "ok\n",
-        f"model calls\n{calls}",
+        f"model calls\n{calls} of at most {most['model_calls']}",
+        f" of at most {most['width']}",
         f"tasks\n{tasks}",
         f"tokens in\n{usage['input_tokens']:,}",
         "user=ada",

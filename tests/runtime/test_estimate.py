@@ -149,7 +149,14 @@ async def test_sizes_are_filled_in_and_bindings_are_counted() -> None:
     text = f"{REVIEW} (pmap (lambda (f) (review (f f))) files 8)"
     async with AgentFlow("offline") as flow:
         found = await flow.bounds(text)
-        assert found.at({"files": 50}) == {"model_calls": 50, "tool_calls": 0, "width": 8, "usd": 0}
+        assert found.at({"files": 50}) == {
+            "model_calls": 50,
+            "tool_calls": 0,
+            "width": 8,
+            "usd": 0,
+            "input_tokens": None,  # the window of a model that was not heard of is not known
+            "output_tokens": 50 * 8_192,
+        }
         assert found.at({})["model_calls"] is None
         assert str((await flow.bounds(text, bindings={"files": ["a", "b", "c"]})).model_calls) == "3"
         assert found.to_dict({"files": 2})["calls"]["task:review"] == {"bound": "len(files)", "at": 2}
@@ -159,7 +166,9 @@ async def test_money_is_that_of_the_longest_call() -> None:
     """A call costs at most the model's window and the longest answer, at the price of each; an unknown price is said."""
     text = f'{REVIEW} (review (f "a"))'
     async with AgentFlow("anthropic:claude-sonnet-4-5") as flow:
-        usd = (await flow.bounds(text)).usd.number
+        found = await flow.bounds(text)
+        usd = found.usd.number
+        assert found.input_tokens.number == 200_000 and found.output_tokens.number == 8_192
         assert usd is not None and 0.3 < usd < 1.5
         shorter = REVIEW.replace("(tools)", "(tools) (settings (max_tokens 10))")
         less = (await flow.bounds(f'{shorter} (review (f "a"))')).usd.number

@@ -11,6 +11,7 @@ class Run {
     this.programs = new Map();   // name -> text
     this.sites = new Map();      // "name:line:column:end_line:end_column" -> site
     this.warnings = [];
+    this.most = {};              // what the program may do at most, as text
     this.id = ""; this.name = ""; this.labels = {};
     this.begin = Infinity; this.end = 0; this.idle = 0;
     this.finish = null; this.firstError = null;
@@ -34,6 +35,7 @@ class Run {
       if (!this.programs.has(event.name)) this.programs.set(event.name, { text: event.text, language: event.language || "sexp" });
       return;
     }
+    if (type === "program_bounds") { this.most = event.most || {}; return; }
     if (type === "run_started" && !this.id) { this.id = event.run_id || ""; this.name = event.name; this.labels = event.labels || {}; }
     if (type.endsWith("_started")) this.#start(event, key, time);
     else if (type.endsWith("_finished")) this.#finish(event, key, time);

@@ -19,6 +19,7 @@ class Report:
     """
 
     deltas = False
+    bounds = True
 
     def __init__(self, *, wire: Wire | None = None) -> None:
         self._runs: dict[str, list[Event]] = {}

@@ -34,7 +34,8 @@ class View {
     const run = this.run, finish = run.finish, usage = (finish && finish.usage) || {};
     const outcome = finish ? finish.outcome : "running", state = STATES[outcome] || "running";
     const cached = usage.input_tokens ? Math.round((100 * (usage.cache_read_tokens || 0)) / usage.input_tokens) : null;
-    const figure = (name, value, about = null) => (value === null || value === "" ? null : element("div", { title: about }, element("dt", {}, name), element("dd", {}, value)));
+    const figure = (name, value, about = null, most = null) => (value === null || value === "" ? null : element("div", { title: about }, element("dt", {}, name),
+      element("dd", {}, value, most ? element("small", { class: "most", title: "the most that the program may take, worked out before it ran" }, ` of at most ${most}`) : null)));
     const unpriced = finish && typeof finish.cost_usd !== "number";
     const parts = [
       element("div", { class: "title" }, element("span", { class: `badge ${state}` }, SHOWN[outcome] || outcome), element("h1", {}, visible(run.name || "run")),
@@ -44,10 +45,12 @@ class View {
         element("button", { type: "button", class: "icon", title: "light or dark", "aria-label": "light or dark", onclick: () => this.theme() }, "◐")),
       element("dl", { class: "figures" },
         figure("time", seconds(run.end - run.begin), run.idle > 1 ? `and ${seconds(run.idle)} away` : null),
-        figure("cost", !finish || unpriced ? "unknown" : money(finish.cost_usd), unpriced ? "the price of a model is not known" : null),
-        figure("tokens in", finish ? count(usage.input_tokens) : null), figure("cached", cached === null ? null : `${cached} %`),
-        figure("tokens out", finish ? count(usage.output_tokens) : null), figure("model calls", count(run.kinds.model)), figure("tasks", count(run.kinds.task)),
-        figure("tool calls", run.kinds.tool ? count(run.kinds.tool) : null), figure("side by side", count((finish && finish.max_concurrency) || run.widest), "the most that ran at once"),
+        figure("cost", !finish || unpriced ? "unknown" : money(finish.cost_usd), unpriced ? "the price of a model is not known" : null, run.most.usd && `$${run.most.usd}`),
+        figure("tokens in", finish ? count(usage.input_tokens) : null, null, run.most.input_tokens), figure("cached", cached === null ? null : `${cached} %`),
+        figure("tokens out", finish ? count(usage.output_tokens) : null, null, run.most.output_tokens),
+        figure("model calls", count(run.kinds.model), null, run.most.model_calls), figure("tasks", count(run.kinds.task)),
+        figure("tool calls", run.kinds.tool ? count(run.kinds.tool) : null, null, run.most.tool_calls),
+        figure("side by side", count((finish && finish.max_concurrency) || run.widest), "the most that ran at once", run.most.width),
         figure("failed steps", run.failed ? count(run.failed) : null), figure("warnings", run.warnings.length ? count(run.warnings.length) : null),
         figure("steps left out", run.folded ? count(run.folded) : null, "steps that went well, counted instead of shown")),
       ...this.banners(state)];
