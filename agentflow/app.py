@@ -31,8 +31,8 @@ from agentflow.executors.policy import DENIED, CommandPolicy
 from agentflow.executors.services import Services
 from agentflow.executors.system_tools import SystemTools
 from agentflow.exploration.explorer import FlowExplorer
-from agentflow.flow_durable import DurableMethods
 from agentflow.flow_operations import OperationMethods
+from agentflow.flow_workers import WorkerMethods
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function
@@ -80,7 +80,7 @@ T = TypeVar("T")
 _NO_NOTES = "this flow keeps no notes: AgentFlow(notes='session') or notes='flow' does, --notes on the command line"
 
 
-class AgentFlow(OperationMethods, DurableMethods):
+class AgentFlow(OperationMethods, WorkerMethods):
     """LLM workflows inside your asyncio application.
 
     Parameters:

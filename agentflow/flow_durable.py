@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import sys
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypedDict, Unpack
 
 from agentflow.arguments import load_source
 from agentflow.core.errors import ConfigurationError, JournalError
-from agentflow.core.event_log import FIRST, EventId, LogBounds
+from agentflow.core.event_log import LogBounds
 from agentflow.core.host_code import executing_call
 from agentflow.core.journal import OnInflight, SessionInfo
 from agentflow.core.limits import Limits
@@ -21,7 +18,6 @@ from agentflow.core.questions import Question
 from agentflow.core.reuse import seconds_of
 from agentflow.core.session import Session
 from agentflow.core.store_ports import ResultStore
-from agentflow.journal.urls import open_events
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.runtime.conversations import LastingSession
@@ -36,7 +32,6 @@ from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.questions import no_such_question
 from agentflow.runtime.run import Approver
 from agentflow.runtime.tenant import Tenant
-from agentflow.runtime.worker import DRAIN_S, work_on
 
 R = TypeVar("R")
 
@@ -58,8 +53,6 @@ class StartOptions(TypedDict, total=False):
 
 Where: TypeAlias = Literal["here", "workers"]
 """Who does a run: the process that starts it, or whatever worker gets it."""
-DEFAULT_QUEUES: Mapping[str, int] = MappingProxyType({"default": 0})
-"""The queues of a worker that is given none."""
 
 
 class DurableMethods:
@@ -117,18 +110,7 @@ class DurableMethods:
                 code="durable/nested",
                 hint="use flow.run there: what it does is part of the run around it, and as durable as that",
             )
-        compiled: Program | PythonProgram
-        if isinstance(program, FlowCall):
-            if bindings is not None:
-                raise no_bindings(program)
-            target, values = program.stored()
-            compiled = PythonProgram(target, None if allow is None else frozenset(allow))
-        else:
-            values = dict(bindings or {})
-            source = await load_program(program)
-            environment = SexpEnvironment(values)
-            grants = await self.engine.granted(allow, source, environment)
-            compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits)
+        compiled, values = await self._to_store(program, bindings, allow, limits)
         return await runs.start(
             compiled,
             values,
@@ -142,23 +124,6 @@ class DurableMethods:
             tenant=tenant,
             queue=queue if where == "workers" else None,
         )
-
-    async def work(
-        self,
-        queues: Mapping[str, int] = DEFAULT_QUEUES,
-        *,
-        slots: int = 100,
-        stop: asyncio.Event | None = None,
-        drain_s: float = DRAIN_S,
-    ) -> None:
-        """Do runs that were started with ``where="workers"``, at most ``slots`` at a time, until ``stop`` is set.
-
-        ``queues`` are those whose runs it takes; the number of a queue is how many of its runs all workers together do at a
-        time (0: any number). After the stop nothing is begun, and what has not ended or come to wait within ``drain_s``
-        seconds goes on elsewhere. Within the flow's ``async with``, runs of workers that died are taken over.
-        Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), and as :meth:`start`.
-        """
-        await work_on(self._durable_runs(), queues, slots, stop or asyncio.Event(), drain_s)
 
     async def resume(
         self,
@@ -299,23 +264,6 @@ class DurableMethods:
             return open_here
         return await self._durable.questions(run_id)
 
-    async def watch(self, run_id: str, after: EventId = FIRST) -> AsyncGenerator[dict[str, Any]]:
-        """The events of a durable run as they are recorded, in whatever process it is worked on, until it has ended.
-
-        Each is the JSON data of an event; those after ``after``, its ``(slice, seq)``, where that is given. A run is recorded
-        where its flow has ``record=True``; deltas are not stored while it works, so that text comes whole. Raises as
-        :meth:`resume`.
-        """
-        runs = self._durable_runs()
-        assert self.database is not None
-        store = open_events(self.database)
-        try:
-            async with contextlib.aclosing(runs.events(run_id, store, after)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            await asyncio.to_thread(store.close)
-
     async def runs(self, limit: int = 100) -> list[RunInfo]:
         """The durable runs, the last changed first. Raises as :meth:`start`."""
         return await self._durable_runs().list(limit)
@@ -333,6 +281,25 @@ class DurableMethods:
     def stored_results(self) -> ResultStore | None:
         """The results that are stored beside durable runs; None for a flow that stores no runs."""
         return None if self._durable is None else self._durable.results
+
+    async def _to_store(
+        self,
+        program: ProgramLike | FlowCall[Any],
+        bindings: Mapping[str, Any] | None,
+        allow: Iterable[str] | None,
+        limits: Limits | None,
+    ) -> tuple[Program | PythonProgram, dict[str, Any]]:
+        """A program, compiled where it is one of the language, and its bindings."""
+        if isinstance(program, FlowCall):
+            if bindings is not None:
+                raise no_bindings(program)
+            target, values = program.stored()
+            return PythonProgram(target, None if allow is None else frozenset(allow)), values
+        values = dict(bindings or {})
+        source = await load_program(program)
+        environment = SexpEnvironment(values)
+        grants = await self.engine.granted(allow, source, environment)
+        return await self.engine.compiled(source, env=environment, grants=grants, limits=limits), values
 
     def _durable_runs(self) -> DurableRuns:
         if self._durable is None:

@@ -35,7 +35,7 @@ from agentflow.cli.options import (
 from agentflow.cli.runs import runs
 from agentflow.cli.serve_options import ServeOptions
 from agentflow.cli.sessions import sessions
-from agentflow.cli.worker_options import WorkerOptions
+from agentflow.cli.worker_options import ScheduleOptions, WorkerOptions
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -387,6 +387,25 @@ def worker(
     from agentflow.cli.worker import work
 
     sys.exit(run_async(partial(work, options if flow is None else replace(options, app=flow))))
+
+
+@app.command()
+@takes_options
+def schedule(
+    options: ScheduleOptions,
+    cron: Annotated[
+        str | None, typer.Argument(metavar="CRON", help="Minute, hour, day of the month, month, day of the week.")
+    ] = None,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="A .sexp program; - is standard input.")] = None,
+) -> None:
+    """Have workers run a program at certain times.
+
+    For example agentflow schedule '0 7 * * *' digest.sexp --db postgresql://... The program is stored as it is now. Without
+    a program what they run is listed.
+    """
+    from agentflow.cli.schedule import schedule as keep
+
+    sys.exit(run_async(partial(keep, cron, file, options), as_json=options.as_json))
 
 
 @app.command()

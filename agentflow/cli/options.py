@@ -213,7 +213,26 @@ class DatabaseOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DurableOptions(DatabaseOptions, RunOptions):
+class QueueOptions:
+    """Where workers find a run that is left to them, and when they do it."""
+
+    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="The queue of the workers that do it.")] = (
+        "default"
+    )
+    priority: Annotated[
+        int,
+        typer.Option(
+            "--priority", metavar="NUMBER", min=-1000, max=1000, help="Of what workers do the highest goes first."
+        ),
+    ] = 0
+    tenant: Annotated[
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="Whom workers do it for; who has the fewest runs goes first."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurableOptions(DatabaseOptions, QueueOptions, RunOptions):
     """The options of the command that runs a program, durably if asked to."""
 
     durable: Annotated[
@@ -235,23 +254,6 @@ class DurableOptions(DatabaseOptions, RunOptions):
             "--detach", help="Leave the run to agentflow worker, and print its id; with --db postgresql://..."
         ),
     ] = False
-    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="The queue of the workers; with --detach.")] = (
-        "default"
-    )
-    priority: Annotated[
-        int,
-        typer.Option(
-            "--priority", metavar="NUMBER", min=-1000, max=1000, help="The highest goes first; with --detach."
-        ),
-    ] = 0
-    tenant: Annotated[
-        str | None,
-        typer.Option(
-            "--tenant",
-            metavar="NAME",
-            help="Whom it is for: of equal runs that of who has the fewest goes first; with --detach.",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentflow.cli.options import DatabaseOptions, FlowOptions
+from agentflow.cli.options import AsJson, DatabaseOptions, FlowOptions, QueueOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +36,23 @@ class WorkerOptions(DatabaseOptions, FlowOptions):
     record: Annotated[
         bool, typer.Option("--record/--no-record", help="Keep the events for agentflow runs. Default: yes.")
     ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleOptions(DatabaseOptions, QueueOptions, FlowOptions):
+    """The options of the command that has programs run at certain times."""
+
+    bind: Annotated[
+        list[str] | None,
+        typer.Option("--bind", "-b", metavar="NAME=VALUE", help="A variable of the program (repeatable)."),
+    ] = None
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="NAME", help="Do not trust the program: what it may call (repeatable)."),
+    ] = None
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The schedule's name. Default: that of the file.")
+    ] = None
+    zone: Annotated[str, typer.Option("--zone", metavar="ZONE", help="The time zone of the line of cron's.")] = "UTC"
+    remove: Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove this schedule.")] = None
+    as_json: AsJson = False

@@ -151,6 +151,23 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A program that workers run at certain times.
+
+    ``cron`` is a line of cron's, in the time zone ``zone``; ``program`` its display name. ``next`` is the unix time of the next
+    run, which will be called ``name@time``; ``last`` the id of the last one.
+    """
+
+    name: str
+    cron: str
+    zone: str
+    program: str
+    queue: str
+    next: float
+    last: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedRun:
     """A run that this process may now work on, with the records that can answer.
 
@@ -225,6 +242,7 @@ __all__ = [
     "OwnedRun",
     "RunRow",
     "RunStatus",
+    "Schedule",
     "SessionChanges",
     "SessionInfo",
     "StoredResult",

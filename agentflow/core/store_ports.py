@@ -23,6 +23,7 @@ from agentflow.core.journal import (
     OwnedRun,
     RunRow,
     RunStatus,
+    Schedule,
     SessionChanges,
     SessionInfo,
     StoredResult,
@@ -108,6 +109,21 @@ class JobQueue(Protocol):
 
     async def cancelled(self) -> list[str]:
         """The runs that this process works on and are to be cancelled."""
+        ...
+
+    async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
+        """Have workers start ``new`` whenever it is time, from the next time on; in the place of the schedule of this name.
+
+        Raises ConfigurationError (``config/schedule``) for what is no line of cron's, or no time zone.
+        """
+        ...
+
+    async def schedules(self) -> list[Schedule]:
+        """The schedules, the next one first."""
+        ...
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule; runs that it has started go on. False if there is none of this name."""
         ...
 
     async def work(

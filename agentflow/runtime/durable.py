@@ -97,11 +97,54 @@ class DurableRuns:
         of another program, other bindings, another ``allow`` or another session, ``durable/owned``, and those of the store;
         SessionBusy; ConfigurationError (``config/where``).
         """
-        if run_id is not None or labels is not None:
-            check_name(run_id, labels)
-        if priority:
-            check_priority(priority)
+        if run_id is not None:
+            check_name(run_id, None)
         run_id = run_id or new_run_id()
+        source = program.source
+        names = None if allow is None else sorted(allow)
+        new = await self.new_run(
+            program,
+            bindings,
+            limits=limits,
+            allow=names,
+            labels=labels,
+            session=session,
+            priority=priority,
+            tenant=tenant if isinstance(tenant, str) else "",
+            queue=queue,
+        )
+        row, _ = await self._store.create(run_id, new)
+        if row.digest != new.digest:
+            raise self._another_run(row, source, bindings, names, session)
+        live = self._runs.find(run_id)
+        if live is not None:
+            return live
+        if row.status in ENDED:
+            end = self._runs.recorded_end(row, source)
+            if end is not None:
+                self.sessions.ended(row, session)
+                return DurableRun(run_id, end)
+        if row.queue is not None:
+            return await self._runs.follow(row)
+        payer = tenant if isinstance(tenant, Tenant) else None
+        return await self._runs.go_on(row, program, bindings, limits, approve, self._on_inflight, session, tenant=payer)
+
+    async def new_run(
+        self,
+        program: Program | PythonProgram,
+        bindings: Mapping[str, Any],
+        *,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        session: Session | None = None,
+        priority: int = 0,
+        tenant: str = "",
+        queue: str | None = None,
+    ) -> NewRun:
+        """What is stored of a run at its beginning; nothing is stored yet. Raises as :meth:`start`."""
+        check_name(None, labels)
+        check_priority(priority)
         source = program.source
         names = None if allow is None else sorted(allow)
         mark = self.sessions.mark(session)
@@ -121,31 +164,16 @@ class DurableRuns:
             "session": opening,
             "priority": priority,
         }
-        new = NewRun(
+        return NewRun(
             program=self._input.text(source),
             digest=digest,
             input=self._input.checked(given),
             session=opening["name"] if opening else None,
             opening=exchanges,
             queue=queue,
-            tenant=tenant if isinstance(tenant, str) else "",
+            tenant=tenant,
             priority=priority,
         )
-        row, _ = await self._store.create(run_id, new)
-        if row.digest != digest:
-            raise self._another_run(row, source, bindings, names, session)
-        live = self._runs.find(run_id)
-        if live is not None:
-            return live
-        if row.status in ENDED:
-            end = self._runs.recorded_end(row, source)
-            if end is not None:
-                self.sessions.ended(row, session)
-                return DurableRun(run_id, end)
-        if row.queue is not None:
-            return await self._runs.follow(row)
-        payer = tenant if isinstance(tenant, Tenant) else None
-        return await self._runs.go_on(row, program, bindings, limits, approve, self._on_inflight, session, tenant=payer)
 
     @property
     def jobs(self) -> JobQueue:

@@ -25,6 +25,7 @@ LEVELS = {
     "arguments": 4,
     "flow_programs": 4,
     "flow_durable": 4,
+    "flow_workers": 4,
     "flow_operations": 4,
     "flow_python": 4,
     "app": 4,

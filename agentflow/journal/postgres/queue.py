@@ -14,7 +14,8 @@ from typing import Any
 
 import asyncpg
 
-from agentflow.core.journal import Claim
+from agentflow.core.journal import Claim, NewRun, Schedule
+from agentflow.journal.postgres import schedules
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
 from agentflow.journal.postgres.jobs import CANCEL, CHANNEL, Engine, check_engine, lost
 from agentflow.journal.postgres.owner import OwnerSession
@@ -27,6 +28,8 @@ CLAIM_S = 30.0
 """Seconds after which the job of a worker that has said nothing of it goes to another, should its owner not be known."""
 SWEEP_S = 10.0
 """Seconds after which runs without a job get one."""
+SCHEDULE_S = 1.0
+"""Seconds after which a worker looks for schedules whose time has come."""
 AT_ONCE = 100
 """Maximum number of jobs that are claimed together."""
 _AWAY_S = 1.0
@@ -62,6 +65,17 @@ class PostgresQueue:
     async def cancelled(self) -> list[str]:
         query = "select run from af_run where owner = $1 and cancelling and status = 'running'"
         return [run for (run,) in await self._writer.do(lambda db: db.fetch(query, self._owner.id))]
+
+    async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
+        check_engine()
+        schedules.check(cron, zone)
+        return await self._writer.do(lambda db: schedules.keep(db, name, cron, zone, new))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._writer.do(schedules.read)
+
+    async def unschedule(self, name: str) -> bool:
+        return await self._writer.do(lambda db: schedules.remove(db, name))
 
     async def work(
         self,
@@ -138,7 +152,7 @@ class _Work:
         limits = {name: EntrypointExecutionParameter(concurrency_limit=limit) for name, limit in self._queues.items()}
         await db.add_listener(CHANNEL, lambda *_: self._wake.set())
         db.add_termination_listener(lambda *_: self._wake.set())
-        beaten, swept = time.monotonic(), -SWEEP_S
+        beaten, swept, looked = time.monotonic(), -SWEEP_S, -SCHEDULE_S
         while not self.is_over:
             self._wake.clear()
             now = time.monotonic()
@@ -146,6 +160,10 @@ class _Work:
             if now - swept >= SWEEP_S:
                 swept = now
                 await self._sweep(db)
+            if now - looked >= SCHEDULE_S and not self._stop.is_set():
+                looked = now
+                async with db.transaction():
+                    await self._engine.enqueue(db, await schedules.start_due(db))
             if now - beaten >= BEAT_S:
                 beaten = now
                 await queries.update_heartbeat(list(self._busy))

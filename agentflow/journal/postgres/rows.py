@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agentflow.core.journal import EffectRow, EffectState, RunRow
+from agentflow.core.journal import EffectRow, EffectState, NewRun, RunRow
 from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.rows import corrupt, parse
 
@@ -68,6 +68,11 @@ def load(text: str | None) -> Any:
         return parse(text)
     except ValueError as error:
         raise corrupt(f"a stored value is no JSON: {error}") from None
+
+
+def beginning(new: NewRun) -> tuple[Any, ...]:
+    """The columns ``program, digest, input, queue, tenant, priority`` of a new run."""
+    return dump(new.program), new.digest, dump(dict(new.input)), new.queue, escape(new.tenant), new.priority
 
 
 def effect_values(row: EffectRow) -> tuple[Any, ...]:

@@ -51,7 +51,12 @@ create index af_run_queue on af_run(updated) where queue is not null and status 
 create index af_run_tenant on af_run(tenant) where queue is not null and status in ('queued', 'running', 'waiting');
 create index af_run_cancelling on af_run(owner) where cancelling and status = 'running';
 """
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
+_VERSION_4 = """
+create table af_schedule(name text primary key, cron text not null, zone text not null, program text not null,
+  digest text not null, input text not null, queue text not null, tenant text not null, priority int not null,
+  next timestamptz not null, last text, created timestamptz not null default now());
+"""
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 """What makes each version of the tables of the one before it."""
 VERSION = len(MIGRATIONS)
 

@@ -34,11 +34,11 @@ from agentflow.journal.postgres.rows import (
     PUT,
     RID,
     RUN,
+    beginning,
     columns,
     dump,
     effect_values,
     effects,
-    escape,
     run_of,
     spent,
 )
@@ -88,12 +88,7 @@ class PostgresJournal:
                 f" values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict (run) do nothing returning {RUN}",
                 run,
                 new.base,
-                dump(new.program),
-                new.digest,
-                dump(dict(new.input)),
-                new.queue,
-                escape(new.tenant),
-                new.priority,
+                *beginning(new),
             )
             if row is None:
                 return await self._shown(db, await _row(db, run)), False
