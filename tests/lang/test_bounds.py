@@ -49,6 +49,7 @@ def said(text: str, **bindings: Any) -> Analysis:
     return analyse_bounds(analyzer, tree, _weights, sources=_GIVEN, bindings=bindings)
 
 
+TAKE = "(define (take l n) (if (or (= n 0) (null? l)) nil (cons (first l) (take (rest l) (- n 1)))))"
 EXACT = [
     ("(ask (x 1))", "1"),
     ("(list (ask (x 1)) (ask (x 2)))", "2"),
@@ -95,6 +96,26 @@ EXACT = [
     ("(let go ((i 0)) (if (< i 2.5) (begin (ask (x i)) (go (+ i 1)))))", "3"),
     ("(define (half n) (if (> n 0) (begin (ask (x n)) (half (quotient n 2))))) (half 9)", "4"),
     ("(define (half n) (unless (zero? n) (ask (x n)) (half (quotient n 3)))) (half (length files))", "len(files)"),
+    ("(define (half n) (if (>= n 1) (begin (ask (x n)) (half (/ n 2))))) (half 9)", "4"),
+    ("(define (half n) (if (>= n 1) (begin (ask (x n)) (half (/ n 2))))) (half (length files))", "len(files)"),
+    ("(define (both n) (if (> n 0) (list (ask (x 1)) (both (- n 1)) (both (- n 1))))) (both 5)", "31"),
+    (
+        "(define (both n) (if (> n 0) (begin (ask (x n)) (both (quotient n 2)) (both (quotient n 2))))) (both (length files))",
+        "2*len(files)",
+    ),
+    (
+        f"{TAKE} (define (go l) (unless (null? l) (ask (x 1)) (go (take l (quotient (length l) 2))))) (go files)",
+        "len(files)",
+    ),
+    (
+        f"{TAKE} (define (go l) (unless (null? l) (ask (x 1)) (go (take l (quotient (length l) 2))))) (go (range 9))",
+        "4",
+    ),
+    (
+        "(define (go l) (if (> (length l) 1) (begin (ask (x 1)) (go (map abs (range (quotient (+ (length l) 1) 2))))))) (go (range 9))",
+        "4",
+    ),
+    ("(define (go l) (if (pair? l) (parallel (ask (x 1)) (go (rest l))))) (go files)", "len(files)"),
     ("(define (spin n) (spin n)) 1", "0"),
     ("(let spin ((i 0)) (spin (+ i 1)))", "0"),
 ]
@@ -104,6 +125,14 @@ EXACT = [
 def test_task_shaped_programs_are_bounded_exactly(text: str, bound: str) -> None:
     """Sequences, choices, maps, loops and recursion over lists and counters have the bound that one would write down."""
     assert str(said(text).bound("calls")) == bound
+
+
+def test_recursion_in_branches_widens() -> None:
+    """What calls itself beside something else has as much at once as it has rounds."""
+    text = "(define (go l) (if (pair? l) (parallel (ask (x 1)) (go (rest l))) (ask (x 2)))) (go files)"
+    assert str(said(text).bound("width")) == "1 + len(files)"
+    one_by_one = "(define (go l) (if (pair? l) (begin (parallel (ask (x 1)) (ask (x 2))) (go (rest l))))) (go files)"
+    assert str(said(one_by_one).bound("width")) == "2"
 
 
 UNSEEN = [
@@ -164,7 +193,9 @@ ENDLESS = [
     "(let go ((i 0) (m 9)) (if (< i m) (begin (ask (x 1)) (go (+ i 1) (+ m 1)))))",
     "(define (go xs k) (if (null? xs) 0 (begin (ask (x 1)) (go (k) (lambda () xs))))) (go '(1) (lambda () '(1)))",
     "(while (ask (x 1)) 1)",
-    "(define (both n) (if (> n 0) (list (ask (x 1)) (both (- n 1)) (both (- n 1))))) (both 5)",
+    "(define (both n) (if (> n 0) (list (ask (x 1)) (both (- n 1)) (both (- n 1))))) (both (length files))",
+    "(define (half n) (if (> n -1) (begin (ask (x n)) (half (/ n 2))))) (half 9)",
+    "(define (go l) (if (null? l) 0 (begin (ask (x 1)) (go (map abs (range (quotient (+ (length l) 1) 2))))))) (go files)",
     "(loop (value-of (ask (x 1))) (grade (x 1)))",
     "((lambda (y) (y y)) (lambda (y) (begin (ask (x 1)) (y y))))",
     "(let ((i 0)) (while (< i 4) (ask (x i)) (if (ask (x 1)) (set! i (+ i 1)))))",

@@ -30,11 +30,13 @@ class _Maker:
         return f"{stem}{self.count}"
 
     def definition(self) -> str:
-        kind = self.rng.randrange(5)
+        kind = self.rng.randrange(6)
         if kind == 0:
             return self._over_list()
         if kind == 1:
             return self._counter()
+        if kind == 5:
+            return self._halves()
         if kind == 2:
             name = self.name("g")
             text = f"(define {name} {self.number(1)})"
@@ -74,6 +76,7 @@ class _Maker:
                 f"(begin {again} {here})",
                 f"(if {self.any(1)} {again} {here})",
                 f"(append (list {self.number(1)}) {again})",
+                f"(parallel {here} {again})",
             ]
         )
         self.lists.remove(xs)
@@ -87,7 +90,9 @@ class _Maker:
         self.numbers.append(n)
         if self.rng.random() < 0.2:
             test = self.rng.choice([f"(> {n} 0)", f"(>= {n} 1)", f"(not (zero? {n}))", f"(> {n} 2)"])
-            text = f"(define ({name} {n}) (if {test} (begin {self.any(2)} ({name} (quotient {n} {self.rng.choice('23')})))))"
+            less = f"({self.rng.choice(['quotient', 'quotient', '/'])} {n} {self.rng.choice('23')})"
+            again = self.rng.choice([f"({name} {less})", f"({name} {less})", f"({name} {less}) ({name} {less})"])
+            text = f"(define ({name} {n}) (if {test} (begin {self.any(2)} {again})))"
             self.numbers.remove(n)
             self.procedures.append(name)
             return text
@@ -102,11 +107,41 @@ class _Maker:
             test = self.rng.choice([f"(= {n} {end})", f"(>= {n} {end})", f"(> {n} {end})", f"(not (< {n} {end}))"])
             again = f"({name} (+ {n} {step}))"
         going = self.rng.choice(
-            [again, f"(begin {here} {again})", f"(begin {again} {here})", f"(if {self.any(1)} {again} {here})"]
+            [
+                again,
+                f"(begin {here} {again})",
+                f"(begin {again} {here})",
+                f"(if {self.any(1)} {again} {here})",
+                f"(parallel {again} {here} {again})",
+            ]
         )
         self.numbers.remove(n)
         self.procedures.append(name)
         return f"(define ({name} {n}) (if {test} {self.any(1)} {going}))"
+
+    def _halves(self) -> str:
+        """A procedure that goes on with a part of its list."""
+        name, xs, i = self.name("half"), self.name("l"), self.name("i")
+        self.lists.append(xs)
+        test = self.rng.choice(
+            [f"(null? {xs})", f"(< (length {xs}) 2)", f"(<= (length {xs}) 1)", f"(= (length {xs}) 0)"]
+        )
+        count = self.rng.choice(
+            [f"(quotient (length {xs}) 2)", f"(quotient (+ (length {xs}) 1) 2)", f"(/ (length {xs}) 2)"]
+        )
+        taken = self.rng.choice(
+            [f"(map (lambda ({i}) (nth {xs} {i} 0)) (range {count}))", f"(take{name} {xs} {count})"]
+        )
+        here, again = self.any(2), f"({name} {taken})"
+        going = self.rng.choice(
+            [f"(begin {here} {again})", f"(begin {again} {again})", f"(parallel {again} {here} {again})"]
+        )
+        self.lists.remove(xs)
+        self.procedures.append(f"(lambda (z) ({name} {self.rng.choice(LISTS)}))")
+        take = (
+            f"(define (take{name} l n) (if (or (<= n 0) (null? l)) nil (cons (first l) (take{name} (rest l) (- n 1)))))"
+        )
+        return f"{take}\n(define ({name} {xs}) (if {test} {self.any(1)} {going}))"
 
     def any(self, depth: int) -> str:
         """An expression of any kind, mostly with effects."""

@@ -9,11 +9,11 @@ from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.polynomial import ONE, UNBOUNDED, ZERO, Bound
 
 Again: TypeAlias = tuple[tuple[int, int], ...]
-"""The recursive calls on a path: the number of each call on the stack, with 1 for one of it, or 2 for more."""
+"""The recursive calls on a path: the number of each call on the stack, with 1 or 2 for so many of it, or 3 for more."""
 
 WIDTH = "width"
 """The key of how many effects run at once; all other keys are counts."""
-_MANY = 2
+MANY = 3
 
 
 @frozen
@@ -104,7 +104,7 @@ class Cost:
         often = UNBOUNDED if count is None else count
         paths: dict[Again, Effects] = {}
         for key, effects in self.paths.items():
-            more = tuple((call, _MANY) for call, _ in key)
+            more = tuple((call, MANY) for call, _ in key)
             scaled = effects.times(often, wide)
             paths[more] = paths[more].join(scaled) if more in paths else scaled
         return Cost(paths)
@@ -118,7 +118,7 @@ def _added(left: Again, right: Again) -> Again:
         return left or right
     counts = dict(left)
     for call, times in right:
-        counts[call] = min(_MANY, counts.get(call, 0) + times)
+        counts[call] = min(MANY, counts.get(call, 0) + times)
     return tuple(sorted(counts.items()))
 
 
@@ -127,4 +127,4 @@ def again(call: int) -> Cost:
     return Cost({((call, 1),): NONE})
 
 
-__all__ = ["FREE", "NONE", "WIDTH", "Again", "Cost", "Effects", "again"]
+__all__ = ["FREE", "MANY", "NONE", "WIDTH", "Again", "Cost", "Effects", "again"]

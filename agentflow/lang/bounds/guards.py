@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
@@ -11,7 +12,7 @@ from agentflow.lang.bounds.values import Mark, Parameter, Value, constant
 from agentflow.lang.ir import IR, Var
 
 Relation: TypeAlias = Literal["longer", "above", "least", "below", "most", "not"]
-"""Of a list: it has elements. Of a number: it is above, at least, below, at most, or not the bound."""
+"""Of a list: it has more elements than the bound. Of a number: it is above, at least, below, at most, or not the bound."""
 
 
 @frozen
@@ -64,11 +65,13 @@ def guards_of(test: IR, peek: Peek) -> Guards:
 
 def _compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] | None) -> Guards:
     if value.length_of and bound.low is not None and bound.low >= 0:
-        filled = [Guard("longer", value.length_of, _ZERO)]
-        if operator == ">" or (operator == ">=" and bound.low >= 1):
-            return filled, []
-        if (operator == "=" and bound.exactly == 0) or (operator == "<=") or (operator == "<" and bound.low >= 1):
-            return [], filled
+        least = math.floor(bound.low)
+        longer = [Guard("longer", value.length_of, constant(least))]
+        as_long = [Guard("longer", value.length_of, constant(least - 1))]
+        if operator == ">" or (operator == ">=" and least >= 1):
+            return longer if operator == ">" else as_long, []
+        if (operator == "=" and bound.exactly == 0) or operator == "<=" or (operator == "<" and least >= 1):
+            return [], as_long if operator == "<" else longer
     if not value.marks:
         return [], []
     if operator == "=":

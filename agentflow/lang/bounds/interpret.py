@@ -162,6 +162,7 @@ class Interpreter:
     ``weigh`` says what calls cost, ``variables`` what the free names are that are variables, ``kind`` whether another one
     is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets,
     ``shape`` the JSON Schema that the answers of a task keep to, ``programs`` analyses programs that it runs, ``setters`` are the assignments of its variables;
+    ``beside`` counts the forms around what is followed that run their parts at the same time;
     ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
     """
 
@@ -197,6 +198,7 @@ class Interpreter:
         self.visits = visits
         self._level = 0
         self._numbers = 0
+        self.beside = 0
 
     # -- expressions ----------------------------------------------------------------------------------------------
 
@@ -329,7 +331,7 @@ class Interpreter:
         code = procedure.code
         for frame in reversed(self.frames):
             if frame.code is code and frame.scope is procedure.scope:
-                return frame.called_again(arguments, self.guards), again(frame.number)
+                return frame.called_again(arguments, self.guards, self.beside), again(frame.number)
         if sum(frame.code is code for frame in self.frames) >= _SAME_CODE or len(self.frames) >= _DEEPEST:
             return FOREIGN, self.anything(
                 at, f"'{code.name or 'a procedure'}' calls procedures that it creates, without end"

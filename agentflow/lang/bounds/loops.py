@@ -76,10 +76,12 @@ def rounds(guards: Sequence[Guard], parameter: Parameter, initial: Value, step: 
     return None
 
 
-def in_steps(far: Bound, step: int) -> Bound:
-    """The number of steps that a distance takes, rounded up."""
+def in_steps(far: Bound, step: int, *, whole: bool = False) -> Bound:
+    """The number of steps that a distance takes, rounded up; ``whole``: it is that of integers."""
     if far.number is not None:
         return Bound.of(math.ceil(far.number / step))
+    if step == 1 and whole:
+        return far
     return far + (ONE if any(each % 1 for each in (far.terms or {}).values()) else ZERO)
 
 

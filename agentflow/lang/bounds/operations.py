@@ -24,10 +24,12 @@ def _branches(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     assert isinstance(listed, ir.ThunkList)
     values: list[Value] = []
     cost = FREE
+    i.beside += 1
     for item in listed.items:
         value, more = i.follow(item, scope)
         values.append(value)
         cost = cost.then(more, beside=True)
+    i.beside -= 1
     whole = joined(values)
     return (whole if node.op == "race" else sequence(len(values), whole)), cost
 
@@ -41,7 +43,9 @@ def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
         wide = Bound.of(min(most, wide.number)) if wide is not None and wide.number is not None else Bound.of(most)
     if listed.never or procedure.never:
         return NEVER, cost
+    i.beside += 1
     value, more = i.each(procedure, [listed.element()], count, node.at, wide if wide is not None else ONE)
+    i.beside -= 1
     return like(listed, listed.elements, value), cost.then(more)
 
 

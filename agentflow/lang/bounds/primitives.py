@@ -255,9 +255,21 @@ def _quotient(arguments: list[Value]) -> Value:
     if ((value.low or -1) < 0 and value.low != 0) or (by.low or 0) < 1:
         return replace(number(None, None, whole=True), marks=marks)
     high = value.high
-    if high is not None and high.number is not None and by.low:
-        high = Bound.of(high.number // by.low)
+    if high is not None and by.low:
+        high = Bound.of(high.number // by.low) if high.number is not None else high * Bound.of(1 / by.low)
     return replace(number(0, high, whole=True), marks=marks)
+
+
+def _ratio(arguments: list[Value]) -> Value:
+    if len(arguments) != 2:
+        return number(None, None, whole=False)
+    value, by = arguments
+    marks: Mapping[tuple[int, int], Mark] = {}
+    if by.exactly is not None and by.exactly >= 2:
+        marks = {key: Mark(0, None, by.exactly) for key, mark in value.marks.items() if mark.delta == 0}
+    if value.low is None or value.low < 0 or value.high is None or by.low is None or by.low < 1:
+        return replace(number(None, None, whole=False), marks=marks)
+    return replace(number(0, value.high * Bound.of(1 / by.low), whole=False), marks=marks)
 
 
 def _absolute(arguments: list[Value]) -> Value:
@@ -307,6 +319,7 @@ RULES: Mapping[str, Abstract] = MappingProxyType(
         "+": _plus,
         "-": _minus,
         "*": _times,
+        "/": _ratio,
         "absolute": _absolute,
         "append": _append,
         "cons": _cons,

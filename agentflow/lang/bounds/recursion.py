@@ -7,12 +7,13 @@ does not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 from agentflow.core.frozen import frozen
-from agentflow.lang.bounds.cost import FREE, NONE, Cost, Effects
+from agentflow.lang.bounds.cost import FREE, MANY, Cost, Effects
 from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.loops import distance, in_steps
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
@@ -21,7 +22,13 @@ from agentflow.lang.ir import Lambda, Var
 from agentflow.lang.syntax import Node
 
 Body: TypeAlias = "Callable[[list[Value]], tuple[Value, Cost]]"
-_PASSES = 4
+_PASSES = 7
+_WIDENED = 4
+"""The pass from which on a result that still grows may be data of any form."""
+_HIGHEST = 24
+"""The greatest depth of calls that each call twice for which a number is said."""
+_SMALLEST_HALVES = 1_100
+"""How often a fraction below 1 can be halved before it is 0, and some more."""
 _DEEPEST = 8
 
 
@@ -49,6 +56,7 @@ class Follower(Protocol):
 
     frames: list[Frame]
     guards: list[Guard]
+    beside: int
 
     @property
     def notes(self) -> Notes: ...
@@ -65,18 +73,22 @@ class AgainCall:
 
 
 class Frame:
-    """A procedure that is being followed. ``number`` is its own; ``result`` what calls from within are taken to give."""
+    """A procedure that is being followed. ``number`` is its own; ``result`` what calls from within are taken to give;
+    ``beside`` whether some are made at the same time as something else."""
 
-    def __init__(self, number: int, code: Lambda, scope: Scope, guards: int) -> None:
+    def __init__(self, number: int, code: Lambda, scope: Scope, guards: int, level: int) -> None:
         self.number = number
         self.code = code
         self.scope = scope
         self.result = NEVER
         self.calls: list[AgainCall] = []
+        self.beside = False
         self._guards = guards
+        self._level = level
 
-    def called_again(self, arguments: list[Value], guards: Sequence[Guard]) -> Value:
-        """Note a call from within; gives what it gives."""
+    def called_again(self, arguments: list[Value], guards: Sequence[Guard], level: int) -> Value:
+        """Note a call from within, at a ``level`` of forms that run their parts at the same time; gives what it gives."""
+        self.beside = self.beside or level > self._level
         values = parameter_values(self.code, arguments)
         if values is None or any(each.never for each in values):
             return NEVER
@@ -97,10 +109,12 @@ def parameter_values(code: Lambda, arguments: list[Value]) -> list[Value] | None
 
 @frozen
 class Rounds:
-    """How often a procedure calls itself at most. ``sure``: in the last round, it takes a path on which it does not."""
+    """How often a procedure calls itself at most. ``sure``: in the last round, it takes a path on which it does not.
+    ``tree``: how many calls there are that call it again, if each calls it twice; None if that is not known."""
 
     count: Bound
     sure: bool
+    tree: Bound | None = None
 
 
 class Recursion:
@@ -113,7 +127,7 @@ class Recursion:
         self._at = at
         self._name = name
         self._body = body
-        self._frame = Frame(interpreter.next_number(), code, scope, len(interpreter.guards))
+        self._frame = Frame(interpreter.next_number(), code, scope, len(interpreter.guards), interpreter.beside)
 
     def outcome(self, values: list[Value]) -> tuple[Value, Cost]:
         """What it gives when called with ``values``, and its effects."""
@@ -155,10 +169,12 @@ class Recursion:
         result = self._clean(first)
         general = list(values)
         value = first
-        for _ in range(_PASSES):
+        for number in range(_PASSES):
             before = general, result
             general = [self._general(at, initial) for at, initial in enumerate(values)]
             result = self._clean(result.join(value))
+            if number >= _WIDENED and result != before[1]:
+                result = replace(result.plain(), texts=None)  # lists in lists, one more with each round
             value, _ = self._pass(general, self._symbolic(result))
             if before == (general, result):
                 break
@@ -283,19 +299,19 @@ class Recursion:
             return Rounds(ZERO, sure=True)
         known = [each for at, initial in enumerate(values) if (each := self._measure(at, initial)) is not None]
         numbers = [each for each in known if each.count.number is not None]
-        return (numbers or known or [None])[0]
+        return _fewest(numbers or known)
 
     def _measure(self, at: int, initial: Value) -> Rounds | None:
         calls, parameter = self._frame.calls, (self._frame.number, at)
         marks = [call.arguments[at].marks.get(parameter) for call in calls]
         known = [mark for mark in marks if mark is not None]
         if len(known) < len(marks):
-            return None
+            return self._shortened(at, initial)
         if all(mark.drop >= 1 for mark in known):
             length = initial.elements
             if length is None or length.terms is None:
                 return None
-            return Rounds(length, sure=all(_has_elements(call, parameter) for call in calls))
+            return Rounds(length, sure=all(_longer(call, parameter) > 0 for call in calls))
         deltas = [mark.delta for mark in known if mark.delta is not None]
         if all(mark.divisor >= 2 for mark in known):
             return self._divided(parameter, initial, min(mark.divisor for mark in known))
@@ -310,7 +326,8 @@ class Recursion:
             most = found[0]
             for each in found[1:]:
                 most = most.join(each)
-            most = in_steps(most, step)
+            tests = [guard for call in calls for guard in call.guards if parameter in guard.marks]
+            most = in_steps(most, step, whole=initial.whole and all(guard.bound.whole for guard in tests))
             return None if self._own(most) or most.terms is None else Rounds(most, sure=True)
         return None
 
@@ -319,14 +336,41 @@ class Recursion:
         high = initial.high
         if high is None or high.terms is None or self._own(high):
             return None
-        if not all(_above_zero(call, parameter, initial) for call in self._frame.calls):
+        least = [_least_above_zero(call, parameter, initial) for call in self._frame.calls]
+        if None in least:
             return None
+        fraction = ZERO if all(least) else Bound.of(_SMALLEST_HALVES)
+        tree = high * Bound.of(2) if fraction == ZERO else None
         if high.number is None:
-            return Rounds(high, sure=True)  # at least the logarithm, of any number of 1 or more
+            return Rounds(high + fraction, sure=True, tree=tree)  # at least the logarithm, of any number of 1 or more
         count, left = 0, int(high.number)
         while left > 0:
             count, left = count + 1, left // divisor
-        return Rounds(Bound.of(count), sure=True)
+        return Rounds(Bound.of(count) + fraction, sure=True, tree=tree)
+
+    def _shortened(self, at: int, initial: Value) -> Rounds | None:
+        """How often a list can be made shorter by a part of it, as long as it has so many elements."""
+        length, name, calls = initial.elements, self._size_name(at), self._frame.calls
+        if length is None or length.terms is None:
+            return None
+        factor, more = 0.0, 0.0
+        for call in calls:
+            passed = call.arguments[at].length
+            parts = None if passed is None else passed.without(name)
+            share, rest = (None, None) if parts is None else (parts[0].number, parts[1].number)
+            if share is None or rest is None:
+                return None
+            factor, more = max(factor, share), max(more, rest)
+        least = min(_longer(call, (self._frame.number, at)) for call in calls)
+        if factor >= 1 or least * (1 - factor) <= more:
+            return None
+        tree = length * Bound.of(2) if factor <= 0.5 and more == 0 else None
+        if length.number is None:
+            return Rounds(length, sure=True, tree=tree)
+        count, left = 0, int(length.number)
+        while left >= least:
+            count, left = count + 1, int(left * factor + more)
+        return Rounds(Bound.of(count), sure=True, tree=tree)
 
     def _towards(self, call: AgainCall, parameter: Parameter, initial: Value, deltas: Sequence[int]) -> Bound | None:
         """How many rounds a counter has until the test before a call is false."""
@@ -364,43 +408,64 @@ class Recursion:
     def _cost(self, cost: Cost, rounds: Rounds | None) -> Cost:
         once: dict[Any, Effects] = {}
         round_: dict[Any, Effects] = {}
-        many = NONE
+        most = 0
         for key, effects in cost.paths.items():
             times = dict(key).get(self._frame.number, 0)
             rest = tuple(each for each in key if each[0] != self._frame.number)
-            if times > 1:
-                many = many.join(effects)
+            most = max(most, times)
             where = once if times == 0 else round_
             where[rest] = where[rest].join(effects) if rest in where else effects
         last = Cost(once) if once else FREE
         going = Cost(round_) if round_ else FREE
         who = f"'{self._name}'" if self._name else "the loop"
-        if any(dict(key).get(self._frame.number, 0) > 1 for key in cost.paths):
+        tree = rounds.tree if rounds is not None else None
+        if rounds is not None and (depth := rounds.count.number) is not None and depth <= _HIGHEST:
+            tree = Bound.of(2 ** math.ceil(depth) - 1)
+        if most == MANY or (most > 1 and (rounds is None or tree is None)):
             reason = f"{who} calls itself more than once on its way"
             return self._i.loose(self._at, reason, last.otherwise(going))
         if rounds is None:
             reason = f"{who} calls itself, and nothing that it is called with gets smaller"
             return self._i.loose(self._at, reason, going).then(last)
-        return going.times(rounds.count).then(last if rounds.sure else last.otherwise(going))
+        end = last if rounds.sure else last.otherwise(going)
+        count, beside = rounds.count, self._frame.beside
+        if most > 1 and tree is not None:
+            count, end = tree, end.times(tree + ONE, tree + ONE if beside else ONE)
+        return going.times(count, count if beside else ONE).then(end, beside=beside)
 
 
-def _has_elements(call: AgainCall, parameter: Parameter) -> bool:
-    return any(guard.relation == "longer" and parameter in guard.marks for guard in call.guards)
+def _longer(call: AgainCall, parameter: Parameter) -> int:
+    """How many elements a list has at least, by the tests before a call."""
+    least = [
+        guard.marks[parameter].drop + int(guard.bound.low or 0) + 1
+        for guard in call.guards
+        if guard.relation == "longer" and parameter in guard.marks
+    ]
+    return max(least, default=0)
 
 
-def _above_zero(call: AgainCall, parameter: Parameter, initial: Value) -> bool:
-    """Whether the tests before a call say that a number is at least 1, or above 0 and whole."""
+def _least_above_zero(call: AgainCall, parameter: Parameter, initial: Value) -> int | None:
+    """What the tests before a call say of a number: 1 if it is at least that, 0 if it is above 0, else None."""
+    whole = initial.whole and call.arguments[parameter[1]].whole
+    above_zero = False
     for guard in call.guards:
         mark, low = guard.marks.get(parameter), guard.bound.low
         if mark is None or mark.delta != 0 or low is None:
             continue
-        above = guard.relation == "above" and low >= 0 and (initial.whole or low >= 1)
-        nonzero = guard.relation == "not" and guard.bound.exactly == 0 and (initial.low or 0) >= 0
-        if above or (guard.relation == "least" and low >= 1):
-            return True
-        if nonzero and initial.low is not None and initial.whole:
-            return True
-    return False
+        if low >= 1 and guard.relation in ("above", "least"):
+            return 1
+        nonzero = guard.relation == "not" and guard.bound.exactly == 0 and initial.low is not None and initial.low >= 0
+        above_zero = above_zero or nonzero or (guard.relation == "above" and low >= 0)
+    return int(whole) if above_zero else None
+
+
+def _fewest(known: Sequence[Rounds]) -> Rounds | None:
+    """Of several ways to count rounds the one that gives the least, as far as that can be told."""
+    best = known[0] if known else None
+    for each in known[1:]:
+        if best is not None and best.count != each.count and best.count.join(each.count) == best.count:
+            best = each
+    return best
 
 
 def _surely_below(a: Value, b: Value, by: int) -> bool:

@@ -134,7 +134,7 @@ def multiply(rt: Bounded, *numbers: Any) -> Number:
     return product
 
 
-@primitive("/", usage="(/ number number ...)", arity=(1, None), needs_rt=True, size="number")
+@primitive("/", usage="(/ number number ...)", arity=(1, None), needs_rt=True, size="/")
 def divide(rt: Bounded, *numbers: Any) -> Number:
     """The first divided by the others; with one argument, 1 divided by it.
 
