@@ -17,6 +17,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
 from agentflow.core.reuse import seconds_of
 from agentflow.core.session import Session
+from agentflow.core.source import Surface
 from agentflow.core.store_ports import ResultStore
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
@@ -26,7 +27,7 @@ from agentflow.runtime.durable_run import DurableRun, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change, Overrides
 from agentflow.runtime.plan import RunPlan
-from agentflow.runtime.program_files import ProgramLike, load_program
+from agentflow.runtime.program_files import ProgramLike, in_surface, load_program
 from agentflow.runtime.python import FlowCall, no_bindings
 from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.questions import no_such_question
@@ -49,6 +50,7 @@ class StartOptions(TypedDict, total=False):
     tenant: Tenant | str | None
     where: Where
     queue: str
+    surface: Surface | None
 
 
 Where: TypeAlias = Literal["here", "workers"]
@@ -83,6 +85,7 @@ class DurableMethods:
         tenant: Tenant | str | None = None,
         where: Where = "here",
         queue: str = "default",
+        surface: Surface | None = None,
     ) -> DurableRun[Any]:
         """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
 
@@ -110,7 +113,7 @@ class DurableMethods:
                 code="durable/nested",
                 hint="use flow.run there: what it does is part of the run around it, and as durable as that",
             )
-        compiled, values = await self._to_store(program, bindings, allow, limits)
+        compiled, values = await self._to_store(in_surface(program, surface), bindings, allow, limits)
         return await runs.start(
             compiled,
             values,
@@ -136,11 +139,12 @@ class DurableMethods:
         approve: Approver | None = None,
         on_inflight: OnInflight | None = None,
         tenant: Tenant | None = None,
+        surface: Surface | None = None,
     ) -> DurableRun:
         """Go on with a durable run by what is stored of it; a failed one tries its last failures again.
 
         ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` and ``approve`` replace
-        the run's, ``on_inflight`` the flow's; ``tenant`` is whom it is done for. With ``program``, the text as it is now, or ``overrides``, fields of tasks by the task's name
+        the run's, ``on_inflight`` the flow's; ``tenant`` is whom it is done for. With ``program``, the text as it is now (in ``surface``), or ``overrides``, fields of tasks by the task's name
         (``{"review": {"model": "openai:gpt-5"}}``), the run goes on as a new generation with an id of its own: each effect
         that asks for what a recorded one asked for is answered from that record, wherever it stands. ``bindings`` may
         then replace and add to the run's. Asked for again it is the same generation. Raises as :meth:`start`, and
@@ -151,7 +155,7 @@ class DurableMethods:
             return await runs.resume(
                 run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, tenant=tenant
             )
-        source = None if program is None else await load_source(program)
+        source = None if program is None else await load_source(in_surface(program, surface))
         change = Change(overrides=overrides or {})
         return await runs.derive(
             run_id, change, source=source, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight
@@ -165,13 +169,14 @@ class DurableMethods:
         overrides: Overrides | None = None,
         at: str | None = None,
         bindings: Mapping[str, Any] | None = None,
+        surface: Surface | None = None,
     ) -> RunPlan:
         """What :meth:`resume` with these arguments, or with ``at`` :meth:`fork`, would do; nothing is carried out or stored.
 
         The program is replayed from the records, as far as they go. What follows from an effect that has none cannot be
         known, and the plan says so. Raises as these do.
         """
-        source = None if program is None else await load_source(program)
+        source = None if program is None else await load_source(in_surface(program, surface))
         change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
 

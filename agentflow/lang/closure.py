@@ -42,6 +42,8 @@ class LambdaInfo:
     @property
     def text(self) -> str:
         """The text of an equivalent lambda form, whichever form defined it."""
+        if self.source.surface == "python":
+            return self.span.text
         names = [*self.params, *([".", self.rest] if self.rest else [])]
         start, end = self.body
         return f"(lambda ({' '.join(names)}) {self.source.text[start:end]})"

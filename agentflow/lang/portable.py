@@ -6,7 +6,8 @@ lexical or of the environment, and the tasks that programs defined and its text 
 Version 1 said nothing of a closure's authority and called the templates ``tasks``. Numbers, strings, booleans, null, lists and
 objects stand for themselves; ``{"$symbol": name}``, ``{"$float": "inf"}``, ``{"$primitive": name}``,
 ``{"$closure": index}`` and ``{"$dict": [[key, value], ...]}`` (for keys that begin with ``$`` or are no strings) for the
-rest. Variables are copied: two closures that share one no longer do.
+rest. A closure of a Python text says so by ``"surface": "python"``; tuples and sets that it captured are ``{"$tuple": [...]}`` and
+``{"$set": [...]}``. Variables are copied: two closures that share one no longer do.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from agentflow.core.errors import DataError, SexpEvaluationError
 from agentflow.core.limits import Limits
-from agentflow.core.names import NameInfo, Names, Template, narrowed
+from agentflow.core.names import ASKED, NameInfo, Names, Template, narrowed
+from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList
-from agentflow.core.source import Source
+from agentflow.core.source import Source, Surface
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.printer import print_value
 from agentflow.lang.program import compile_program
-from agentflow.lang.trace import info_of
+from agentflow.lang.trace import captured_by
 
 VERSION = 2
 
@@ -51,16 +53,12 @@ def dump_closure(closure: Closure) -> dict[str, Any]:
 
 def captured(closure: Closure) -> dict[str, Any]:
     """The variables from outside that a closure uses, with their present values; uninitialised ones are left out."""
-    code: Any = closure.raw
-    info = info_of(code.__code__)
+    if closure.info.source.surface == "python":
+        from agentflow.lang.python import portable as python  # Most processes never see such a text.
+
+        return python.captured(closure)
     entries: dict[str, Any] = {}
-    if info is None:
-        return entries
-    for py, cell in zip(code.__code__.co_freevars, code.__closure__ or (), strict=True):
-        try:
-            value = cell.cell_contents
-        except ValueError:
-            continue
+    for info, py, value in captured_by(closure.raw):
         if py in info.cells:
             held = cast(Cell, value).v
             if held is not UNBOUND:
@@ -81,12 +79,18 @@ def _tasks_of(closure: Closure) -> dict[str, Template]:
     entries: dict[str, Template] = {}
     pending = [closure.info.text] if defined else []
     while pending:
-        for name in (defined.keys() & _WORD.findall(pending.pop())) - entries.keys():
+        text = pending.pop()
+        words = set(_WORD.findall(text))
+        if closure.info.source.surface == "python":
+            words.update(name for word in _PYTHON_WORD.findall(text) for name in (word, word.replace("_", "-")))
+            words.update(name for name in defined if name.startswith(ASKED) and "ask" in words)
+        for name in (defined.keys() & words) - entries.keys():
             entries[name] = defined[name]
             pending.extend(text for text in defined[name].fields.values() if isinstance(text, str))
     return entries
 
 
+_PYTHON_WORD = re.compile(r"\w+")
 _WORD = re.compile(r"""[^\s()\[\]{}"'`,;]+""")
 
 
@@ -98,7 +102,7 @@ class _Dump:
 
     def index(self, closure: Closure) -> int:
         """The number of a closure; the same code with the same variables is the same closure."""
-        key = id(closure.raw)
+        key = id(getattr(closure.raw, "__wrapped__", closure.raw))
         if key not in self.known:
             self.known[key] = len(self.closures)
             self.closures.append(closure)
@@ -119,16 +123,19 @@ class _Dump:
             name: {"fields": dict(task.fields), "grants": _listed(task.grants)}
             for name, task in _tasks_of(closure).items()
         }
-        self.entries.append(
-            {
-                "name": info.name,
-                "source": info.source.name,
-                "text": info.text,
-                "grants": _listed(closure.grants),
-                "bindings": bindings,
-                "templates": templates,
-            }
-        )
+        entry = {
+            "name": info.name,
+            "source": info.source.name,
+            "text": info.text,
+            "grants": _listed(closure.grants),
+            "bindings": bindings,
+            "templates": templates,
+        }
+        if info.source.surface == "python":
+            from agentflow.lang.python.portable import portable_text  # Most processes never see such a text.
+
+            entry |= {"surface": "python", "text": portable_text(closure)}
+        self.entries.append(entry)
 
     def encode(self, value: Any, name: str, closure: Closure, depth: int) -> Any:
         if value is None or isinstance(value, bool | int | str):
@@ -142,6 +149,10 @@ class _Dump:
         if isinstance(value, Closure):
             return {"$closure": self.index(value)}
         if depth < MAX_DATA_DEPTH // 4:
+            if closure.info.source.surface == "python" and isinstance(value, tuple | OrderedSet):
+                tag = "$tuple" if isinstance(value, tuple) else "$set"
+                items = list(cast("tuple[Any, ...]", value))
+                return {tag: [self.encode(each, name, closure, depth + 1) for each in items]}
             if isinstance(value, list | tuple | SharedList):
                 return [self.encode(each, name, closure, depth + 1) for each in cast("list[Any]", value)]
             if is_dict(value):
@@ -184,7 +195,7 @@ def load_closure(
         for entry in entries:
             env = SexpEnvironment()
             program = compile_program(
-                Source(str(entry["source"]), str(entry["text"])),
+                Source(str(entry["source"]), str(entry["text"]), _surface(entry.get("surface", "sexp"))),
                 names=_with_tasks(env, entry["templates"], names, ceiling),
                 limits=limits,
                 env_names=frozenset(cast("dict[str, Any]", entry["bindings"])),
@@ -208,6 +219,12 @@ def load_closure(
 
 def _listed(grants: frozenset[str] | None) -> list[str] | None:
     return None if grants is None else sorted(grants)
+
+
+def _surface(surface: Any) -> Surface:
+    if surface not in get_args(Surface):
+        raise TypeError("surface")
+    return surface
 
 
 def _granted(names: Any) -> frozenset[str] | None:
@@ -284,6 +301,10 @@ def _decode(value: Any, made: list[Closure]) -> Any:
             return float(inner)
         if key == "$primitive":
             return PRIMITIVES[inner]
+        if key == "$tuple":
+            return tuple(_decode(inner, made))
+        if key == "$set":
+            return OrderedSet(_decode(inner, made))
         if key == "$closure":
             number: int = inner
             return made[number]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import CodeType, TracebackType
@@ -89,6 +89,19 @@ def info_of(code: CodeType) -> CodeInfo | None:
     constants = code.co_consts
     last: Any = constants[-1] if constants else None
     return last if isinstance(last, CodeInfo) else None
+
+
+def captured_by(code: Any) -> Iterator[tuple[CodeInfo, str, Any]]:
+    """The values that the code of a procedure captured, by their Python names; those not bound yet are left out."""
+    info = info_of(code.__code__)
+    if info is None:
+        return
+    for py, cell in zip(code.__code__.co_freevars, code.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue
+        yield info, py, value
 
 
 def span_of_instruction(code: CodeType, lasti: int) -> Span | None:

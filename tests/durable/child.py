@@ -311,9 +311,10 @@ async def run(job: dict[str, Any]) -> None:
                 await person.answer(await runs.questions(job["run"]))
                 await runs.aclose()
                 return
-            bindings = {"host": world.host, "call-back": world.call_back}
+            bindings = {"host": world.host, "call-back": world.call_back, "call_back": world.call_back}
+            surface = "python" if job["program"] == "python" else None
             try:
-                program = flow.compile({**PROGRAMS, **WAITING}[job["program"]], bindings=bindings)
+                program = flow.compile({**PROGRAMS, **WAITING}[job["program"]], bindings=bindings, surface=surface)
                 limits = Limits(concurrency=job.get("concurrency", 256))
                 async with unrest(job.get("unrest", 0.0)), runs.sessions.session("user", 5.0) as session:
                     given = session if job["program"] == "mixed" else None

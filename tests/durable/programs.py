@@ -103,7 +103,70 @@ WAITS = r"""
 (list first several rested spent within ran (content (quiet (q "end"))) (list "edge" left))
 """
 
-PROGRAMS = {"forms": FORMS, "tasks": TASKS, "mixed": MIXED}
-"""Each is run, killed and gone on with; ``mixed`` in a session that lasts."""
+PYTHON = r'''
+@task
+def work(q: str) -> str:
+    """loop: {{q}}"""
+
+@task
+def say(q: str) -> str:
+    """say: {{q}}"""
+
+def see(at):
+    return look(at)
+
+def slow(at):
+    return look(at, ms=20000)
+
+def tidied(at, tidy):
+    try:
+        return slow(at)
+    finally:
+        see(tidy)
+
+def late(seconds, at):
+    try:
+        return timeout(seconds, see(at))
+    except TimeoutError as e:
+        return e.code
+
+attempts = 0
+def attempt(name):
+    global attempts
+    attempts += 1
+    return flaky(f"{name}{attempts}", attempts > 2)
+
+def failing(x):
+    if x == "m3":
+        see(x)
+        raise ValueError(x)
+    return slow(x)
+
+first = [see(x) for x in ("s1", "s2", "s3")]
+wide = pmap(lambda i: [see(f"w{i}"), parallel(see(f"wa{i}"), see(f"wb{i}"))], range(1, 5))
+retried = retry(4, attempt("f"))
+raced = race(slow("r1"), tidied("r2", "tidy-r2"), see("r3"))
+try:
+    failed = pmap(failing, ["m1", "m2", "m3", "m4"])
+except ValueError as e:
+    failed = e.message
+edge = late(0.02, "edge")
+followed = see("edge-late" if edge == "timeout/elapsed" else "edge-in-time")
+drawn = [now(), random(), uuid()]
+told = [say("one"), work("w"), parallel(say("two"), work("v"), ask("say: three"))]
+evaluated = eval_program("[look('e1'), look('e2')]", allow=["look"])
+solved = solve("solve it", allow=["look"], max_rounds=2).content
+saved = call_workflow("pair", x="wf").content
+hosted = [host("h1"), call_back(lambda x: see(f"cb-{x}")), inner()]
+sleep(0.02)
+asked = parallel(ask_human("q1"), [see("aside"), ask_human("q2")])
+counts = {}
+for each in first + wide[0]:
+    counts[str(each)] = counts.get(str(each), 0) + 1
+[first, wide, retried, raced, failed, told, evaluated, solved, saved, hosted, asked, counts, see("end"), ["edge", edge, followed, drawn]]
+'''
+
+PROGRAMS = {"forms": FORMS, "tasks": TASKS, "mixed": MIXED, "python": PYTHON}
+"""Each is run, killed and gone on with; ``mixed`` in a session that lasts, and ``python`` is a text in Python."""
 WAITING = {"waits": WAITS}
 """The one that mostly waits: for answers, approvals and times, everywhere where it can."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.source import Source
+from agentflow.core.source import PYTHON_TEXT, Source
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import Sliced
 from agentflow.lang.closure import Closure, LambdaInfo
@@ -27,7 +27,7 @@ def builtin(entry: Entry) -> Closure:
         value = entry.function(rt, *arguments)
         return await rt.work(value.work) if type(value) is Sliced else value
 
-    source = Source("<python>", entry.name)
+    source = Source(PYTHON_TEXT, entry.name, "python")
     end = len(entry.name)
-    info = LambdaInfo(entry.name, (), None, source, 0, end, (0, end), False)
+    info = LambdaInfo(entry.name, (), None, source, 0, end, (0, end), True)
     return Closure(code, -1, info, SexpEnvironment())

@@ -8,17 +8,22 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.names import DEFINE, NameInfo, ParameterInfo
+from agentflow.core.names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo
 from agentflow.core.values import to_json
 from agentflow.lang.python.emitter import Emitter, statement
-from agentflow.lang.python.functions import DECORATORS
-from agentflow.lang.python.names import parameters
+from agentflow.lang.python.functions import DECORATORS, is_literal
+from agentflow.lang.python.names import all_parameters, parameters
 from agentflow.lib.suggest import did_you_mean
 
 _SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
-_TEXTS = ("model", "system", "subtype", "description", "effort", "reuse")
+_TEXTS = ("model", "system", "subtype", "description", "effort", "reuse", "prompt_cache")
 _COUNTS = ("max_turns", "max_output_tokens")
-_OPTIONS = (*_TEXTS, *_COUNTS, "tools")
+_DATA = ("history", "context", "settings", "file_paths", "priority", "provider_tools")
+_OPTIONS = (*_TEXTS, *_COUNTS, *_DATA, "tools")
+_FIELDS = {"history": "history_config", "context": "context_management"}
+"""Options whose field of the template has another name."""
+_GUARDED = {"file_paths": READ_FILES, "priority": "", "settings": "", "provider_tools": ""}
+"""Options that an untrusted program needs a grant for, as in S-expressions; none allows those without one."""
 _RESERVED = {each: ParameterInfo(required=False) for each in ("files", "context", "history_config", "inputs")}
 _BASES = frozenset(("BaseModel", "TypedDict", "NamedTuple"))
 _PLAIN: dict[str, dict[str, Any]] = {
@@ -30,6 +35,7 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "list": {"type": "array"},
     "None": {"type": "null"},
 }
+_CONVERTED = frozenset(("string", "integer", "number", "boolean"))
 TYPES = "str, int, float, bool, list[T], dict[str, T], Literal[...], T | None, and classes of this text"
 
 
@@ -146,7 +152,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
     fields: dict[str, Any] = {
         "name": node.name,
         "type": "atomic",
-        "params": {name: {} for name in names},
+        "params": {each.arg: _parameter(each.annotation) for each in all_parameters(node.args)},
         "instructions": _dedented(prompt),
     }
     if node.returns is not None:
@@ -156,7 +162,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
     for option in decorator.keywords if isinstance(decorator, ast.Call) else ():
         value = _option(g, option)
         if value is not None and option.arg is not None:
-            fields[option.arg] = value
+            fields[_FIELDS.get(option.arg, option.arg)] = value
     if isinstance(decorator, ast.Call) and decorator.args:
         g.wrong(decorator, "defatom/option", "the options of a task are keywords", '@task(model="...")')
     return fields
@@ -165,8 +171,8 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
 def define_at_start(g: Emitter, node: ast.AST, fields: dict[str, Any]) -> str:
     """Have the text define a task of these fields before it does anything else; gives its name, which its content decides."""
     content = to_json(fields)
-    name = f"ask:{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
-    if name not in g.at_start:
+    name = f"{ASKED}{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+    if name not in g.at_start and g.kind(name) != "task":
         definition: Any = {"name": name, **fields}
         definition = g.port.prepare(definition) if g.port is not None else definition
         constants = [g.packed_constant((name, at), lambda each=each: each) for at, each in enumerate((definition, ()))]
@@ -197,6 +203,12 @@ def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, promp
             g.errors[-1].span = g.source.span(span.start + slot.start(), span.start + slot.end())
 
 
+def _parameter(annotation: ast.expr | None) -> dict[str, Any]:
+    """A parameter of a task as a template declares it: its type, if that is a plain one."""
+    plain = _PLAIN.get(annotation.id) if isinstance(annotation, ast.Name) else None
+    return {"type": plain["type"]} if plain is not None and plain["type"] in _CONVERTED else {}
+
+
 def _option(g: Emitter, option: ast.keyword) -> Any:
     name, node = option.arg, option.value
     if name not in _OPTIONS:
@@ -214,8 +226,23 @@ def _option(g: Emitter, option: ast.keyword) -> Any:
         texts = [each.value for each in node.elts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
         if len(texts) == len(node.elts):
             return texts
+    if name in _DATA and is_literal(node):
+        return _data(g, name, node)
     g.wrong(node, "defatom/option", f"'{name}' is written out: a text, a number, or a list of names", None)
     return None
+
+
+def _data(g: Emitter, name: str, node: ast.expr) -> Any:
+    """The value of an option that is data."""
+    needed = _GUARDED.get(name)
+    if needed is not None and g.allow is not None and needed not in g.allow:
+        hint = f"leave it out, or grant the program '{needed}'" if needed else "leave it out"
+        g.wrong(node, "name/not-granted", f"this program may not give its tasks '{name}'", hint)
+        return None
+    value = ast.literal_eval(node)
+    if name == "history" and isinstance(value, bool):
+        return {"use_session_history": value, "record_in_session_history": value}
+    return value
 
 
 def _dedented(prompt: str) -> str:

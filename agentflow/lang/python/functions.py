@@ -42,6 +42,8 @@ def define(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast
     py = code_name(g, node)
     body = _code(g, node, py, lambda: g.suite(_without_docstring(node.body)))
     made = _closure(g, py, info, node)
+    if g.scope.parent is not None:
+        g.lambdas[py] = info
     target = g.target(node.name)
     before = g.flushed()
     if g.scope.parent is None and g.scopes.function(node.name) is node:
@@ -113,7 +115,7 @@ def _info(g: Emitter, node: Function, name: str | None) -> LambdaInfo:
     optional = (*positional[least:], *(each.arg for each in args.kwonlyargs))
     span = g.span_at(node)
     place = (span.start, span.end)
-    return LambdaInfo(name, tuple(positional[:least]), None, g.source, *place, place, False, optional)
+    return LambdaInfo(name, tuple(positional[:least]), None, g.source, *place, place, True, optional)
 
 
 def _code(g: Emitter, node: Function, py: str, body: Callable[[], list[ast.stmt]]) -> ast.AsyncFunctionDef:

@@ -143,9 +143,14 @@ class Names:
                 var.shared = True
 
 
+def all_parameters(args: ast.arguments) -> list[ast.arg]:
+    """All parameters, in order."""
+    return [*args.posonlyargs, *args.args, *args.kwonlyargs]
+
+
 def parameters(args: ast.arguments) -> list[str]:
     """The names of all parameters, in order."""
-    return [each.arg for each in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    return [each.arg for each in all_parameters(args)]
 
 
 def _own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AST]:

@@ -68,7 +68,19 @@ def filled(code: Code, info: LambdaInfo, by_position: int) -> Code:
             )
         return await code(rt, d, *arguments, *([MISSING] * (most - len(arguments))))
 
+    checked.__wrapped__ = code  # type: ignore[attr-defined]
     return checked if most > least else code
+
+
+def underlying(code: Code) -> Code:
+    """The code of a procedure, without what fills in its defaults."""
+    return getattr(code, "__wrapped__", code)
+
+
+def as_procedure(code: Code, info: LambdaInfo, env: SexpEnvironment, grants: frozenset[str] | None) -> Closure:
+    """The closure of the code of a function."""
+    arity = -1 if info.optional else len(info.params)
+    return Closure(filled(code, info, len(info.params) + len(info.optional)), arity, info, env, grants)
 
 
 def unbound_name(rt: Runtime, env: SexpEnvironment, name: str) -> Any:
@@ -142,7 +154,7 @@ def task_procedure(rt: Runtime, env: SexpEnvironment, name: str, names: tuple[st
         return await data_of(rt, d, env, name, names, arguments, span)
 
     place = (span.start, span.end)
-    info = LambdaInfo(name, names, None, span.source, *place, place, False)
+    info = LambdaInfo(name, names, None, span.source, *place, place, True)
     return Closure(code, len(names), info, env, rt.grants)
 
 
