@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -66,13 +67,14 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
             if options.detach:
                 return await _detach(flow, program, bindings, run_id, options)
             found = await flow.find_run(run_id)
-            async with _kept(flow, run_id, options), _session(flow, options.session) as session:
+            async with _kept(flow, run_id, options) as kept, _session(flow, options.session) as session:
                 if found is not None and found.base is not None and found.program == program.source.digest:
                     handle = await flow.resume(run_id)
                 else:
                     handle = await flow.start(program, bindings, run_id=run_id, allow=options.allow, session=session)
                 if handle.status == "failed" and options.run_id is None:
                     handle = await flow.resume(run_id, bindings=None)
+                kept.run_id = handle.run_id
                 return await _end(flow, handle, options)
         except AgentflowError as error:
             adopted = error.details.get("adopt")
@@ -174,8 +176,9 @@ async def _plan(options: ChangeOptions, make: Callable[[AgentFlow], Awaitable[Ru
 async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlow], Awaitable[DurableRun]]) -> int:
     async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
         try:
-            async with _kept(flow, run_id, options):
+            async with _kept(flow, run_id, options) as kept:
                 handle = await begin(flow)
+                kept.run_id = handle.run_id
                 if handle.run_id != run_id:
                     print(f"{run_id} goes on as {handle.run_id}", file=sys.stderr)
                 return await _end(flow, handle, options)
@@ -217,14 +220,22 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | Ch
     return show_result(flow, result, options)
 
 
+@dataclass
+class _Kept:
+    """The run that a command works on: the one it names, then the generation or fork that it has begun."""
+
+    run_id: str
+
+
 @contextlib.asynccontextmanager
-async def _kept(flow: AgentFlow, run_id: str, options: DurableOptions | ChangeOptions) -> AsyncGenerator[None, None]:
+async def _kept(flow: AgentFlow, run_id: str, options: DurableOptions | ChangeOptions) -> AsyncGenerator[_Kept, None]:
     """A block after whose interruption the command that resumes is printed."""
+    kept = _Kept(run_id)
     try:
-        yield
+        yield kept
     except asyncio.CancelledError:
-        line = flow.redact(resume_line(run_id, options))
-        print(clean(f"{run_id} is kept: the same command goes on with it, or\n  {line}"), file=sys.stderr)
+        line = flow.redact(resume_line(kept.run_id, options))
+        print(clean(f"{kept.run_id} is kept: the same command goes on with it, or\n  {line}"), file=sys.stderr)
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -12,6 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from agentflow import AgentFlow, ScriptedProvider
+from agentflow.cli.durable import fork_run
+from agentflow.cli.options import ForkOptions
 
 PROGRAM = """
 (begin
@@ -154,3 +159,24 @@ def test_a_conversation_goes_on_from_the_command_line(tmp_path: Path) -> None:
     status, out, err = ended(agentflow(tmp_path, "sessions", "--json"))
     assert status == 0 and [(each["name"], each["exchanges"]) for each in json.loads(out)] == [("ada", 2)], err
     db.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="commands are run by a shell")
+async def test_an_interrupted_fork_goes_on_under_its_own_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After Ctrl-C in a fork the line that resumes names the fork: the run it was made from has nothing to go on with."""
+    db, step = f"sqlite:///{tmp_path}/runs.db", tmp_path / "step.sh"
+    step.write_text("true")
+    async with AgentFlow(provider=ScriptedProvider([]), root=tmp_path, durable=db, sandbox="none") as flow:
+        text = '(system:execute_shell_command (command "sh step.sh"))'
+        await (await flow.start(text, run_id="first")).result()
+    step.write_text("touch started; sleep 60")
+    options = ForkOptions(at="0/0.0", run_id="second", db=db, root=str(tmp_path), sandbox="none")
+    fork = asyncio.create_task(fork_run("first", options))
+    while not (tmp_path / "started").exists():
+        assert not fork.done(), await fork
+        await asyncio.sleep(0.01)
+    fork.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fork
+    err = capsys.readouterr().err
+    assert "second is kept" in err and "agentflow resume second " in err and "resume first" not in err
