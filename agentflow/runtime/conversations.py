@@ -39,6 +39,12 @@ class Conversations:
                 code="config/session",
                 hint="for example flow.session('user-42')",
             )
+        if self._redactor is not None and self._redactor.finds(name):
+            raise ConfigurationError(
+                "the name of the session contains a secret, and names are shown and stored as they are",
+                code="config/session",
+                hint="name it by something that nobody needs to hide, or by a digest of the secret",
+            )
         return LastingSession(self, name, wait_s)
 
     def write(self, changes: dict[str, Any]) -> SessionChanges:

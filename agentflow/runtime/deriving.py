@@ -44,7 +44,7 @@ class Generations:
         Raises as :meth:`agentflow.runtime.durable.DurableRuns.derive`.
         """
         if as_run is not None:
-            check_name(as_run, None)
+            check_name(as_run, None, self._stored.redactor)
         base, program, values = await self.changed(run_id, change, source, bindings)
         source, allow = program.source, base.input["allow"]
         given = {**base.input, "name": source.name, "bindings": self._stored.write(values)}

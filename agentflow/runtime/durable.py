@@ -94,11 +94,11 @@ class DurableRuns:
         """Start a run, go on with it where it was interrupted, or give the one that ended: once for each ``run_id``.
 
         With ``queue`` the workers of that queue do it. Raises JournalError: ``durable/mismatch`` when the id is that of a run
-        of another program, other bindings, another ``allow`` or another session, ``durable/owned``, and those of the store;
+        of another program, other bindings, another ``allow`` or another session, ``durable/owned``, ``durable/secret``, and those of the store;
         SessionBusy; ConfigurationError (``config/where``).
         """
         if run_id is not None:
-            check_name(run_id, None)
+            check_name(run_id, None, self._redactor)
         run_id = run_id or new_run_id()
         source = program.source
         names = None if allow is None else sorted(allow)
@@ -152,7 +152,9 @@ class DurableRuns:
         digest = (await beside(much, fingerprint, "run", identity(source.text), dict(bindings), names, *mark)).hex()
         opening, exchanges = self.sessions.opening(session)
         stored = await beside(much, self._input.write, bindings)
+        self._input.refuse_secret("the tenant's name", tenant if isinstance(tenant, str) else None)
         if queue is not None:
+            self._input.refuse_secret("the queue's name", queue)
             _check_portable(stored, session)
             await self.jobs.prepare()
         given = {

@@ -160,7 +160,7 @@ class Engine:
                 hint="call within its async with block, before aclose",
             )
         if run_id is not None or labels is not None:
-            check_name(run_id, labels)
+            check_name(run_id, labels, self._redactor)
         if priority:
             check_priority(priority)
         session = session if session is not None else Session()

@@ -317,13 +317,19 @@ def check_priority(priority: int) -> None:
         )
 
 
-def check_name(run_id: str | None, labels: Mapping[str, str] | None) -> None:
-    """Raise ConfigurationError for an id that is not valid as a file name, and for labels that are not text."""
+def check_name(run_id: str | None, labels: Mapping[str, str] | None, redactor: Redactor | None = None) -> None:
+    """Raise ConfigurationError for an id that is not valid as a file name or contains a secret, and for labels that are not text."""
     if run_id is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"run_id={clip(repr(run_id), 120)}: a run id is 1 to 200 letters, digits and . _ : @ + -",
             code="config/run-id",
             hint="for example run_id='invoice-42'",
+        )
+    if run_id is not None and redactor is not None and redactor.finds(run_id):
+        raise ConfigurationError(
+            "the run id contains a secret, and ids are shown and stored as they are",
+            code="config/run-id",
+            hint="name the run by something that nobody needs to hide, or by a digest of the secret",
         )
     wrong = labels is not None and not isinstance(labels, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance]
     if wrong or any([not isinstance(text, str) for pair in (labels or {}).items() for text in pair]):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -15,7 +15,12 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted, redaction
 from agentflow.runtime.codec import Codec, NotData
 
-_NAMES = {"name": "the program's name", "allow": "what is allowed", "overrides": "an override of a task"}
+_NAMES = {
+    "name": "the program's name",
+    "allow": "what is allowed",
+    "overrides": "an override of a task",
+    "session": "the scope of the session",
+}
 """Fields of the input that are stored as they are, as errors call them."""
 
 
@@ -24,17 +29,21 @@ class StoredInput:
 
     def __init__(self, codec: Codec, redactor: Redactor | None) -> None:
         self._codec = codec
-        self._redactor = redactor
+        self.redactor = redactor
 
     def text(self, source: Source) -> str:
         """The text of a program. Raises JournalError (``durable/secret``) if it contains a secret."""
-        if self._redactor is not None and holds_secret(source.text, self._redactor):
-            raise JournalError(
-                "the program contains a secret, and programs of durable runs are stored",
-                code="durable/secret",
-                hint="bind it: bindings={'key': Secret(...)}, or let a tool read it",
-            )
+        self.refuse_secret("the program", source.text)
         return source.text
+
+    def refuse_secret(self, called: str, value: object) -> None:
+        """Raise JournalError (``durable/secret``) if ``value``, which is stored as it is and errors call ``called``, contains a secret."""
+        if self.redactor is not None and holds_secret(value, self.redactor):
+            raise JournalError(
+                f"{called} contains a secret, and it is stored with the run",
+                code="durable/secret",
+                hint="bind the secret: bindings={'key': Secret(...)}, or let a tool read it",
+            )
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All that is stored of a run's beginning beside its text, its ``bindings`` as :meth:`write` gives them.
@@ -46,12 +55,7 @@ class StoredInput:
             "a binding's name": [*given["bindings"]],
         }
         for called, value in texts.items():
-            if self._redactor is not None and holds_secret(value, self._redactor):
-                raise JournalError(
-                    f"{called} contains a secret, and it is stored with the run",
-                    code="durable/secret",
-                    hint="bind the secret: bindings={'key': Secret(...)}, or let a tool read it",
-                )
+            self.refuse_secret(called, value)
         return {**given, "labels": self.clean(given["labels"])}
 
     def write(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +67,7 @@ class StoredInput:
             except NotData:
                 stored[name] = None
                 continue
-            secret = self._redactor is not None and holds_secret(data, self._redactor)
+            secret = self.redactor is not None and holds_secret(data, self.redactor)
             stored[name] = None if secret else {"v": data}
         return stored
 
@@ -87,11 +91,11 @@ class StoredInput:
 
     def clean(self, data: Any) -> Any:
         """Data without secrets."""
-        return data if self._redactor is None else redacted(data, self._redactor)
+        return data if self.redactor is None else redacted(data, self.redactor)
 
     async def cleaned(self, data: Any) -> Any:
         """The same in slices, for large data."""
-        return data if self._redactor is None else await in_slices(redaction(data, self._redactor))
+        return data if self.redactor is None else await in_slices(redaction(data, self.redactor))
 
 
 def limits_data(limits: Limits | None) -> dict[str, Any] | None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow import Secret, tool
-from agentflow.core.errors import AgentflowError, JournalError
+from agentflow import Secret, Session, tool
+from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
 from tests.durable.world import Flow, World
 
 KEY = "Zq7x" * 12
@@ -91,3 +91,24 @@ async def test_an_override_with_a_secret_is_refused(world: World, flow: Flow, tm
         assert [run.run_id for run in await opened.runs()] == ["r"]
         assert PART not in stored(tmp_path)
     assert world.done == {"one": 1}
+
+
+async def test_a_name_with_a_secret_is_refused(world: World, flow: Flow, tmp_path: Path) -> None:
+    """What is found again by its name is stored under it: an id or a session's name with a secret is refused, unshown."""
+    async with flow(api_key=Secret(KEY)) as opened:
+        await (await opened.start("1", run_id="r")).result()
+        for code, name in (
+            ("config/run-id", lambda: opened.start("1", run_id=f"run-{KEY}")),
+            ("config/run-id", lambda: opened.run("1", run_id=f"run-{KEY}")),
+            ("config/run-id", lambda: opened.fork("r", "0/0.0", as_run=KEY)),
+            ("config/session", lambda: opened.delete_session(KEY)),
+        ):
+            with pytest.raises(ConfigurationError) as caught:
+                await name()
+            assert caught.value.code == code and KEY not in str(caught.value)
+        with pytest.raises(ConfigurationError):
+            opened.session(f"of {KEY}")
+        with pytest.raises(JournalError) as refused:
+            await opened.start("1", session=Session(scope=KEY))
+        assert refused.value.code == "durable/secret" and "scope" in refused.value.message
+        assert PART not in stored(tmp_path)
