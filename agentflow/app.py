@@ -301,7 +301,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             self.tools,
             Services(self.files, self.commands.sandbox),
             prompts,
-            secret=self.redactor.add,
+            redactor=self.redactor,
             roots=tuple(map(str, self.files.roots)),
         )
         self.engine.news = self.mcp.news if servers else None

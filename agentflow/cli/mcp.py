@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 import tomllib
-from dataclasses import replace
+from dataclasses import fields, replace
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -14,7 +16,8 @@ import typer
 from agentflow.cli.common import Exit, UsageError, check_packages, guarded, run_async, write_json, write_out
 from agentflow.cli.options import AsJson, FlowOptions, approver, open_flow, takes_options
 from agentflow.cli.serve_options import McpServeOptions
-from agentflow.lib.terminal import clean
+from agentflow.connect.servers import McpServer, McpStdio
+from agentflow.lib.terminal import clean, escape
 
 mcp = typer.Typer(no_args_is_help=True, help="Be an MCP server; list the tools of others; trust a directory's.")
 
@@ -135,7 +138,7 @@ def trust_settings(
 ) -> None:
     """Let a directory's agentflow.toml, as it is now, name MCP servers.
 
-    Shows the programs and addresses that it names. After any change to the file it has to be trusted again.
+    Shows the programs and addresses that it names, and what each of them may do. After any change to the file it has to be trusted again.
     """
     sys.exit(guarded(lambda: trust_file(Path(directory or "."), forget=forget, as_json=json), as_json=json))
 
@@ -143,7 +146,6 @@ def trust_settings(
 def trust_file(directory: Path, *, forget: bool, as_json: bool) -> int:
     """Trust the settings of ``directory``, and print what they name. Returns the exit code. Raises UsageError."""
     from agentflow.connect.config import servers_of_table
-    from agentflow.connect.servers import McpStdio
     from agentflow.lib.trust import FILE_NAME, trust
 
     path = directory / FILE_NAME
@@ -154,12 +156,29 @@ def trust_file(directory: Path, *, forget: bool, as_json: bool) -> int:
         raise UsageError(f"{path} cannot be read: {error}") from error
     table: Any = read.get("mcp", {})
     servers = servers_of_table(cast("dict[str, Any]", table) if isinstance(table, dict) else {"mcp": table})
-    named = {each.name: list(each.command) if isinstance(each, McpStdio) else each.url for each in servers}
+    named = {
+        each.name: {"command" if isinstance(each, McpStdio) else "url": _what(each), **_options(each)}
+        for each in servers
+    }
     trust(path, None if forget else content)
     if as_json:
         write_json({"ok": True, "path": str(path.resolve()), "trusted": not forget, "servers": named})
         return Exit.OK
     write_out(f"{path.resolve()} is {'not trusted any more' if forget else 'trusted as it is now'}\n")
-    for name, what in named.items():
-        write_out(f"  {name}: {clean(what if isinstance(what, str) else ' '.join(what))}\n")
+    for server in servers:
+        what = _what(server)
+        write_out(f"  {server.name}: {escape(what if isinstance(what, str) else shlex.join(what))}\n")
+        for option, value in _options(server).items():
+            write_out(f"    {option} = {escape(dumps(value, ensure_ascii=False))}\n")
     return Exit.OK
+
+
+def _what(server: McpServer) -> str | list[str]:
+    return list(server.command) if isinstance(server, McpStdio) else server.url
+
+
+def _options(server: McpServer) -> dict[str, Any]:
+    """What is said of a server besides its command or address: all that whoever trusts it agrees to."""
+    named = [each for each in fields(server) if each.kw_only]
+    defaults = {each.name: each.default_factory() if callable(each.default_factory) else each.default for each in named}
+    return {name: value for name, default in defaults.items() if (value := getattr(server, name)) != default}

@@ -14,6 +14,12 @@ MAX_SPEC = 262_144
 """Characters of a tool's schemas, as JSON."""
 MAX_DESCRIPTION = 4_000
 """Characters of a description."""
+MAX_LIST = 8_000_000
+"""Characters of one list, as JSON, after its pages are put together."""
+MAX_NAMES = 10_000
+"""Different names that the tools of one server ever had."""
+MAX_ASKED = 100
+"""Requests of a server that wait for an answer; more are not heard."""
 MAX_ROUNDS = 10
 """How often one call may ask for more input."""
 MAX_SAMPLES = 10
@@ -32,9 +38,12 @@ def is_too_large(data: bytes | bytearray) -> bool:
 
 
 __all__ = [
+    "MAX_ASKED",
     "MAX_DESCRIPTION",
+    "MAX_LIST",
     "MAX_LOGS",
     "MAX_MESSAGE",
+    "MAX_NAMES",
     "MAX_PAGES",
     "MAX_ROUNDS",
     "MAX_SPEC",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from agentflow.connect.bounds import MAX_NAMES
 from agentflow.connect.connection import Connection
 from agentflow.connect.content import result_of
 from agentflow.connect.in_flight import InFlight
@@ -20,6 +21,7 @@ from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import PromptRunner, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.service_port import ServicePort
+from agentflow.lib.redact import Redactor
 from agentflow.lib.terminal import escape
 
 News = Callable[[str, str], None]
@@ -36,7 +38,7 @@ class Registry(Protocol):
 class Connected:
     """A ``server`` and its tools.
 
-    Parameters: ``tools`` the registry; ``services``, ``prompts``, ``secret`` and ``roots`` as for :class:`Connection`; ``news`` is told of
+    Parameters: ``tools`` the registry; ``services``, ``prompts``, ``redactor`` and ``roots`` as for :class:`Connection`; ``news`` is told of
     tools that changed and of those that are left out.
     """
 
@@ -47,7 +49,7 @@ class Connected:
         services: ServicePort,
         prompts: PromptRunner,
         *,
-        secret: Callable[[str], None],
+        redactor: Redactor,
         roots: tuple[str, ...],
         news: News,
     ) -> None:
@@ -59,7 +61,7 @@ class Connected:
         self._registered: dict[str, Tool] = {}
         self._refused: set[str] = set()
         self.connection = Connection(
-            server, services, prompts, secret=secret, roots=roots, listed=self._list, refuse=self._refuse
+            server, services, prompts, redactor=redactor, roots=roots, listed=self.listed, refuse=self._refuse
         )
 
     async def open(self) -> None:
@@ -77,9 +79,15 @@ class Connected:
         """The tools that are registered, sorted by name."""
         return [self._registered[name] for name in sorted(self._registered)]
 
-    def _list(self, tools: Mapping[str, ListedTool]) -> None:
-        """Register what is new or changed, and take away what is gone. Warns of it unless it is the first list."""
+    def listed(self, tools: Mapping[str, ListedTool]) -> None:
+        """Register what is new or changed of all the ``tools`` there are now, and take away what is gone.
+
+        Warns of it unless it is the first list.
+        """
         before = self._listed
+        if len(self._approved.keys() | tools.keys()) > MAX_NAMES:
+            self._refuse("*", f"its tools have had more than {MAX_NAMES:,} names; further ones are left out")
+            tools = {name: tool for name, tool in tools.items() if name in self._approved}
         self._listed = tools
         old = before or {}
         gone = sorted(old.keys() - tools.keys())
@@ -105,7 +113,8 @@ class Connected:
             self._registered.pop(name, None)
         added: list[Tool] = []
         for tool in new:
-            if self._tools.find(tool.name) is None or self._is_ours(tool.name):
+            ours = self._registered.get(tool.name) if self._is_ours(tool.name) else None
+            if self._tools.find(tool.name) is None or (ours is not None and ours.builtin == tool.builtin):
                 added.append(tool)
             else:
                 self._refuse(tool.name, "a tool of this name exists")
@@ -118,7 +127,7 @@ class Connected:
 
     def _refuse(self, name: str, why: str) -> None:
         shown = escape(clip(name, 120))
-        if shown not in self._refused:
+        if shown not in self._refused and len(self._refused) < MAX_NAMES:
             self._refused.add(shown)
             self._news(
                 "mcp/tool-refused", f"the tool '{shown}' of the MCP server '{self.server.name}' is left out: {why}"

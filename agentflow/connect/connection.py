@@ -23,6 +23,7 @@ from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.own_task import outlast
 from agentflow.core.ports import PromptRunner
 from agentflow.core.service_port import ServicePort
+from agentflow.lib.redact import Redactor
 from agentflow.lib.terminal import escape
 
 _log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class ServerDown(ConfigurationError):
 class Connection:
     """The connection to ``server``.
 
-    Parameters: ``services`` starts programs; ``prompts`` asks the model, for a server that may; ``secret`` is told what must not be shown; ``roots`` are the directories that
+    Parameters: ``services`` starts programs; ``prompts`` asks the model, for a server that may; ``redactor`` is told what must not be shown, and takes it out of errors; ``roots`` are the directories that
     a program is told of when it asks; ``listed`` is told the tools of each new connection and after each change;
     ``refuse`` the name of a tool that is left out, and why.
     """
@@ -57,7 +58,7 @@ class Connection:
         services: ServicePort,
         prompts: PromptRunner,
         *,
-        secret: Callable[[str], None],
+        redactor: Redactor,
         roots: tuple[str, ...],
         listed: Callable[[Mapping[str, ListedTool]], None],
         refuse: Callable[[str, str], None],
@@ -65,7 +66,7 @@ class Connection:
         self.server = server
         self.prompts = prompts
         self._services = services
-        self._secret = secret
+        self._redactor = redactor
         self._roots = roots
         self._listed = listed
         self._refuse = refuse
@@ -169,19 +170,21 @@ class Connection:
             raise cause
         ended = cause is None or (isinstance(cause, MCPError) and cause.code == CONNECTION_CLOSED)
         words = live.ending if ended or cause is None else described(cause)
-        raise self._down(f"cannot be connected: {words}", live) from cause
+        # a traceback shows the cause as well
+        shown = cause is None or not self._redactor.finds(str(cause))
+        raise self._down(f"cannot be connected: {words}", live) from (cause if shown else None)
 
     async def _own(self, live: Live, ready: asyncio.Future[None]) -> None:
         """Open the connection, say that it is ready, hold it until it is over, and close it."""
         try:
-            async with live.opened(self.server, self._services, self._secret, self._roots):
+            async with live.opened(self.server, self._services, self._redactor.add, self._roots):
                 live.tools = await list_tools(live.session, self.server, self._refuse)
                 ready.set_result(None)
                 await self._hold(live)
         except Exception as error:
             if not ready.done():
                 raise
-            live.ending = live.ending or described(next(leaves(error), error))
+            live.ending = live.ending or self._redactor.redact(described(next(leaves(error), error)))
             _log.debug("the connection to the MCP server %s broke", self.server.name, exc_info=True)
         finally:
             self.lose(live, live.ending or "it ended")
@@ -209,7 +212,7 @@ class Connection:
             except ListenNotSupportedError:
                 return
             except (MCPError, SubscriptionLost, TimeoutError) as error:
-                _log.debug("changes of the MCP server %s are not heard: %s", self.server.name, error)
+                _log.debug("changes of the MCP server %s are not heard: %s", self.server.name, described(error))
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT_S, wait * 2)
             live.news.set()  # what changed meanwhile was not heard
@@ -222,17 +225,25 @@ class Connection:
                 async with asyncio.timeout(self.server.connect_s):
                     tools = await list_tools(live.session, self.server, self._refuse)
             except (MCPError, ValueError, TimeoutError) as error:
-                _log.warning("the changed tools of the MCP server %s cannot be listed: %s", self.server.name, error)
+                _log.warning(
+                    "the changed tools of the MCP server %s cannot be listed: %s",
+                    self.server.name,
+                    self._redactor.redact(described(error)),
+                )
             else:
                 live.tools = tools
                 self._listed(tools)
             await asyncio.sleep(RELIST_S)
 
+    def said(self, live: Live) -> str:
+        """The last that a program wrote to its standard error, without what must not be shown."""
+        return self._redactor.redact(live.process.said()) if live.process is not None else ""
+
     def _down(self, what: str, live: Live | None = None) -> ServerDown:
-        said = live.process.said().strip() if live is not None and live.process is not None else ""
+        said = self.said(live).strip() if live is not None else ""
         last = escape(clip(said.splitlines()[-1].strip(), 300)) if said else ""
         return ServerDown(
-            f"the MCP server '{self.server.name}' {what}" + (f": {last}" if last else ""),
+            f"the MCP server '{self.server.name}' {self._redactor.redact(what)}" + (f": {last}" if last else ""),
             hint="agentflow mcp list tries it; McpStdio(..., optional=True) goes on without it",
             details={"server": self.server.name, **({"stderr": said} if said else {})},
         )

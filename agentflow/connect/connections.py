@@ -6,7 +6,7 @@ Nothing here imports the SDK before there is a server to connect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import Context
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,6 +17,7 @@ from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.own_task import outlast
 from agentflow.core.ports import PromptRunner, Tool
 from agentflow.core.service_port import ServicePort
+from agentflow.lib.redact import Redactor
 
 if TYPE_CHECKING:
     from agentflow.connect.connected import Connected, Registry
@@ -30,7 +31,7 @@ MAX_NEWS = 100
 class McpConnections:
     """The connections of a flow to its MCP ``servers``.
 
-    Parameters: ``tools`` is the registry; ``services`` starts programs; ``prompts`` asks the model, for servers that may; ``secret`` is told what must not be shown; ``roots``
+    Parameters: ``tools`` is the registry; ``services`` starts programs; ``prompts`` asks the model, for servers that may; ``redactor`` is told what must not be shown, and takes it out; ``roots``
     are the flow's. ``failed`` has the errors of those that are absent, by name: they are tried again until they are there. Raises ConfigurationError: ``mcp/server`` for descriptions that cannot stand together,
     ``mcp/missing-extra`` without the SDK.
     """
@@ -42,7 +43,7 @@ class McpConnections:
         services: ServicePort,
         prompts: PromptRunner,
         *,
-        secret: Callable[[str], None],
+        redactor: Redactor,
         roots: tuple[str, ...],
     ) -> None:
         check_names(servers)
@@ -56,7 +57,7 @@ class McpConnections:
         self._tools = tools
         self._services = services
         self._prompts = prompts
-        self._secret = secret
+        self._redactor = redactor
         self._roots = roots
         self._open: list[Connected] = []
         self._absent: list[asyncio.Task[None]] = []
@@ -79,7 +80,7 @@ class McpConnections:
                 self._tools,
                 self._services,
                 self._prompts,
-                secret=self._secret,
+                redactor=self._redactor,
                 roots=self._roots,
                 news=self._tell,
             )

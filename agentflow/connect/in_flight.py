@@ -35,6 +35,7 @@ from agentflow.lib.terminal import clean, escape
 T = TypeVar("T")
 Asked: TypeAlias = ElicitRequestParams | CreateMessageRequestParams
 Answer: TypeAlias = ElicitResult | CreateMessageResult | ErrorData
+_Question: TypeAlias = tuple[Asked, "asyncio.Future[Answer]"]
 
 _LEVELS = {"debug": "debug", "info": "info", "notice": "info", "warning": "warning"}
 DECLINED = ElicitResult(action="decline")
@@ -55,7 +56,7 @@ class InFlight:
         self._server = server
         self._prompts = prompts
         self._left = server.timeout_s
-        self._questions: deque[tuple[Asked, asyncio.Future[Answer]]] = deque()
+        self._questions: deque[_Question] = deque()
         self._wake = asyncio.Event()
         self._asked = 0
         self._sampled = 0
@@ -79,7 +80,7 @@ class InFlight:
                 self._left -= loop.time() - began
                 if making.done():
                     break
-                if not self._questions:
+                if self._left <= 0:
                     failure = TimeIsUp()
                 else:
                     try:
@@ -109,10 +110,14 @@ class InFlight:
 
     async def asked(self, params: Asked) -> Answer:
         """Have the task of the call answer what the server asks, and give the answer. For the SDK's tasks."""
-        reply: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._questions.append((params, reply))
+        question: _Question = (params, asyncio.get_running_loop().create_future())
+        self._questions.append(question)
         self._wake.set()
-        return await reply
+        try:
+            return await question[1]
+        finally:
+            if question in self._questions:  # what the server takes back nobody is asked
+                self._questions.remove(question)
 
     async def answer(self, params: Asked) -> ElicitResult | CreateMessageResult:
         """Answer what the server asks of the user, or of the model. For the task of the call.

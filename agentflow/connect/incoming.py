@@ -1,4 +1,4 @@
-"""What a server sends, read as the protocol says it is to be read, where the SDK is stricter."""
+"""What a server sends, read as the protocol says it is to be read, where the SDK is stricter, and no more of it at once than is answered."""
 
 from __future__ import annotations
 
@@ -7,24 +7,48 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from agentflow.connect.bounds import MAX_ASKED
 
 
 @asynccontextmanager
-async def with_result_types(
-    streams: AbstractAsyncContextManager[tuple[Any, Any]], applies: Callable[[], bool]
+async def read_streams(
+    streams: AbstractAsyncContextManager[tuple[Any, Any]], untyped: Callable[[], bool]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """The two streams of messages, where a result that does not say its type is a complete one while it ``applies``."""
+    """The two streams of messages. A result that does not say its type is a complete one while it may be ``untyped``.
+
+    Of the server's requests only so many are let in as may be open at once: the SDK has a task for each, and a server that
+    asks without end, and reads no answer, would fill the memory with them.
+    """
     async with streams as (incoming, outgoing):
-        yield _Incoming(incoming, applies), outgoing
+        asked: set[str] = set()
+        yield _Incoming(incoming, untyped, asked), _Outgoing(outgoing, asked)
 
 
-class _Incoming:
-    """Messages of a ``stream``."""
+class _Stream:
+    """A ``stream`` of messages in one direction; ``asked`` has the ids of the requests that are not answered."""
 
-    def __init__(self, stream: Any, applies: Callable[[], bool]) -> None:
+    def __init__(self, stream: Any, asked: set[str]) -> None:
         self._stream = stream
-        self._applies = applies
+        self._asked = asked
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stream.aclose()
+
+
+class _Incoming(_Stream):
+    """Messages of a server."""
+
+    def __init__(self, stream: Any, untyped: Callable[[], bool], asked: set[str]) -> None:
+        super().__init__(stream, asked)
+        self._untyped = untyped
 
     @property
     def last_context(self) -> Any:
@@ -32,27 +56,41 @@ class _Incoming:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._complete(await self._stream.receive())
+        while not self._is_let_in(item := await self._stream.receive()):
+            pass
+        return self._complete(item)
 
     def __aiter__(self) -> _Incoming:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return self._complete(await self._stream.__anext__())
+        while not self._is_let_in(item := await self._stream.__anext__()):
+            pass
+        return self._complete(item)
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> _Incoming:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._stream.aclose()
+    def _is_let_in(self, item: SessionMessage | Exception) -> bool:
+        message = None if isinstance(item, Exception) else item.message
+        if isinstance(message, JSONRPCRequest):
+            if len(self._asked) >= MAX_ASKED or str(message.id) in self._asked:
+                return False
+            self._asked.add(str(message.id))
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._asked.discard(str((message.params or {}).get("requestId")))  # which the SDK does not answer then
+        return True
 
     def _complete(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse) and self._applies():
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse) and self._untyped():
             item.message.result.setdefault("resultType", "complete")
         return item
 
 
-__all__ = ["with_result_types"]
+class _Outgoing(_Stream):
+    """Messages to a server."""
+
+    async def send(self, item: SessionMessage) -> None:
+        await self._stream.send(item)
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            self._asked.discard(str(item.message.id))
+
+
+__all__ = ["read_streams"]

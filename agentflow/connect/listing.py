@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
@@ -11,8 +12,9 @@ from typing import Any, TypeVar
 from mcp.client.session import ClientSession
 from mcp_types import PaginatedRequestParams, PaginatedResult
 from mcp_types import Tool as Listing
+from pydantic import BaseModel
 
-from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_PAGES, MAX_SPEC, MAX_TOOLS
+from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_LIST, MAX_PAGES, MAX_SPEC, MAX_TOOLS
 from agentflow.connect.servers import McpServer
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.frozen import frozen
@@ -22,7 +24,7 @@ from agentflow.lib.terminal import clean
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
 P = TypeVar("P", bound=PaginatedResult)
-T = TypeVar("T")
+T = TypeVar("T", bound=BaseModel)
 Refuse = Callable[[str, str], None]
 """Told the name of a tool that is left out, and why."""
 
@@ -44,9 +46,11 @@ async def list_tools(session: ClientSession, server: McpServer, refuse: Refuse) 
     """The tools of a server that its ``allow`` lets in, by name; those that cannot be offered are told to ``refuse``."""
     listings, whole = await list_all(session)
     if not whole:
-        refuse("*", f"the list goes on past {MAX_TOOLS:,} tools or {MAX_PAGES} pages; what follows is left out")
+        most = f"{MAX_TOOLS:,} tools, {MAX_PAGES} pages or {MAX_LIST:,} characters"
+        refuse("*", f"the list goes on past {most}; what follows is left out")
     tools: dict[str, ListedTool] = {}
     for listing in listings:
+        await asyncio.sleep(0)  # each schema takes its time
         if server.allow is not None and not any([fnmatchcase(listing.name, pattern) for pattern in server.allow]):
             continue
         fault = "it is listed twice" if listing.name in tools else _fault(listing)
@@ -68,15 +72,18 @@ async def all_pages(
     """What a server lists, page by page within bounds, and whether that is all."""
     listed: list[T] = []
     at: PaginatedRequestParams | None = None
+    left = MAX_LIST
     for _ in range(MAX_PAGES):
         page = await fetch(at)
-        listed += items(page)
-        if len(listed) > MAX_TOOLS:
-            break
+        for each in items(page):
+            left -= len(each.model_dump_json())
+            if left < 0 or len(listed) == MAX_TOOLS:
+                return listed, False
+            listed.append(each)
         if not page.next_cursor:
             return listed, True
         at = PaginatedRequestParams(cursor=page.next_cursor)
-    return listed[:MAX_TOOLS], False
+    return listed, False
 
 
 def _fault(tool: Listing) -> str | None:

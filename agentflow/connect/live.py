@@ -28,10 +28,10 @@ from pydantic import FileUrl
 
 from agentflow.connect.http import http_streams
 from agentflow.connect.in_flight import DECLINED, InFlight
-from agentflow.connect.incoming import with_result_types
+from agentflow.connect.incoming import read_streams
 from agentflow.connect.listing import ListedTool
 from agentflow.connect.sampling import REJECTED
-from agentflow.connect.secrets import filled
+from agentflow.connect.secrets import filled, filled_headers
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.connect.stdio import ENDED, stdio_streams
 from agentflow.core.service_port import ServiceCommand, ServicePort, ServiceProcess
@@ -89,7 +89,7 @@ class Live:
     ) -> AsyncGenerator[None]:
         """Connect to ``server`` around a block. Parameters: as for :class:`~agentflow.connect.connection.Connection`."""
         if not isinstance(server, McpStdio):
-            headers = filled(server.headers, os.environ, secret, server.name)
+            headers = filled_headers(server.headers, os.environ, secret, server.name)
             async with self._build(http_streams(server.url, headers), server, ()) as self._client:
                 yield
             return
@@ -142,7 +142,7 @@ class Live:
             return self._client is None or self.modern  # the first answer comes before the revision is settled
 
         return Client(
-            with_result_types(streams, untyped_is_complete),
+            read_streams(streams, untyped_is_complete),
             client_info=Implementation(name="agentflow", version=version("agentflow")),
             elicitation_callback=elicit,
             sampling_callback=sample if server.sampling else None,

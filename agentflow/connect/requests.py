@@ -27,16 +27,16 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from agentflow.connect.bounds import MAX_ROUNDS
+from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_ROUNDS
 from agentflow.connect.connection import Connection, described
 from agentflow.connect.content import failed
 from agentflow.connect.in_flight import InFlight, TimeIsUp
 from agentflow.connect.listing import list_all
 from agentflow.connect.live import Live
 from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, clip
 from agentflow.core.results import TaskResult
-from agentflow.lib.terminal import clean
+from agentflow.lib.terminal import clean, escape
 
 R = TypeVar("R")
 Ask: TypeAlias = "Callable[[ClientSession, InputResponses | None, str | None], Awaitable[R | InputRequiredResult]]"
@@ -120,7 +120,7 @@ async def requested(
             if error.code != CONNECTION_CLOSED and error.message != TERMINATED:
                 connection.worked()
                 return _refused(error)
-            connection.lose(live, clean(error.message))
+            connection.lose(live, escape(clip(error.message, 500)))
             if last:
                 return TaskResult.from_error(await _lost(connection, live))
             call.warn(
@@ -171,10 +171,10 @@ async def _answered(asked: object, request: InFlight) -> InputResponse:
 
 def _refused(error: MCPError) -> TaskResult:
     if error.code == REQUEST_TIMEOUT:
-        return failed("execution_timeout", clean(error.message), code="mcp/timeout")
+        return failed("execution_timeout", clean(clip(error.message, MAX_DESCRIPTION)), code="mcp/timeout")
     return failed(
         "input_validation_failure" if error.code == INVALID_PARAMS else "tool_execution_error",
-        clean(error.message) or "the server refused the request and did not say why",
+        clean(clip(error.message, MAX_DESCRIPTION)) or "the server refused the request and did not say why",
         code=f"mcp/{error.code}",
     )
 
@@ -184,7 +184,7 @@ async def _lost(connection: Connection, live: Live) -> ConnectionLost:
     with suppress(TimeoutError):
         async with asyncio.timeout(ENDING_S):
             await live.closed.wait()
-    said = live.process.said() if live.process is not None else ""
+    said = connection.said(live)
     return ConnectionLost(
         f"the connection to the MCP server '{connection.server.name}' was lost ({live.ending})",
         hint="what it was asked may have been done or not; look before it is repeated",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.errors import ConfigurationError, clip
 from agentflow.lib.secret_forms import secrets_of
 
 _CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _REFERENCE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 
 
@@ -41,4 +42,19 @@ def filled(
     return values
 
 
-__all__ = ["filled"]
+def filled_headers(
+    table: Mapping[str, str], environ: Mapping[str, str], secret: Callable[[str], None], server: str
+) -> dict[str, str]:
+    """The same for what is sent as headers. Raises ConfigurationError (``mcp/variable``) also for what no header can hold."""
+    values = filled(table, environ, secret, server)
+    for name, value in values.items():
+        if not _HEADER.fullmatch(name) or not (value.isascii() and value.isprintable()):
+            raise ConfigurationError(  # without the value: it may be a secret, and an HTTP library would show it
+                f"the MCP server '{server}' cannot be sent the header {clip(repr(name), 80)}",
+                code="mcp/variable",
+                hint="a name has no blanks, and a value no line end and no character outside of ASCII: look at the variable",
+            )
+    return values
+
+
+__all__ = ["filled", "filled_headers"]

@@ -85,13 +85,19 @@ def test_tables_of_other_programs_and_of_ours(tmp_path: Path) -> None:
 def test_settings_name_servers_only_when_they_are_trusted(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A directory's file may name programs to start once the user has looked at it, and not after any change to it."""
     file = directory / "agentflow.toml"
-    file.write_text(f'[mcp.t]\ncommand = ["{PYTHON}", "server.py"]\nallow = ["echo"]\n')
+    file.write_text(
+        f'[mcp.t]\ncommand = ["{PYTHON}", "server.py"]\nallow = ["echo"]\nnetwork = true\napprove = "none"\nenv = {{A = "$B"}}\n'
+    )
     with pytest.raises(ConfigurationError, match="may not set mcp") as caught:
         load_settings()
     assert "agentflow mcp trust" in str(caught.value.hint)
     assert trust_file(directory, forget=False, as_json=False) == 0
-    assert f"t: {PYTHON} server.py" in capsys.readouterr().out
-    assert servers_of_table(load_settings().mcp) == [McpStdio("t", [PYTHON, "server.py"], allow=["echo"])]
+    shown = capsys.readouterr().out
+    assert f"t: {PYTHON} server.py" in shown
+    for option in ('allow = ["echo"]', "network = true", 'approve = "none"', 'env = {"A": "$B"}'):
+        assert option in shown, "what is trusted is shown whole"
+    named = McpStdio("t", [PYTHON, "server.py"], allow=["echo"], network=True, approve="none", env={"A": "$B"})
+    assert servers_of_table(load_settings().mcp) == [named]
     trusted = file.read_text()
     file.write_text(trusted + "# changed\n")
     with pytest.raises(ConfigurationError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,17 @@ async def test_nobody_there(tmp_path: Path, unused_tcp_port: int) -> None:
         async with flow_with(tmp_path, McpHttp("away", f"http://127.0.0.1:{unused_tcp_port}/mcp")):
             pass
     assert caught.value.code == "mcp/down" and "ConnectError" in caught.value.message
+
+
+@pytest.mark.parametrize("value", [f"{SECRET}\n", f"{SECRET}\u20ac"])
+async def test_a_header_that_cannot_be_sent(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key with a line end, as a file gives it, is an error that names the header and never shows the key."""
+    monkeypatch.setenv("SOME_VALUE", value)
+    with pytest.raises(AgentflowError) as caught:
+        async with flow_with(tmp_path, McpHttp("sdk", "http://127.0.0.1:9/mcp", headers={"X-Key": "k $SOME_VALUE"})):
+            pass
+    assert caught.value.code == "mcp/variable" and "'X-Key'" in caught.value.message
+    assert SECRET not in "".join(traceback.format_exception(caught.value)) + str(caught.value.to_dict())
 
 
 async def test_bodies_are_bounded_and_not_inflated(tmp_path: Path) -> None:

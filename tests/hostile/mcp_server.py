@@ -64,6 +64,10 @@ def tools(cursor: str | None) -> dict[str, Any]:
             return {"tools": [tool("good"), tool("wrong", {"type": "array"})]}
         case "deep":
             return {"tools": [tool("bottomless", deep(150))]}
+        case "fat":
+            number = int(cursor or 0)
+            schema = {"type": "object", "properties": {"x": {"description": "y" * 260_000}}}
+            return {"tools": [tool(f"t{number}_{n}", schema) for n in range(25)], "nextCursor": str(number + 1)}
         case "endless":
             number = int(cursor or 0)
             return {"tools": [tool(f"t{number}_{n}") for n in range(20)], "nextCursor": str(number + 1)}
@@ -102,6 +106,19 @@ def call(message: dict[str, Any]) -> None:
                     }
                 )
             answer(number, "flooded")
+        case "asks":
+            params = {"message": "q" * 2_000, "requestedSchema": {"type": "object", "properties": {}}}
+            for index in range(8_000):
+                send({"id": f"s{index}", "method": "elicitation/create", "params": params})
+            answer(number, "asked")
+        case "takes_back":
+            params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+            for index in range(300):
+                send({"id": f"s{index}", "method": "elicitation/create", "params": params})
+                send({"method": "notifications/cancelled", "params": {"requestId": f"s{index}"}})
+            answer(number, "nothing asked")
+        case "refuses":
+            send({"id": number, "error": {"code": -32000 - 5, "message": "\x1b[2J" + "no " * 1_000_000}})
         case "hangs":
             time.sleep(600)
         case "schemas":
@@ -147,6 +164,8 @@ def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
         match message.get("method"):
+            case "initialize" if KIND == "talks":
+                sys.exit(f"started with {os.environ['KEY']}")
             case "initialize":
                 info = {"name": "hostile", "version": "1"}
                 capabilities = {"tools": {"listChanged": True}, "logging": {}}

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, ApprovalRequest, Event, ScriptedProvider
+from agentflow.connect.bounds import MAX_NAMES
+from agentflow.core.questions import Question
 from agentflow.events import Warning
-from agentflow.mcp import McpStdio
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.lib.redact import Redactor
+from agentflow.mcp import McpHttp, McpStdio
 from tests.hostile.arena import SECRET, Arena
 from tests.hostile.backends import CONFINING, needed
 from tests.support.peak import peak_bytes
 
 pytest.importorskip("mcp.client", reason="the extra mcp is not installed")
+
+from agentflow.connect.connected import Connected
+from agentflow.connect.listing import ListedTool
 
 
 @asynccontextmanager
@@ -70,6 +79,100 @@ async def test_a_flood_does_not_keep_a_flow_from_its_work(arena: Arena) -> None:
         assert await flow.eval("(content (evil:act))") == "flooded"
     assert len(asked) <= 10 and {"mcp/logs-too-much", "mcp/asks-too-much"} <= set(codes(events))
     assert len(events) < 400
+
+
+@pytest.mark.slow
+async def test_questions_without_end_take_no_memory(arena: Arena) -> None:
+    """While somebody thinks, a server asks eight thousand times more and reads no answer: a hundred of them are heard."""
+
+    async def answer(question: Question) -> Any:
+        asked.append(question.question)
+        await asyncio.sleep(1 if len(asked) == 1 else 0)
+        return {}
+
+    asked: list[str] = []
+    before = peak_bytes()
+    async with attacked(arena, "asks", answer=answer) as flow:
+        assert await flow.eval("(content (evil:act))") == "asked"
+    assert 1 <= len(asked) <= 10
+    assert peak_bytes() - before < 60_000_000
+
+
+async def test_questions_that_are_taken_back_are_not_asked(arena: Arena) -> None:
+    """A question that its server gave up is asked nobody, and counts no longer as open."""
+    asked: list[str] = []
+
+    async def answer(question: Question) -> Any:
+        asked.append(question.question)
+        await asyncio.sleep(0.2)
+        return {}
+
+    async with attacked(arena, "takes_back", answer=answer) as flow:
+        assert await flow.eval("(content (evil:act))") == "nothing asked"
+    assert len(asked) <= 1
+
+
+async def test_a_list_of_large_tools_is_cut(arena: Arena) -> None:
+    """What is kept of a list has a bound in all, not for each tool alone."""
+    events: list[Event] = []
+    before = peak_bytes()
+    async with attacked(arena, "fat") as flow:
+        flow.subscribe(events.append)
+        names = [name for name in flow.tools.names() if name.startswith("evil:")]
+        await flow.eval("1")
+    assert 10 < len(names) < 40 and codes(events) == ["mcp/tool-refused"]
+    assert peak_bytes() - before < 100_000_000
+
+
+async def test_what_a_server_says_shows_no_secret_it_was_given(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that ends with its key as a last word is an error without the key, in message, details and causes."""
+    monkeypatch.setenv("SOME_VALUE", SECRET)
+    with pytest.raises(AgentflowError) as caught:
+        async with attacked(arena, "talks", server={"env": {"KEY": "$SOME_VALUE"}}):
+            pass
+    shown = "".join(traceback.format_exception(caught.value)) + str(caught.value.to_dict())
+    assert "started with [redacted]" in shown and SECRET not in arena.saw(shown)
+
+
+async def test_what_a_server_refuses_with_is_cut(arena: Arena) -> None:
+    """The message of a protocol error is shown for a few thousand characters, without control characters."""
+    async with attacked(arena, "refuses") as flow:
+        result = await flow.eval("(evil:act)")
+    assert result.notes.error.details["code"] == "mcp/-32005"
+    assert len(str(result)) < 20_000 and "\x1b" not in result.content
+
+
+def test_names_without_end_are_forgotten_about() -> None:
+    """A server whose tools have other names each time fills no memory with them, and keeps the tools it has."""
+    told: list[str] = []
+    registry = ToolRegistry()
+    connected = Connected(
+        McpHttp("evil", "http://127.0.0.1:9/mcp"),
+        registry,
+        cast(Any, None),
+        cast(Any, None),
+        redactor=Redactor(),
+        roots=(),
+        news=lambda code, text: told.append(text),
+    )
+    for page in range(MAX_NAMES // 1_000 + 3):
+        names = ["kept", *(f"t{page}_{index}" for index in range(999))]
+        connected.listed(
+            {
+                name: ListedTool(
+                    name=name,
+                    description="",
+                    input_schema={"type": "object"},
+                    output_schema=None,
+                    read_only=True,
+                    idempotent=True,
+                    digest="",
+                )
+                for name in names
+            }
+        )
+    assert registry.names() == ["evil:kept"]
+    assert len([text for text in told if "have had more than 10,000 names" in text]) == 1
 
 
 @pytest.mark.slow
