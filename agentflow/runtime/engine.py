@@ -86,6 +86,8 @@ class Engine:
         self.tools = tools
         self.limits = limits or Limits()
         self.observers: list[Observer] = []
+        self.shows_bounds = False
+        """Whether an observer asks, by an attribute ``bounds``, for what programs may do at most."""
         self.effects = EffectRunner(
             tasks=tasks,
             tools=tools,
@@ -117,19 +119,16 @@ class Engine:
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Give every event of every later run to ``observer``; the returned function ends that."""
         self.observers.append(observer)
+        self.shows_bounds = self.shows_bounds or getattr(observer, "bounds", False)
 
         def unsubscribe() -> None:
             self._drop(observer)
 
         return unsubscribe
 
-    @property
-    def shows_bounds(self) -> bool:
-        """Whether an observer asks, by an attribute ``bounds``, for what programs may do at most."""
-        return any([getattr(observer, "bounds", False) for observer in self.observers])
-
     def _drop(self, observer: Observer) -> None:
         self.observers = [other for other in self.observers if other is not observer]
+        self.shows_bounds = any([getattr(other, "bounds", False) for other in self.observers])
 
     def open(
         self,

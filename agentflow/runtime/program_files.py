@@ -57,9 +57,9 @@ def in_surface(program: T, surface: Surface | None) -> T | Source:
 
     Raises AgentflowError (``program/surface``) for a file whose name says another.
     """
-    if check_surface(surface) is None:
+    if surface is None:
         return program
-    surface = cast(Surface, surface)
+    check_surface(surface)
     if isinstance(program, str):
         source_of(program)
         return Source.unnamed(program, surface)
