@@ -38,7 +38,7 @@ from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.sqlite import Sync
-from agentflow.journal.urls import is_postgres, open_store
+from agentflow.journal.urls import is_postgres, open_rates, open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.lib.redact import Redactor, Secret
@@ -48,6 +48,7 @@ from agentflow.memory.rerank import LlmRanker
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
+from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import ProcessRates, read_rates
 from agentflow.providers.shown import wire_of
@@ -95,7 +96,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
             are sent there.
         tools: typed functions, async or plain; schemas come from signature and docstring.
         limits: of each run (:class:`Limits`).
-        rates: how much models are sent a minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``.
+        rates: how much models are sent a minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``;
+            all processes together where ``durable`` is PostgreSQL.
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
         durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``;
             see :meth:`start`. sync, of SQLite: ``normal`` survives a killed process, ``full`` a power cut too. take_over: within
@@ -186,7 +188,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
             sandbox=sandbox or settings.sandbox,
         )
         paces = read_rates({**settings.rates, **(rates or {})})
-        pace = ProcessRates(paces) if paces else None
+        self._rates = open_rates(durable) if paces and durable is not None else None
+        pace = (ProcessRates(paces) if self._rates is None else FleetRates(paces, self._rates)) if paces else None
         self.router = Router(
             model or settings.model,
             provider=provider,
@@ -336,6 +339,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
             stack.push_async_callback(self.commands.aclose)
             if isinstance(self.memory_system, MemorySystem):
                 stack.push_async_callback(self.memory_system.aclose)
+            if self._rates is not None:
+                stack.push_async_callback(self._rates.aclose)
             stack.push_async_callback(self.router.aclose)
             if self._recording is not None:
                 stack.push_async_callback(self._recording.aclose)

@@ -11,6 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentflow.core.call import CallContext
@@ -93,6 +94,43 @@ class ReusePort(Protocol):
 
         Of equal calls at one time one is carried out. Only successes are kept. Raises what the work raises.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RateShare:
+    """What a process may have of a rate: the first ``calls`` of those that it asked for, and no more for ``delay`` seconds.
+
+    ``processes`` are those that share the rate.
+    """
+
+    calls: int
+    delay: float
+    processes: int
+
+
+class RateStore(Protocol):
+    """Counts what is sent to models by several processes together."""
+
+    def share(
+        self,
+        key: str,
+        seconds: tuple[float, float],
+        burst: float,
+        calls: Sequence[int],
+        more: int = 0,
+        hold: float = 0.0,
+    ) -> asyncio.Future[RateShare]:
+        """Count as many of ``calls``, their tokens, as may go now, the first first.
+
+        ``seconds`` are those that a request and a token take of the rate of ``key``, ``burst`` those that may go at once.
+        ``more`` tokens are counted besides, and nothing may go for ``hold`` seconds. Fails at once, with JournalError or
+        OSError, where the store cannot be asked.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connection."""
         ...
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agentflow.core.errors import ConfigurationError, cut
-from agentflow.core.store_ports import EventStore, JournalStore
+from agentflow.core.store_ports import EventStore, JournalStore, RateStore
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import SqliteJournal, Sync
 
@@ -41,6 +41,16 @@ def open_events(url: str) -> EventStore:
 
         return PostgresEvents(url)
     return SqliteEvents(database_file(url))
+
+
+def open_rates(url: str) -> RateStore | None:
+    """What counts the rates of all processes of a database; None for an SQLite file. Connects to nothing yet. Raises as :func:`open_store`."""
+    if not is_postgres(url):
+        return None
+    _need_asyncpg()
+    from agentflow.journal.postgres.rates import PostgresRates
+
+    return PostgresRates(url)
 
 
 def _need_asyncpg() -> None:

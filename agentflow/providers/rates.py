@@ -41,17 +41,23 @@ def read_rates(table: Mapping[str, Any]) -> dict[str, Rate]:
 class Bucket:
     """The requests and the tokens of one model key, in seconds of ``now``."""
 
-    __slots__ = ("_held", "_request_at", "_request_s", "_token_at", "_token_s")
+    __slots__ = ("_burst_s", "_held", "_request_at", "_request_s", "_token_at", "_token_s")
 
-    def __init__(self, rate: Rate) -> None:
+    def __init__(self, rate: Rate, burst_s: float = BURST_S) -> None:
+        self._burst_s = burst_s
         self._request_s = _MINUTE / rate.requests_per_min if rate.requests_per_min else 0.0
         self._token_s = _MINUTE / rate.tokens_per_min if rate.tokens_per_min else 0.0
         self._request_at = self._token_at = self._held = 0.0
 
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Seconds that a request and a token take of the rate."""
+        return self._request_s, self._token_s
+
     def delay(self, now: float) -> float:
         """Seconds until a call may go; 0 if it may now."""
-        request = self._request_at - max(0.0, BURST_S - self._request_s)
-        return max(0.0, request - now, self._token_at - BURST_S - now, self._held - now)
+        request = self._request_at - max(0.0, self._burst_s - self._request_s)
+        return max(0.0, request - now, self._token_at - self._burst_s - now, self._held - now)
 
     def take(self, now: float, tokens: int) -> None:
         """Count a call that goes."""
@@ -74,7 +80,7 @@ class Bucket:
             self._token_s = max(self._token_s, _MINUTE / tokens_per_min)
 
 
-class _Queue(Turns[int]):
+class RateQueue(Turns[int]):
     """Who waits for one bucket on one event loop."""
 
     __slots__ = ("timer",)
@@ -95,7 +101,7 @@ class ProcessRates:
         self._rows = by_specificity(rates)
         self._clock = clock
         self._buckets: dict[str, Bucket | None] = {}
-        self._queues: dict[tuple[str, asyncio.AbstractEventLoop], _Queue] = {}
+        self._queues: dict[tuple[str, asyncio.AbstractEventLoop], RateQueue] = {}
 
     def _bucket(self, key: str) -> Bucket | None:
         try:
@@ -123,7 +129,7 @@ class ProcessRates:
         if bucket is None:
             return
         place = (key, asyncio.get_running_loop())
-        queue = self._queues.setdefault(place, _Queue())
+        queue = self._queues.setdefault(place, RateQueue())
         turn = queue.join(tokens, priority)
         self._serve(place, queue, bucket)
         try:
@@ -132,7 +138,7 @@ class ProcessRates:
             self._serve(place, queue, bucket)
             raise
 
-    def _serve(self, place: tuple[str, asyncio.AbstractEventLoop], queue: _Queue, bucket: Bucket) -> None:
+    def _serve(self, place: tuple[str, asyncio.AbstractEventLoop], queue: RateQueue, bucket: Bucket) -> None:
         if queue.timer is not None:
             queue.timer.cancel()
             queue.timer = None
@@ -165,7 +171,12 @@ class ProcessRates:
     def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
         """Lower the rate of ``key`` to what an answer's headers say is allowed."""
         if (bucket := self._bucket(key)) is not None:
-            bucket.lower(_number(headers, _REQUESTS), _number(headers, _TOKENS))
+            bucket.lower(*allowed(headers))
+
+
+def allowed(headers: Mapping[bytes, bytes]) -> tuple[float | None, float | None]:
+    """The requests and tokens a minute that an answer's headers say are allowed."""
+    return _number(headers, _REQUESTS), _number(headers, _TOKENS)
 
 
 def _number(headers: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> float | None:

@@ -44,6 +44,7 @@ from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.postgres.queue import PostgresQueue
+from agentflow.journal.postgres.rates import PostgresRates
 from agentflow.journal.results import SqliteResults
 from agentflow.journal.sessions import SqliteSessions
 from agentflow.journal.sqlite import SqliteJournal
@@ -56,6 +57,7 @@ from agentflow.observe.files import EventFile, EventFiles
 from agentflow.observe.recorder import Recorder
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
+from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.prices import Prices
 from agentflow.providers.rates import ProcessRates
@@ -607,6 +609,18 @@ class Pair:
         return f"{self.caller} x {self.callee.__name__} at {self.port}"
 
 
+async def rates_are_shared(house: House) -> None:
+    """A call is counted for all processes of the database, and waits for what it may have of the rate."""
+    store = PostgresRates(house.postgres())
+    try:
+        limiter = FleetRates({"a:*": Rate(requests_per_min=600)}, store)
+        await limiter.take("a:m", 10)
+        limiter.correct("a:m", 5)
+        assert (await store.share("a:m", (0.1, 0.0), 6.0, [1] * 100)).calls < 60
+    finally:
+        await store.aclose()
+
+
 async def worker_does_a_run(house: House) -> None:
     """The run is queued with what it needs, and its job handed over once."""
     async with AgentFlow(provider=house.provider, root=house.root, tools=[shout], durable=house.postgres()) as flow:
@@ -746,6 +760,7 @@ PAIRS = [
     Pair("ReusePort", "TaskService", Reuse, results_are_used_again),
     Pair("ReusePort", "ToolRegistry", Reuse, results_are_used_again),
     Pair("JournalStore", "DurableRuns", SqliteJournal, durable_run_goes_on),
+    Pair("RateStore", "FleetRates", PostgresRates, rates_are_shared),
     Pair("JobQueue", "work_on", PostgresQueue, worker_does_a_run),
     Pair("JournalPort", "branches", RunJournal, durable_run_goes_on),
     Pair("Pacer", "Paced", Recorder, run_is_recorded),

@@ -1,8 +1,10 @@
 """Processes that share a database, work on many runs, and are killed at random; each killed one is replaced.
 
     python -m tests.scale.fleet --runs 1000 --kills 100 --workers 3
+    python -m tests.scale.fleet --runs 1000 --kills 100 --workers 3 --slots 2 --queue --empty 5 --stops 5
 
-No run is lost, no effect is carried out again after its record was acknowledged, and what a killed process worked on goes on
+Without ``--queue`` each process starts runs itself; with it they are left to workers, whose queue may be emptied by hand and whose
+server stopped at once. No run is lost, no effect is carried out again after its record was acknowledged, and what a killed process worked on goes on
 in the others, who look for it themselves.
 """
 
@@ -23,6 +25,7 @@ from typing import Any
 from agentflow import AgentFlow
 from agentflow.core.errors import JournalError
 from agentflow.runtime.durable import DurableRuns
+from agentflow.runtime.worker import work_on
 from tests.durable.child import Failpoint, Log, journal
 from tests.durable.harness import Report, check_log
 from tests.support.postgres import Server
@@ -44,8 +47,11 @@ class Fleet:
     takeovers: list[float] = field(default_factory=list[float])
 
 
-async def work(url: str, log_path: str, count: int) -> None:
-    """A process of the fleet: starts what runs it can, some at a time, and goes on with those of the dead."""
+async def work(url: str, log_path: str, count: int, slots: int) -> None:
+    """A process of the fleet: starts what runs it can, some at a time, and goes on with those of the dead.
+
+    With a ``count`` of 0 it is a worker, and does what was left to workers.
+    """
     log = Log(log_path)
 
     async def look(at: str) -> str:
@@ -60,11 +66,13 @@ async def work(url: str, log_path: str, count: int) -> None:
         try:
             await runs.take_over()
             print("ready", flush=True)
+            if count == 0:
+                await work_on(runs, {"default": 0}, slots, asyncio.Event())
             program = flow.compile(PROGRAM, bindings={"R": ""})
-            slots = asyncio.Semaphore(SLOTS)
+            free = asyncio.Semaphore(slots)
 
             async def one(number: int) -> None:
-                async with slots:
+                async with free:
                     try:
                         handle = await runs.start(program, {"R": f"r{number}"}, run_id=f"r{number}")
                         await handle.result()
@@ -80,9 +88,9 @@ async def work(url: str, log_path: str, count: int) -> None:
             await runs.aclose()
 
 
-def worker(url: str, log: Path, count: int) -> subprocess.Popen[str]:
+def worker(url: str, log: Path, count: int, slots: int) -> subprocess.Popen[str]:
     """Start a process of the fleet."""
-    command = [sys.executable, "-m", "tests.scale.fleet", "--work", url, str(log), str(count)]
+    command = [sys.executable, "-m", "tests.scale.fleet", "--work", url, str(log), str(count), str(slots)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -93,27 +101,69 @@ def ready(process: subprocess.Popen[str]) -> None:
         raise RuntimeError("a process of the fleet ended")
 
 
-async def campaign(url: str, runs: int, kills: int, workers: int, seed: int) -> Fleet:
-    """Let ``workers`` processes do ``runs`` runs, and kill one of them ``kills`` times."""
+async def leave(url: str, runs: int) -> None:
+    """Leave runs to workers."""
+
+    async def look(at: str) -> str:
+        """Look at something for a while."""
+        raise AssertionError("whoever leaves a run to workers does none of it")
+
+    async with AgentFlow(model="offline", tools=[look], durable=url, take_over=False) as flow:
+        for start in range(0, runs, 50):
+            numbers = range(start, min(start + 50, runs))
+            await asyncio.gather(
+                *[flow.start(PROGRAM, {"R": f"r{n}"}, run_id=f"r{n}", where="workers") for n in numbers]
+            )
+
+
+async def campaign(
+    url: str,
+    runs: int,
+    kills: int,
+    workers: int,
+    seed: int,
+    *,
+    slots: int = SLOTS,
+    queue: bool = False,
+    empty: int = 0,
+    stops: int = 0,
+    server: Server | None = None,
+) -> Fleet:
+    """Let ``workers`` processes do ``runs`` runs, and kill one of them ``kills`` times.
+
+    With ``queue`` they are workers, whose queue is emptied ``empty`` times; ``server`` is stopped at once ``stops`` times.
+    """
     import asyncpg
 
     dice = random.Random(seed)
     fleet = Fleet()
+    if queue:
+        await leave(url, runs)
     db: Any = await asyncpg.connect(url)
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
-        processes = [worker(url, log, runs) for _ in range(workers)]
+        count = 0 if queue else runs
+        processes = [worker(url, log, count, slots) for _ in range(workers)]
         try:
             for process in processes:
                 await asyncio.to_thread(ready, process)
-            for _ in range(kills):
+            for number in range(kills):
                 await asyncio.sleep(dice.uniform(0.3, 1.0))
+                if number < empty:
+                    await db.execute("truncate af_job")
+                if number < stops and server is not None:
+                    server.stop()
+                    server.start()
+                    db = await asyncpg.connect(url)
                 victim = processes.pop(dice.randrange(len(processes)))
                 owner = await db.fetchval("select owner from af_owner where pid = $1", victim.pid)
+                busy = "select exists (select from af_run where status = 'running' and owner = $1)"
+                works = await db.fetchval(busy, owner)
                 _end(victim)
                 fleet.report.kills += 1
-                fleet.takeovers.append(await _until(db, "status <> 'running' or owner is distinct from $1", owner))
-                processes.append(worker(url, log, runs))
+                took = await _until(db, "status <> 'running' or owner is distinct from $1", owner)
+                fleet.takeovers += [took] if works else []
+                processes.append(worker(url, log, count, slots))
                 await asyncio.to_thread(ready, processes[-1])
             while await db.fetchval("select count(*) from af_run") < runs:
                 await asyncio.sleep(0.05)
@@ -153,16 +203,33 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--slots", type=int, default=SLOTS)
+    parser.add_argument("--queue", action="store_true")
+    parser.add_argument("--empty", type=int, default=0)
+    parser.add_argument("--stops", type=int, default=0)
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        url, log, count = options.work
-        asyncio.run(work(url, log, int(count)))
+        url, log, count, slots = options.work
+        asyncio.run(work(url, log, int(count), int(slots)))
         return
     server = Server()
     try:
         server.start()
-        fleet = asyncio.run(campaign(server.schema(), options.runs, options.kills, options.workers, options.seed))
+        fleet = asyncio.run(
+            campaign(
+                server.schema(),
+                options.runs,
+                options.kills,
+                options.workers,
+                options.seed,
+                slots=options.slots,
+                queue=options.queue,
+                empty=options.empty,
+                stops=options.stops,
+                server=server,
+            )
+        )
     finally:
         server.remove()
     report, took = fleet.report, sorted(fleet.takeovers)
@@ -170,7 +237,9 @@ def main() -> None:
         f"{report.runs} runs, {report.kills} kills, {report.stored} effects stored: {len(report.repeated)} repeated after that,"
         f" {report.in_flight} that were in flight, {report.unstored} done and not yet stored; {len(report.wrong)} wrong"
     )
-    print(f"takeover p50 {statistics.median(took):.2f} s, max {took[-1]:.2f} s")
+    if took:
+        late = took[int(len(took) * 0.99)]
+        print(f"{len(took)} takeovers: p50 {statistics.median(took):.2f} s, p99 {late:.2f} s, max {took[-1]:.2f} s")
     for fault in report.faults[:20]:
         print(" ", fault)
     sys.exit(bool(report.faults))

@@ -34,3 +34,10 @@ async def test_what_a_killed_process_worked_on_goes_on_in_the_others(postgres_ur
     seen = await fleet.campaign(postgres_url, runs=60, kills=2, workers=2, seed=1)
     assert (seen.report.runs, seen.report.kills) == (60, 2)  # each run with all its records is the campaign's own check
     assert seen.report.faults == []
+
+
+async def test_workers_that_are_killed_lose_nothing(postgres_url: str) -> None:
+    """The same of runs that were left to workers, whose queue is emptied by hand meanwhile."""
+    seen = await fleet.campaign(postgres_url, runs=40, kills=2, workers=2, seed=1, queue=True, empty=1)
+    assert (seen.report.runs, seen.report.kills) == (40, 2)
+    assert seen.report.faults == []

@@ -101,7 +101,8 @@ class Server:
 
     def _state(self) -> str:
         with contextlib.suppress(OSError):
-            return (Path(self._data) / "postmaster.pid").read_text().rpartition("\n")[0].splitlines()[-1]
+            lines = (Path(self._data) / "postmaster.pid").read_text().rpartition("\n")[0].splitlines()
+            return lines[-1] if lines else ""  # the server writes it piece by piece
         return ""
 
     def _run(self, name: str, *args: str) -> None:

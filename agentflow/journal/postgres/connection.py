@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeAlias, cast
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -38,10 +38,13 @@ Work: TypeAlias = Callable[[Connection], Awaitable[Any]]
 """Work within one transaction, which may be done again if that could not be committed."""
 
 
-async def connect(url: str, **settings: str) -> Connection:
-    """A new connection; ``settings`` are those of its session. Raises what asyncpg raises."""
+async def connect(url: str, settings: Mapping[str, str] | None = None, patience_s: float | None = None) -> Connection:
+    """A new connection; ``settings`` are those of its session, ``patience_s`` how long it may take. Raises what asyncpg raises."""
+    patience: dict[str, Any] = {"timeout": patience_s or CONNECT_S, "command_timeout": patience_s or COMMAND_S}
     opening = asyncpg.connect(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        url, timeout=CONNECT_S, command_timeout=COMMAND_S, server_settings={**_SESSION, **settings}
+        url,
+        server_settings={**_SESSION, **(settings or {})},
+        **patience,
     )
     return cast(Connection, await opening)
 

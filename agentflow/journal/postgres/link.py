@@ -49,11 +49,15 @@ class Blocking:
 
 
 class Link:
-    """One connection, opened when it is needed and again when it was lost, with the tables it is for."""
+    """One connection, opened when it is needed and again when it was lost, with the tables it is for.
 
-    def __init__(self, url: str) -> None:
+    After ``patience_s`` seconds a server that says nothing is taken to be away.
+    """
+
+    def __init__(self, url: str, patience_s: float | None = None) -> None:
         self.name = f"the PostgreSQL database {shown(url)}"
         self._url = url
+        self._patience_s = patience_s
         self._db: Connection | None = None
         self._ever = False
 
@@ -75,7 +79,7 @@ class Link:
 
     async def _open(self) -> Connection:
         try:
-            db = await connect(self._url)
+            db = await connect(self._url, patience_s=self._patience_s)
         except _STARTING as error:
             raise Unavailable(str(error)) from error
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:

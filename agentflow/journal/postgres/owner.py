@@ -95,7 +95,7 @@ class OwnerSession:
             await asyncio.sleep(_RETRY_S)
 
     async def _hold(self) -> None:
-        db = await connect(self._url, **_KEEPALIVE)
+        db = await connect(self._url, _KEEPALIVE)
         try:
             await db.execute("select pg_advisory_lock($1)", self.id)
             await self._beat(db)

@@ -56,7 +56,11 @@ create table af_schedule(name text primary key, cron text not null, zone text no
   digest text not null, input text not null, queue text not null, tenant text not null, priority int not null,
   next timestamptz not null, last text, created timestamptz not null default now());
 """
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+_VERSION_5 = """
+create unlogged table af_rate(key text primary key, request_at float8 not null default 0, token_at float8 not null default 0,
+  held float8 not null default 0) with (fillfactor = 50);
+"""
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 """What makes each version of the tables of the one before it."""
 VERSION = len(MIGRATIONS)
 

@@ -1,0 +1,181 @@
+"""Rates that several processes keep together: each asks a common store what it may send."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from agentflow.core.limits import Rate
+from agentflow.core.store_ports import RateShare, RateStore
+from agentflow.providers.prices import by_specificity, most_specific
+from agentflow.providers.rates import BURST_S, Bucket, RateQueue, allowed
+
+AT_ONCE = 20
+"""Maximum number of calls that are asked for together: a process does not take what others wait for, too."""
+AWAY_S = 5.0
+"""Seconds for which a process goes on at its last share before it asks a store again that could not be asked."""
+_LEAST_S = 0.005
+
+_log = logging.getLogger(__name__)
+_Place: TypeAlias = tuple[str, asyncio.AbstractEventLoop]
+
+
+class _Key:
+    """One model key: its rate, and what this process may send by itself while the store is away."""
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate
+        self.bucket = Bucket(rate)
+        self.own: Bucket | None = None
+        self.away_until = 0.0
+        self.processes = 1
+
+    def leave(self, until: float) -> None:
+        """Go on at this process's share until then."""
+        self.away_until = until
+        if self.own is None:
+            requests, tokens = [60.0 / each if each else None for each in self.bucket.seconds]
+            share = self.processes
+            self.own = Bucket(
+                Rate(requests_per_min=requests and requests / share, tokens_per_min=tokens and tokens / share),
+                burst_s=BURST_S / share,
+            )
+
+
+class FleetRates:
+    """The :class:`~agentflow.core.ports.RateLimiter` of all processes that share ``store``.
+
+    Parameters as for :class:`~agentflow.providers.rates.ProcessRates`. Where the store cannot be asked, each process goes on at
+    its last share of the rate.
+    """
+
+    def __init__(
+        self, rates: Mapping[str, Rate], store: RateStore, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rows = by_specificity(rates)
+        self._store = store
+        self._clock = clock
+        self._keys: dict[str, _Key | None] = {}
+        self._queues: dict[_Place, RateQueue] = {}
+        self._asking: set[_Place] = set()
+
+    def _key(self, name: str) -> _Key | None:
+        try:
+            return self._keys[name]
+        except KeyError:
+            dialect, _, model = name.partition(":")
+            rate = most_specific(self._rows, dialect, model)
+            key = self._keys[name] = None if rate is None else _Key(rate)
+            return key
+
+    def ready(self, key: str, tokens: int) -> bool:
+        """Whether a call may go without asking: one that has no rate."""
+        return self._key(key) is None
+
+    async def take(self, key: str, tokens: int, priority: int = 0) -> None:
+        """Wait until a call may go, and count it."""
+        known = self._key(key)
+        if known is None:
+            return
+        place = (key, asyncio.get_running_loop())
+        queue = self._queues.setdefault(place, RateQueue())
+        turn = queue.join(tokens, priority)
+        self._serve(place, queue, known)
+        await turn
+
+    def _serve(self, place: _Place, queue: RateQueue, key: _Key) -> None:
+        """Ask for those who wait, unless that is under way, or it is known when to ask."""
+        if place in self._asking or queue.timer is not None:
+            return
+        if queue.first() is None:
+            if self._queues.get(place) is queue:
+                del self._queues[place]
+        elif key.away_until > self._clock():
+            self._serve_alone(place, queue, key)
+        else:
+            waiting = sorted([entry[:4] for entry in queue.entries if not entry[4].done()])[:AT_ONCE]
+            self._asking.add(place)
+            asked = self._store.share(place[0], key.bucket.seconds, BURST_S, [entry[3] for entry in waiting])
+            asked.add_done_callback(partial(self._served, place, queue, key))
+
+    def _served(self, place: _Place, queue: RateQueue, key: _Key, asked: asyncio.Future[RateShare]) -> None:
+        self._asking.discard(place)
+        share = self._answer(key, asked)
+        if share is not None:
+            left = share.calls
+
+            def goes(tokens: int) -> bool | None:
+                nonlocal left
+                left -= 1
+                return True if left >= 0 else None
+
+            if left:
+                queue.serve(goes)
+            if share.delay:
+                self._later(place, queue, key, share.delay)
+        self._serve(place, queue, key)
+
+    def _serve_alone(self, place: _Place, queue: RateQueue, key: _Key) -> None:
+        own = key.own
+        assert own is not None
+
+        def goes(tokens: int) -> bool | None:
+            delay = own.delay(self._clock())
+            if delay:
+                self._later(place, queue, key, delay)
+                return None
+            own.take(self._clock(), tokens)
+            return True
+
+        queue.serve(goes)
+        self._serve(place, queue, key)
+
+    def _later(self, place: _Place, queue: RateQueue, key: _Key, delay: float) -> None:
+        def look() -> None:
+            queue.timer = None
+            self._serve(place, queue, key)
+
+        queue.timer = place[1].call_later(max(_LEAST_S, delay), look)
+
+    def _answer(self, key: _Key, asked: asyncio.Future[RateShare]) -> RateShare | None:
+        """What the store said; None where it could not be asked."""
+        if asked.cancelled():
+            return None
+        error = asked.exception()
+        if error is None:
+            share = asked.result()
+            key.processes, key.own = share.processes, None
+            return share
+        if key.own is None:
+            _log.warning("rates cannot be kept together: %s; this process goes on at its share", error)
+        key.leave(self._clock() + AWAY_S)
+        return None
+
+    def correct(self, key: str, tokens: int) -> None:
+        """Count ``tokens`` more (or fewer) than a call was estimated at."""
+        known = self._key(key)
+        if known is not None and known.rate.tokens_per_min is not None and tokens:
+            self._tell(key, known, more=tokens)
+
+    def hold(self, key: str, seconds: float) -> None:
+        """Let no call of ``key`` go for ``seconds``, in any process: the server has refused one."""
+        known = self._key(key)
+        if known is not None and seconds > 0:
+            self._tell(key, known, hold=seconds)
+
+    def _tell(self, key: str, known: _Key, more: int = 0, hold: float = 0.0) -> None:
+        if known.own is not None:
+            known.own.correct(more)
+            known.own.hold(self._clock() + hold)
+        if known.away_until <= self._clock():
+            told = self._store.share(key, known.bucket.seconds, BURST_S, (), more, hold)
+            told.add_done_callback(partial(self._answer, known))
+
+    def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
+        """Lower the rate of ``key`` to what an answer's headers say is allowed."""
+        if (known := self._key(key)) is not None:
+            known.bucket.lower(*allowed(headers))
