@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
+from pydantic import TypeAdapter
+
 from agentflow.core.frozen import frozen
 from agentflow.core.templates import TaskTemplate
 
@@ -119,6 +121,11 @@ class CompiledTask(Template, Protocol):
     @property
     def returns(self) -> Mapping[str, Any] | None:
         """The JSON Schema of the task's value; None for text and for any JSON."""
+        ...
+
+    @property
+    def output_adapter(self) -> TypeAdapter[Any] | None:
+        """What reads and writes the class that the task's value is of; None where it is of none."""
         ...
 
 

@@ -6,14 +6,19 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, LogMessage, Timer
+from agentflow.core.errors import JournalError
 from agentflow.core.frozen import frozen
 from agentflow.core.names import NameInfo, Template
+from agentflow.core.results import TaskResult
 from agentflow.core.values import is_long
 from agentflow.runtime.codec import fingerprint, quick_fingerprint
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
+from agentflow.runtime.typed_output import as_data, from_data
 from agentflow.runtime.waiting import slept
 
 
@@ -54,11 +59,28 @@ class Journaled:
             digest = await beside(is_long(arguments), fingerprint, kind, name, arguments, definition)
         row = await journal.find(kind, name, digest, call)
         if row is None:
-            return await journal.record(kind, name, digest, call, partial(self.runner.perform, effect, call))
+            adapter = self.runner.output_of(effect, call)
+            write = None if adapter is None else partial(as_data, adapter)
+            work = partial(self.runner.perform, effect, call)
+            result = await journal.record(kind, name, digest, call, work, write=write)
+            return result if adapter is None else await self._typed(result, adapter, name, call, journal)
         result = journal.replayed(row, call)
+        if isinstance(result, TaskResult) and result.parsed_content is not None:
+            adapter = self.runner.output_of(effect, call)
+            if adapter is not None:
+                result = await self._typed(result, adapter, name, call, journal)
         if call.steps is not None:
             call.steps.append((name, result, call.grants))  # as perform does: later steps may be given it
         return result
+
+    async def _typed(
+        self, result: TaskResult, adapter: TypeAdapter[Any], name: str, call: CallContext, journal: RunJournal
+    ) -> TaskResult:
+        """A result as it was before it was stored. One that does not fit any more ends the run."""
+        try:
+            return from_data(adapter, result, name, call.path)
+        except JournalError as error:
+            await journal.records.stop(error)
 
 
 __all__ = ["Journaled"]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from pydantic import TypeAdapter
+
 from agentflow.core.call import CallContext
 from agentflow.core.context import CONTEXT_KEYS, ContextGenerationInput
 from agentflow.core.effects import (
@@ -105,6 +107,13 @@ class EffectRunner:
             tool = self.tools.find(effect.name, call)
             return None if tool is None else self._digest(tool)
         return None
+
+    def output_of(self, effect: Effect, call: CallContext) -> TypeAdapter[Any] | None:
+        """What reads and writes the class that the value of a task is of; None where an effect gives plain data."""
+        if not isinstance(effect, TaskCall):
+            return None
+        template = self.tasks.find_compiled(effect.name, call.definitions)
+        return None if template is None else template.output_adapter
 
     def _digest(self, tool: Tool) -> str:
         """A digest of the parameters of a tool, worked out once."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from agentflow.core.errors import AgentflowError, DataError, TaskError, cut
 from agentflow.core.models import validation_messages
@@ -73,6 +73,16 @@ class CompiledTemplate:
     def returns(self) -> Mapping[str, Any] | None:
         """The JSON Schema of the task's value; None for text and for any JSON."""
         return self.output.schema
+
+    @property
+    def output_adapter(self) -> TypeAdapter[Any] | None:
+        """What reads and writes the class that the task's value is of; None where it is of none."""
+        if self.output.model is None:
+            return None
+        adapter = self.memo.get("adapter")
+        if adapter is None:
+            adapter = self.memo["adapter"] = TypeAdapter(self.output.model)
+        return adapter
 
     @property
     def fields(self) -> dict[str, Any]:
