@@ -96,7 +96,7 @@ class Program:
         ``bindings`` are values that it is given; the sizes of its other variables are named after them. What its tasks cost
         is not among what a program knows: ``flow.bounds`` says it.
         """
-        from agentflow.lang.bounds.analysis import analyse_bounds, unbound_values
+        from agentflow.lang.bounds.analysis import analyse_bounds
 
         def describe(name: str) -> NameInfo:
             return VARIABLE if name in variables else self.free.get(name, UNKNOWN)
@@ -104,8 +104,6 @@ class Program:
         variables = {*(bindings or {}), *[name for name, info in self.free.items() if info.kind == "variable"]}
         with collector_paused():
             forms = read(self.source, limits=self.limits)
-            _, tree = analysis_of(self.source, forms, describe, self.limits, self.allow)
-            variables |= unbound_values(tree)
             analyzer, tree = analysis_of(self.source, forms, describe, self.limits, self.allow)
         return analyse_bounds(
             analyzer, tree, lambda kind, name, own: {}, bindings=bindings, sources=variables - (bindings or {}).keys()

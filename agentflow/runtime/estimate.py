@@ -18,11 +18,9 @@ from agentflow.core.source import Source, Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.handler.prompt_run import default_cap
 from agentflow.lang.allowance import Allowance
-from agentflow.lang.analyzer import Analyzer
-from agentflow.lang.bounds.analysis import Analysis, Unbounded, analyse_bounds, templates_of, unbound_values
+from agentflow.lang.bounds.analysis import Analysis, Unbounded, analyse_bounds, templates_of
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.diagnosis import analyse
-from agentflow.lang.ir import Seq
 from agentflow.providers.decoding import MAX_TOOL_CALLS
 from agentflow.providers.table import Router
 from agentflow.runtime.inner_programs import InnerPrograms
@@ -138,17 +136,9 @@ class ProgramEstimator:
         """
         granted = None if allow is None else frozenset(allow)
         known = {*(bindings or {}), *sources}
-
-        def analysed() -> tuple[Analyzer, Seq]:
-            return analyse(
-                program, names=names, limits=self._limits, allow=granted, env_names=known, allowance=allowance
-            )
-
-        analyzer, tree = analysed()
-        unbound = unbound_values(tree)
-        if unbound:
-            known |= unbound
-            analyzer, tree = analysed()
+        analyzer, tree = analyse(
+            program, names=names, limits=self._limits, allow=granted, env_names=known, allowance=allowance
+        )
         weights = _Weights(self, granted, defined)
         templates = templates_of(tree)
         inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, templates)

@@ -66,22 +66,25 @@ def analyse_bounds(
     visits: int = MOST_VISITS,
 ) -> Analysis:
     """Follow an analysed program. ``bindings`` are values that it is given, ``sources`` names of bindings whose value is
-    not known: their sizes are named after them, or after what ``sources`` says of a name. Any other variable may be anything.
+    not known: their sizes are named after them, or after what ``sources`` says of a name, as are those of names that nothing binds
+    and that are used as values. Any other variable may be anything.
     ``shapes`` gives the JSON Schema that the answers of a task keep to, ``programs`` analyses programs that it runs, which
     find the templates ``around`` them by name."""
     defined: dict[str, int] = {}
     templates: dict[str, list[Any]] = {name: [*each] for name, each in (around or {}).items()}
     top = set(map(id, tree.items))
     setters = Setters()
-    for node in _nodes(tree):
+    nodes = list(_nodes(tree))
+    for node in nodes:
         setters.note(node)
         if isinstance(node, ir.DefineGlobal):
             defined[node.name] = defined.get(node.name, 0) + (1 if id(node) in top else 2)
         elif isinstance(node, ir.SetGlobal):
             defined[node.name] = 2
-    for name, own in templates_of(tree).items():
+    for name, own in _templates(nodes).items():
         templates.setdefault(name, []).extend(own)
-    named = cast("Mapping[str, str]", sources) if isinstance(sources, Mapping) else {name: name for name in sources}
+    named = {name: name for name in _unbound_values(nodes)}
+    named |= cast("Mapping[str, str]", sources) if isinstance(sources, Mapping) else {name: name for name in sources}
     variables: dict[str, Value] = {
         name: Value(foreign=True, texts=None, source=source) for name, source in named.items()
     }
@@ -121,18 +124,22 @@ def analyse_bounds(
 
 def templates_of(tree: ir.IR) -> dict[str, list[Any]]:
     """The templates that a program defines, by name."""
+    return _templates(_nodes(tree))
+
+
+def _templates(nodes: Iterable[Any]) -> dict[str, list[Any]]:
     templates: dict[str, list[Any]] = {}
-    for node in _nodes(tree):
+    for node in nodes:
         if isinstance(node, ir.RuntimeCall) and node.op == "define-task":
             templates.setdefault(defined_name(node), []).append(node.constants[0])
     return templates
 
 
-def unbound_values(tree: ir.IR) -> set[str]:
+def _unbound_values(nodes: Iterable[Any]) -> set[str]:
     """The unbound names that are used as values, not called."""
     called: set[int] = set()
     names: dict[int, str] = {}
-    for node in _nodes(tree):
+    for node in nodes:
         if isinstance(node, ir.Unknown):
             names[id(node)] = node.name
         elif isinstance(node, ir.Call | ir.Link):
@@ -148,4 +155,4 @@ def _nodes(tree: ir.IR) -> Iterator[Any]:
         pending.extend(children(node))
 
 
-__all__ = ["Analysis", "Unbounded", "Weights", "analyse_bounds", "templates_of", "unbound_values"]
+__all__ = ["Analysis", "Unbounded", "Weights", "analyse_bounds", "templates_of"]

@@ -84,7 +84,7 @@ def _compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] 
 
 def _read(node: IR) -> frozenset[Var] | None:
     """The variables that a pure expression reads; None for any other expression."""
-    if isinstance(node, ir.Const | ir.Global):  # a variable that is set is not known at all
+    if isinstance(node, ir.Const | ir.Global | ir.Unknown):  # a variable that is set is not known at all
         return frozenset()
     if isinstance(node, ir.Local):
         return None if node.var.mutated else frozenset({node.var})

@@ -227,7 +227,7 @@ class Interpreter:
 
     def peek(self, node: IR, scope: Scope) -> Value:
         """The abstract value of a pure expression; FOREIGN for any other."""
-        if isinstance(node, ir.Const | ir.Quote | ir.Local | ir.Global):
+        if isinstance(node, ir.Const | ir.Quote | ir.Local | ir.Global | ir.Unknown):
             return self.follow(node, scope)[0]
         if isinstance(node, ir.PrimCall) and not node.primitive.is_async:
             return given(node.primitive.size, [self.peek(each, scope) for each in node.args])

@@ -49,7 +49,7 @@ def _global(i: Interpreter, node: ir.Global, scope: Scope) -> Outcome:
 
 
 def _unknown(i: Interpreter, node: ir.Unknown, scope: Scope) -> Outcome:
-    return FOREIGN, FREE
+    return i.read_global(node.name), FREE
 
 
 def _prim(i: Interpreter, node: ir.Prim, scope: Scope) -> Outcome:
