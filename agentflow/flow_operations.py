@@ -109,15 +109,23 @@ class OperationMethods(PythonMethods):
         max_rounds: int = 3,
         explore: bool = False,
         surface: Surface | None = None,
+        max_model_calls: int | None = None,
     ) -> FlowCall[Any]:
         """What a program gives that a model writes for ``goal``; it may call the tasks and tools in ``allow`` alone.
 
         ``inputs`` are its variables; ``max_rounds`` how often the model may try. With ``explore`` a program is tried out before it
         may act, without calling anything, and the errors it may come to go back to the model. ``surface`` is the language it writes in,
-        ``"sexp"`` or ``"python"`` (None: the flow's). Raises the error of a FAILED result.
+        ``"sexp"`` or ``"python"`` (None: the flow's); ``max_model_calls`` bounds the model calls of writing and running programs
+        together. Raises the error of a FAILED result.
         """
         effect = Solve(
-            goal, tuple(allow), max_rounds, dict(inputs or {}), explore=explore, surface=check_surface(surface)
+            goal,
+            tuple(allow),
+            max_rounds,
+            dict(inputs or {}),
+            explore=explore,
+            surface=check_surface(surface),
+            max_model_calls=max_model_calls,
         )
         return self._effect("flow.solve", effect, value_of)
 

@@ -181,7 +181,8 @@ class AskHuman(EffectBase):
 class Solve(EffectBase):
     """``(solve goal (allow ...) (max-rounds n))``: a model writes a program for the goal, which is checked and run.
 
-    With ``explore`` it is explored before it runs; ``surface`` is the language it is written in (None: the flow's).
+    With ``explore`` it is explored before it runs; ``surface`` is the language it is written in (None: the flow's);
+    ``max_model_calls`` bounds the model calls of writing and running it together.
     """
 
     data: ClassVar[str | None] = "inputs"
@@ -193,6 +194,7 @@ class Solve(EffectBase):
     env: Definitions | None = field(default=None, compare=False, repr=False)
     explore: bool = False
     surface: Surface | None = None
+    max_model_calls: int | None = None
 
     @property
     def grant(self) -> str | None:

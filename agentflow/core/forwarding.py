@@ -30,6 +30,7 @@ class ForwardingRun:
         self.take_over = run.take_over
         self.check_program = run.check_program
         self.past_budget = run.past_budget
+        self.limited = run.limited
         self.admit_program = run.admit_program
         self.cover = run.cover
         self.run_program = run.run_program

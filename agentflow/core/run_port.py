@@ -69,6 +69,10 @@ class RunServicesOf(Protocol[C]):
         if it does not say so."""
         ...
 
+    def limited(self, model_calls: int, call: C) -> RunPortOf[C]:
+        """The run of ``call``, for a part of it that may make so many model calls from now on, and no more."""
+        ...
+
     async def admit_program(self, program: str | Source, bindings: Mapping[str, Any], call: C) -> frozenset[str] | None:
         """The grants of a program that a model wrote and that is about to run at ``call``: those of the call, or what its
         manifest names, where somebody approved that. Raises AgentflowError (``bounds/not-approved``)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentflow.core.call import CallContext
@@ -470,6 +471,11 @@ class Engine:
         if self._estimator is None or (calls is None and usd is None) or source.surface != "sexp":
             return None
         return over_budget(await self._bounds(self._estimator, source, allow, bindings, call), calls, usd)
+
+    def limited(self, model_calls: int, call: CallContext) -> RunPart:
+        """The run of ``call``, for a part of it that may make so many model calls from now on, and no more."""
+        limits = replace(call.run.limits, model_calls=model_calls)
+        return RunPart(call.run, self, limits=limits, redactor=self._redactor)
 
     async def admit_program(
         self, program: str | Source, bindings: Mapping[str, Any], call: CallContext

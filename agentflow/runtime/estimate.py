@@ -216,6 +216,11 @@ class _Weights:
             return self._tasks(name, own)
         if kind == "any":
             return self._any()
+        if kind == "solve":
+            self.notes["what a program of 'solve' does besides its model calls is not known before it is written"] = (
+                None
+            )
+            return {_MODEL: 1, _UNTOLD: 1}
         return {}
 
     def within(self, grants: frozenset[str] | None) -> _Weights:
@@ -296,8 +301,8 @@ class _Weights:
         return most
 
 
-_UNPRICED, _UNCOUNTED = "unpriced", "uncounted"
-"""Counted in place of the dollars, and of the tokens of input, that are not known."""
+_UNPRICED, _UNCOUNTED, _UNTOLD = "unpriced", "uncounted", "untold"
+"""Counted in place of the dollars, of the tokens of input, and of everything but model calls, that are not known."""
 
 
 def _sum(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
@@ -310,17 +315,17 @@ def _greater(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]
 
 def _bounds(found: Analysis, weights: _Weights, authority: Authority) -> Bounds:
     def unless(unknown: str, key: str) -> Bound:
-        return found.bound(key) if found.bound(unknown) == ZERO else UNBOUNDED
+        return found.bound(key) if found.bound(unknown) == found.bound(_UNTOLD) == ZERO else UNBOUNDED
 
-    calls = {key: bound for key, bound in found.counts.items() if ":" in key and not key.startswith("any:")}
+    calls = {key: bound for key, bound in found.counts.items() if ":" in key and not key.startswith(("any:", "solve:"))}
     return Bounds(
         model_calls=found.bound(_MODEL),
-        tool_calls=found.bound(_TOOL),
-        width=found.bound("width"),
+        tool_calls=unless(_UNTOLD, _TOOL),
+        width=unless(_UNTOLD, "width"),
         usd=unless(_UNPRICED, _USD),
         calls=calls,
         input_tokens=unless(_UNCOUNTED, _INPUT),
-        output_tokens=found.bound(_OUTPUT),
+        output_tokens=unless(_UNTOLD, _OUTPUT),
         unbounded=tuple(found.unbounded),
         by_data=tuple(found.by_data),
         notes=tuple(weights.notes),

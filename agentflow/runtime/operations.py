@@ -91,15 +91,19 @@ async def solve(
     options = dict(zip(given, values, strict=True))
     rounds = options.get("max-rounds", 3)
     inputs = pairs_to_dict(options.get("inputs", {}))
+    calls = options.get("max-model-calls")
     explore = options.get("explore", False)
     text = name_of(goal)
-    if text is None or type(rounds) is not int or rounds < 1 or inputs is None or not isinstance(explore, bool):
+    counts = [each for each in (rounds, calls) if each is not None]
+    wrong = any([type(each) is not int or each < 1 for each in counts])
+    if text is None or wrong or inputs is None or not isinstance(explore, bool):
         raise SexpEvaluationError(
-            "solve takes a goal as text, max-rounds as a positive integer, inputs as a dict and explore as true or false",
+            "solve takes a goal as text, max-rounds and max-model-calls as positive integers, inputs as a dict and explore as "
+            "true or false",
             code="solve/arguments",
             span=span,
         )
-    return await rt.perform(Solve(text, allow, rounds, inputs, env, explore), span)
+    return await rt.perform(Solve(text, allow, rounds, inputs, env, explore, max_model_calls=calls), span)
 
 
 async def eval_program(

@@ -59,7 +59,7 @@ def authority_of(
         models=tuple(sorted(name for name in models if name)),
         files=tuple(sorted(each.removeprefix("files:") for each in file_grants(grants))) if reads else (),
         workflows=tuple(sorted(name for kind, name in found.reaches if kind == "workflow")),
-        complete=ANYTHING not in found.counts and all(tasks.values()),
+        complete=ANYTHING not in found.counts and ("solve", "solve") not in found.reaches and all(tasks.values()),
     )
 
 

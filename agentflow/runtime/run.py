@@ -125,6 +125,7 @@ class Run:
         self.take_over = services.take_over
         self.check_program = services.check_program
         self.past_budget = services.past_budget
+        self.limited = services.limited
         self.admit_program = services.admit_program
         self.run_program = services.run_program
 

@@ -70,8 +70,9 @@ class Solver:
         """Have a model write a program for ``effect.goal`` and run it.
 
         Returns a COMPLETE result with the program's value, and ``program`` and ``rounds`` in its notes; FAILED
-        (subtask_failure) with the last program and its errors if the rounds are used up, or if solving is nested deeper
-        than the run's ``subtask_depth`` or within itself. LimitExceeded and cancellation pass through.
+        (subtask_failure) with the last program and its errors if the rounds are used up, if solving is nested deeper
+        than the run's ``subtask_depth`` or within itself, or takes more than its own ``max_model_calls``. LimitExceeded and
+        cancellation pass through.
         """
         allow = frozenset(effect.allow)
         if call.grants is not None:
@@ -89,7 +90,7 @@ class Solver:
             elif depth > call.run.limits.subtask_depth:
                 result = _refused(f"solving is nested {depth} deep", "depth", "solve/depth")
             else:
-                result = await self._rounds(effect, allow, scope.call)
+                result = await self._within_calls(effect, allow, scope.call)
             scope.set(result=result, usage=result.usage, name="solve")
         return result
 
@@ -131,6 +132,22 @@ class Solver:
         for name in sorted(allow):
             if self.names.described(name, defined=call.definitions) is None:
                 call.warn("solve/unknown-name", f"'{name}' is granted to solve, and nothing has that name", name=name)
+
+    async def _within_calls(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
+        """The result of all rounds, within the model calls that ``effect`` allows."""
+        most = effect.max_model_calls
+        if most is None:
+            return await self._rounds(effect, allow, call)
+        around = call.run
+        call.run = around.limited(most, call)
+        try:
+            return await self._rounds(effect, allow, call)
+        except LimitExceeded as error:
+            if error.limit != "model_calls" or error.allowed != most or around.calls_left == 0:
+                raise  # a limit of the run
+            return _refused(f"solving took all of its {most} model calls", "model_calls", "solve/model-calls")
+        finally:
+            call.run = around
 
     async def _rounds(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
         surface = effect.surface or self.surface

@@ -224,6 +224,39 @@ async def test_a_program_past_what_is_left_is_refused_before_its_first_effect() 
         assert "9 model calls, and 3 are left" in str(model.requests[1])
 
 
+async def test_solve_has_a_bound_of_its_own() -> None:
+    """What `max-model-calls` says is the bound of a solve, of writing and running together; nothing else of it is known."""
+    async with AgentFlow("offline") as flow:
+        found = await flow.bounds(f'{TASK} (loop 3 (solve "x" (allow ask) (max-model-calls 5)))')
+        assert str(found.model_calls) == "15" and not found.unbounded and not found.authority.complete
+        assert found.authority.tasks == ("ask",) and "not known before it is written" in found.notes[0]
+        assert {found.tool_calls, found.width, found.usd, found.input_tokens, found.output_tokens} == {UNBOUNDED}
+
+
+async def test_a_solve_past_its_own_bound_fails_alone() -> None:
+    """A program over what is left of it is refused, one that nothing bounds is stopped, and the run goes on."""
+    replies = [
+        "(map (lambda (x) (ask (x x))) (range 9))",
+        "(ask (x 1))",
+        "done",
+        "(while true (ask (x 1)))",
+        *["more"] * 4,
+    ]
+    async with AgentFlow(provider=ScriptedProvider(replies)) as flow:
+        await flow.define(TASK)
+        text = '(solve "ask nine times" (allow ask) (max-model-calls 4))'
+        solved, failed, after = (await flow.run(f'(list {text} {text} (ask (x "after")))')).value
+        assert solved.content == "done" and solved.notes["rounds"] == 2
+        assert (
+            failed.failed
+            and failed.notes.error.details["code"] == "solve/model-calls"
+            and "all of its 4" in failed.content
+        )
+        assert after.content == "more"
+        with pytest.raises(AgentflowError, match="max-model-calls"):
+            await flow.run('(solve "x" (max-model-calls 0))')
+
+
 async def test_what_is_not_known_is_left_to_the_limits() -> None:
     """A bound that depends on what a model answers refuses nothing, nor does any program where nothing is limited."""
     model = ScriptedProvider(lambda request: '["a"]')

@@ -155,6 +155,9 @@ class FakeRun:
     async def past_budget(self, program: str | Source, allow: Any, bindings: Any, call: CallContext) -> None:
         return None
 
+    def limited(self, model_calls: int, call: CallContext) -> FakeRun:
+        return self
+
     async def admit_program(self, program: str | Source, bindings: Any, call: CallContext) -> frozenset[str] | None:
         return call.grants
 

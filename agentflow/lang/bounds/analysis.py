@@ -21,7 +21,8 @@ from agentflow.lang.checks import children
 Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | str]
 """The weights of one effect, by its kind, its name and the templates that the program itself defines under that name.
 
-Kinds are ``task``, ``tool``, ``context``, ``workflow``, ``ask`` and ``any``, which is a call of a name that is data. The keys
+Kinds are ``task``, ``tool``, ``context``, ``workflow``, ``ask``, ``any``, which is a call of a name that is data, and ``solve``: one model
+call of those that a ``solve`` says that it makes at most. The keys
 of the answer are the caller's own; a text says why nothing bounds what it does.
 """
 Shapes: TypeAlias = Callable[[str, Sequence[Any]], Mapping[str, Any] | None]

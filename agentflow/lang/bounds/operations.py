@@ -89,8 +89,21 @@ def _eval_program(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome
 
 
 def _solve(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
-    _, cost = i.in_order(node.args, scope)
-    return FOREIGN, cost.then(_written(i, node, "'solve' runs a program that a model is yet to write"))
+    (_, _, *values), cost = i.in_order(node.args, scope)
+    reason = "'solve' runs a program that a model is yet to write"
+    most = dict(zip(node.constants[1], values, strict=True)).get("max-model-calls")
+    if most is None or most.high is None:
+        return FOREIGN, cost.then(_written(i, node, reason))
+    _reached(i, node)
+    return FOREIGN, cost.then(i.effect("solve", "solve", node.at)[1].times(most.high))
+
+
+def _reached(i: Interpreter, node: ir.RuntimeCall) -> None:
+    """Note what a program may call that is granted names, without what was said of how often."""
+    noted = i.reach.noted()
+    for name in node.constants[0]:
+        i.named(name, node.at)
+    i.reach.forget(noted)
 
 
 def _written(i: Interpreter, node: ir.RuntimeCall, reason: str) -> Cost:

@@ -11,7 +11,7 @@ from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Atom, Form, Name, Node, head_name
 from agentflow.lib.suggest import did_you_mean
 
-_SOLVE = "(solve goal (allow name ...) (max-rounds n) (inputs dict) (explore true))"
+_SOLVE = "(solve goal (allow name ...) (max-rounds n) (max-model-calls n) (inputs dict) (explore true))"
 
 
 @form("defatom", usage=USAGE, scoping=True)
@@ -93,10 +93,13 @@ def solve(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Lets a model write a program for the goal, checks it and runs it. It may call only the allowed names.
 
     With `explore` it is tried out first without calling anything, and the errors it may come to go back to the model.
+    `max-model-calls` bounds the model calls of writing and running it together.
     """
     parts = operands(a, node, 1, None, _SOLVE)
     goal = a.expr(parts[0], scope)
-    allow, options, values = clauses(a, parts[1:], ("max-rounds", "inputs", "explore"), scope, "solve", _SOLVE)
+    allow, options, values = clauses(
+        a, parts[1:], ("max-rounds", "max-model-calls", "inputs", "explore"), scope, "solve", _SOLVE
+    )
     if a.allow is not None:
         a.granted("solve", node)
     return ir.RuntimeCall(node, "solve", [ir.Environment(node), goal, *values], [tuple(allow), tuple(options)])

@@ -88,10 +88,10 @@ def ask(g: Emitter, node: ast.Call) -> ast.expr:
     return g.await_(g.ours(data_of, *first, names, prompt, g.span_constant(node)))
 
 
-@form('solve(goal, allow=["review"], max_rounds=3, inputs={}, explore=False)')
+@form('solve(goal, allow=["review"], max_rounds=3, max_model_calls=20, inputs={}, explore=False)')
 def solve(g: Emitter, node: ast.Call) -> ast.expr:
     """Lets a model write a program for the goal, checks it and runs it. It may call the allowed names alone."""
-    given = keywords_of(g, node, 1, 1, "allow", "max_rounds", "inputs", "explore")
+    given = keywords_of(g, node, 1, 1, "allow", "max_rounds", "max_model_calls", "inputs", "explore")
     if given is None or not g.granted("solve", node.func):
         return g.const(None)
     allow = _allowed(g, given)
