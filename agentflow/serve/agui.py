@@ -14,9 +14,10 @@ from starlette.responses import Response
 
 from agentflow.serve.agui_view import AguiView, run_of
 from agentflow.serve.faults import RequestError, text_field
-from agentflow.serve.front_end import Shown, approves
+from agentflow.serve.front_end import Shown, approves, come_back
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
+from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.talk import start_chat
 from agentflow.serve.waiting_runs import WaitingRuns
@@ -39,11 +40,15 @@ class AguiRoute:
             raise RequestError("'threadId' and 'runId' are texts", code="serve/field", param="runId")
         if body.get("resume"):
             answers = _answers(body["resume"])
-            shown = self._waiting.take(run_of(answers), key)
+
+            def view(run: ServedRun) -> AguiView:
+                return AguiView(service, run, thread, run_id)
+
+            shown = come_back(service, run_of(answers), key, offer, view, self._waiting)
             await _answer(shown, answers)
             shown.view.go_on(thread, run_id)
         else:
-            run = await start_chat(service, key, offer, _messages(body), naming="export")
+            run = await start_chat(service, key, offer, _messages(body), naming="export", lasting=True)
             shown = Shown(service, run, offer, AguiView(service, run, thread, run_id), self._waiting)
         return shown.stream({})
 

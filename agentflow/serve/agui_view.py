@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agentflow.core.errors import RunCancelled
 from agentflow.core.events import (
     Event,
     ModelFinished,
     ModelStarted,
+    RunStarted,
     SubtaskFinished,
     SubtaskStarted,
     TaskFinished,
@@ -25,10 +25,10 @@ from agentflow.serve.answer import Piece, Said
 from agentflow.serve.faults import RequestError
 from agentflow.serve.front_end import arguments_of, subtask_name, text_of_model, text_of_result
 from agentflow.serve.json_body import json_bytes
-from agentflow.serve.keys import APPROVAL_TTL
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.talk import text_of_run, usage_of
+from agentflow.serve.waiting_runs import seconds_of
 
 _BOOLEAN = {"type": "boolean"}
 
@@ -57,13 +57,15 @@ class AguiView:
         self._speaking: tuple[Said, int] | None = None
         self._answering: set[int] = set()
         self._said = False
+        self._slice = 1
+        self._resting: dict[str, str] = {}
 
     def go_on(self, thread: str, run_id: str) -> None:
         """Tell a new request of the client what follows."""
         self._names = {"threadId": thread, "runId": run_id}
 
     def _id(self, kind: str, seq: int) -> str:
-        return f"{self._run.run_id}:{kind}{seq}"
+        return f"{self._run.run_id}:{kind}{self._slice}.{seq}"
 
     def begin(self) -> bytes:
         return _frames({"type": "RUN_STARTED", **self._names}, {"type": "STATE_SNAPSHOT", "snapshot": self._state})
@@ -72,6 +74,9 @@ class AguiView:
         if piece is not None:
             return self._say(piece.kind, piece.model, piece.text)
         match event:
+            case RunStarted() if event.parent is None:  # each slice of a run counts its events anew
+                self._slice = event.slice
+                self._answering.clear()
             case TaskStarted():
                 return self._task_started(event)
             case TaskFinished():
@@ -95,8 +100,11 @@ class AguiView:
                 )
             case SubtaskStarted():
                 name = subtask_name(event)
-                self._subagents[event.seq] = f"{self._run.run_id}:{event.path}"
-                return _frames({"type": "SUBAGENT_STARTED", "subagentRunId": self._subagents[event.seq], "name": name})
+                resting = self._resting.pop(event.path, None)
+                self._subagents[event.seq] = resting or f"{self._run.run_id}:{event.path}"
+                if resting is None:
+                    started = {"type": "SUBAGENT_STARTED", "subagentRunId": self._subagents[event.seq], "name": name}
+                    return _frames(started)
             case SubtaskFinished() if event.started in self._subagents:
                 return self._subtask_finished(event)
             case _:
@@ -178,6 +186,9 @@ class AguiView:
 
     def _subtask_finished(self, event: SubtaskFinished) -> bytes:
         named = {"subagentRunId": self._subagents.pop(event.started)}
+        if event.outcome == "suspended":  # it goes on in the next slice of the run
+            self._resting[event.path] = named["subagentRunId"]
+            return b""
         if event.outcome == "ok":
             return _frames({"type": "SUBAGENT_FINISHED", **named, "outcome": {"type": "success"}})
         said = self._service.fault(event.error)["error"] if event.error is not None else {"message": event.outcome}
@@ -193,18 +204,16 @@ class AguiView:
     def _close(self, outcome: dict[str, Any]) -> bytes:
         """End whatever is open; what has ended so far is told no more. ``outcome`` is that of subagents."""
         steps, self._steps = self._steps, {}
-        subagents, self._subagents = self._subagents, {}
+        subagents = [*self._resting.values(), *self._subagents.values()]
+        self._subagents, self._resting = {}, {}
         return self._stop_speaking() + _frames(
             *[{"type": "STEP_FINISHED", "stepName": each} for each in steps.values()],
-            *[
-                {"type": "SUBAGENT_FINISHED", "subagentRunId": each, "outcome": outcome}
-                for each in reversed(subagents.values())
-            ],
+            *[{"type": "SUBAGENT_FINISHED", "subagentRunId": each, "outcome": outcome} for each in reversed(subagents)],
         )
 
     def ask(self, questions: Mapping[str, Question]) -> bytes:
-        seconds = self._run.key.approval_ttl
-        until = datetime.now(UTC) + timedelta(seconds=APPROVAL_TTL if seconds is None else seconds)
+        seconds = seconds_of(self._run)
+        ends = {} if seconds is None else {"expiresAt": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}
         interrupts: list[dict[str, Any]] = []
         for key, each in questions.items():
             approval = each.reason == "approval"
@@ -214,7 +223,7 @@ class AguiView:
                     "id": f"{self._run.run_id}.{key}",
                     "reason": "confirmation" if approval else "input_required",
                     "message": each.question,
-                    "expiresAt": until.isoformat(),
+                    **ends,
                     **({} if schema is None else {"responseSchema": schema}),
                 }
             )
@@ -225,7 +234,7 @@ class AguiView:
     async def end(self) -> bytes:
         before = self._close({"type": "success"})
         failure = self._run.failure
-        if isinstance(failure, RunCancelled):
+        if self._run.status == "cancelled":
             return before + _frames({"type": "RUN_FINISHED", **self._names, "outcome": {"type": "cancelled"}})
         if failure is not None:
             said = self._service.fault(failure)["error"]

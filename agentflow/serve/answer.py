@@ -47,8 +47,9 @@ class AnswerReader:
         elif isinstance(event, TaskStarted):
             if event.parent == self._run and self._offer is not None and self._offer.answers_at(event.span):
                 self._tasks.add(event.seq)
-        elif isinstance(event, RunStarted) and event.parent is None:
-            self._run = event.seq
+        elif isinstance(event, RunStarted) and event.parent is None:  # each slice of a run counts its events anew
+            self._run, self._last = event.seq, None
+            self._tasks, self._models = set(), set()
         return None
 
 

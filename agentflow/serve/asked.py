@@ -7,7 +7,7 @@ from typing import Any
 from agentflow.core.errors import DataError
 from agentflow.core.events import Event, WaitFinished, WaitStarted
 from agentflow.core.questions import Question
-from agentflow.serve.runs import ServedRun
+from agentflow.serve.runs import ServedRun, question_of
 from agentflow.serve.service import Service
 
 
@@ -15,18 +15,25 @@ class Asked:
     """The ``open`` questions and approvals of a run by key; ``declined`` is the question whose refusal ended it."""
 
     def __init__(self, service: Service, run: ServedRun) -> None:
-        self.open: dict[str, Question] = {}
+        self.open: dict[str, Question] = dict(run.waits)
         self.declined: str | None = None
         self._service = service
         self._run = run
+        self._answered: set[str] = set()
 
     def take(self, event: Event) -> str | None:
         """Take an event of the run. Gives the key of the question that it asks, where that is still open."""
         if isinstance(event, WaitFinished):
+            if event.outcome == "suspended":  # the run has left the memory, and the question stays open
+                return None
             self.open = {key: each for key, each in self.open.items() if each.path != event.path}
-        elif isinstance(event, WaitStarted) and (question := self._run.waits.get(event.key)) is not None:
-            self.open[event.key] = question
-            return event.key
+        elif isinstance(event, WaitStarted) and event.key and event.key not in {*self._answered, *self.open}:
+            question = self._run.waits.get(event.key)
+            if question is None and self._run.lasting:  # it is just leaving the memory
+                question = question_of(event)
+            if question is not None:
+                self.open[event.key] = question
+                return event.key
         return None
 
     async def answer(self, key: str, answer: Any) -> bool:
@@ -36,6 +43,7 @@ class Asked:
         except DataError as error:
             if error.code != "question/unknown":  # which was answered, or given up, meanwhile
                 return False
+        self._answered.add(key)
         self.open.pop(key, None)
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from agentflow.core.errors import clip
@@ -12,10 +12,11 @@ from agentflow.core.questions import Question
 from agentflow.serve.answer import AnswerReader, Piece
 from agentflow.serve.asked import Asked
 from agentflow.serve.exports import Offer
+from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.streaming import EventStream
-from agentflow.serve.waiting_runs import WaitingRuns
+from agentflow.serve.waiting_runs import WaitingRuns, nobody_waits
 
 MAX_TEXT = 65_536
 """Characters that are shown of what is no answer."""
@@ -45,7 +46,7 @@ V = TypeVar("V", bound=View)
 
 
 class Shown(Generic[V]):
-    """A run and its ``view``; ``waiting`` keeps it while its client is asked."""
+    """A run and its ``view``; ``waiting`` keeps it while its client is asked, as does the run itself if it is durable."""
 
     def __init__(self, service: Service, run: ServedRun, offer: Offer, view: V, waiting: WaitingRuns[Shown[V]]) -> None:
         self.run = run
@@ -86,6 +87,27 @@ class Shown(Generic[V]):
         return EventStream(frames(), {**headers, "x-request-id": self.run.run_id}, after=over)
 
 
+def come_back(
+    service: Service,
+    run_id: str,
+    key: Key,
+    offer: Offer,
+    view: Callable[[ServedRun], V],
+    waiting: WaitingRuns[Shown[V]],
+) -> Shown[V]:
+    """The run whose client comes back to it with answers; a durable one also where the server was started anew meanwhile.
+
+    Raises RequestError (404, ``serve/unknown-run``) where none waits under this id for this key.
+    """
+    shown = waiting.find(run_id, key)
+    if shown is None:
+        run = service.runs.parked(run_id, key, offer.name)
+        if run is None:
+            raise nobody_waits(run_id)
+        shown = Shown(service, run, offer, view(run), waiting)
+    return shown
+
+
 def approves(answer: object) -> bool:
     """Whether an answer gives an approval: ``true``, or ``{"approved": true}``, and nothing else."""
     if isinstance(answer, dict):
@@ -119,4 +141,4 @@ def text_of_result(event: ToolFinished) -> str:
     return event.outcome if event.error is None else clip(str(event.error), MAX_TEXT)
 
 
-__all__ = ["Shown", "View", "approves", "arguments_of", "subtask_name", "text_of_model", "text_of_result"]
+__all__ = ["Shown", "View", "approves", "arguments_of", "come_back", "subtask_name", "text_of_model", "text_of_result"]

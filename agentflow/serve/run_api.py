@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from agentflow.core.errors import AgentflowError, cut
 from agentflow.core.event_log import event_id
+from agentflow.core.questions import Question
 from agentflow.core.values import plain
 from agentflow.runtime.handle import Recorded
 from agentflow.serve.event_log import Place, frame_of, read_place
@@ -159,6 +160,14 @@ async def _approves(request: Request) -> bool:
         return False
 
 
+def asked_data(questions: Mapping[str, Question]) -> list[dict[str, Any]]:
+    """Open questions and approvals by key, as JSON data."""
+    return [
+        {"key": key, "reason": each.reason, "question": each.question, "schema": each.schema}
+        for key, each in questions.items()
+    ]
+
+
 def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[str, Any]:
     """A run as JSON data, without secrets; ``whole`` with what it gave."""
     result, failure = run.result, run.failure
@@ -170,10 +179,7 @@ def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[st
         "created": run.created,
         "ended": run.ended,
         "labels": run.labels,
-        "waiting": [
-            {"key": key, "reason": each.reason, "question": each.question, "schema": each.schema}
-            for key, each in run.waits.items()
-        ],
+        "waiting": asked_data(run.waits),
         "error": None if failure is None else service.fault(failure)["error"],
         "usage": None
         if usage is None
@@ -190,4 +196,4 @@ def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[st
     return data
 
 
-__all__ = ["answer_run", "begin_run", "cancel_run", "list_runs", "read_events", "run_data", "show_run"]
+__all__ = ["answer_run", "asked_data", "begin_run", "cancel_run", "list_runs", "read_events", "run_data", "show_run"]

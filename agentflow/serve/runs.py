@@ -16,7 +16,7 @@ from typing import Any
 from agentflow.app import AgentFlow
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, RunCancelled, cut
 from agentflow.core.event_log import FIRST, event_id
-from agentflow.core.events import DeltaBase, Event, FinishedBase, WaitFinished, WaitStarted
+from agentflow.core.events import DeltaBase, EffectReplayed, Event, FinishedBase, WaitFinished, WaitStarted
 from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
@@ -41,16 +41,24 @@ _STOPPED = {"durable/cancelled": "cancelled", "durable/interrupted": "interrupte
 _UNFINISHED = ("queued", "running", "waiting")
 MAX_STORED = 10_000
 """Stored runs among which those are looked for that are to be gone on with."""
+ATTENDED = "attended"
+"""The label of a durable run that belongs to a connected client."""
 MAX_ENDED = 200
 """Runs that have ended and are still shown."""
 MAX_ENDED_BYTES = 256 * 2**20
 """Bytes of their events."""
 
 
+def question_of(event: WaitStarted) -> Question:
+    """The question or approval that is open from an event on."""
+    reason = "approval" if event.reason == "approval" else "question"
+    return Question(question=event.question, schema=event.schema, reason=reason, path=event.path)
+
+
 class ServedRun:
     """A run of the server: whose it is, its events, and how it ended.
 
-    ``result`` or ``error`` is there once it has ended; ``handle`` is that of a durable run.
+    ``result`` or ``error`` is there once it has ended. ``lasting`` says that it is durable; ``handle`` is that of the durable run.
     """
 
     def __init__(
@@ -61,6 +69,7 @@ class ServedRun:
         self.key = key
         self.labels = dict(labels)
         self.log = EventLog()
+        self.lasting = False
         self.created = time.time()
         self.ended: float | None = None
         self.result: RunResult[Any] | None = None
@@ -85,6 +94,21 @@ class ServedRun:
         return "cancelled" if isinstance(self.error, RunCancelled) else "failed"
 
     @property
+    def attended(self) -> bool:
+        """Whether it belongs to a client that is connected, and ends with the connection unless it asks something."""
+        return ATTENDED in self.labels
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks something, also while it is just leaving the memory."""
+        return self.ended is None and bool(self.waits or self._waits)
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether a request of a client has it."""
+        return bool(self._readers)
+
+    @property
     def waits(self) -> dict[str, Question]:
         """The open questions and approvals by key, without secrets."""
         if self.ended is not None:
@@ -106,10 +130,10 @@ class ServedRun:
     def take(self, event: Event) -> None:
         """Take an event of the run."""
         if isinstance(event, WaitStarted) and event.key:
-            reason = "approval" if event.reason == "approval" else "question"
-            asked = Question(question=event.question, schema=event.schema, reason=reason, path=event.path)
-            self._waits[event.key] = asked
-        elif isinstance(event, WaitFinished) and self._waits:
+            self._waits[event.key] = question_of(event)
+        elif self._waits and (
+            isinstance(event, EffectReplayed) or (isinstance(event, WaitFinished) and event.outcome != "suspended")
+        ):
             self._waits = {key: each for key, each in self._waits.items() if each.path != event.path}
         self._unsent.put(event)
         for reader in self._readers:
@@ -123,6 +147,10 @@ class ServedRun:
 
     def _text(self, value: object) -> str:
         return self._redact(str(value))
+
+    def leave(self, reader: Subscriber) -> None:
+        """Fill a queue no more."""
+        self._readers.remove(reader)
 
     async def keep_events(self) -> None:
         """Write the events down for readers as they come, until :meth:`end`."""
@@ -196,6 +224,13 @@ class ServedRuns:
             )
         return run
 
+    def parked(self, run_id: str, key: Key, export: str) -> ServedRun | None:
+        """A durable run of ``key`` that asks something and whose client is no more connected; None if there is none."""
+        run = self._runs.get(run_id)
+        if run is None or run.key is not key or run.export != export or run.has_readers or not run.waits:
+            return None
+        return run if run.lasting else None
+
     async def start(
         self,
         program: Program | Source | str,
@@ -209,8 +244,11 @@ class ServedRuns:
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
+        attended: bool = False,
     ) -> ServedRun:
         """Begin a run for ``key``; a ``lasting`` one is durable where the flow stores runs. A text is a program that was sent.
+
+        A durable run that is ``attended`` by a client is cancelled when the server stops or is killed, unless it asks something.
 
         Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503; ProgramRefused for a text.
         """
@@ -236,16 +274,23 @@ class ServedRuns:
         except BaseException:
             admission.free()
             raise
-        own = {**(labels or {}), "export": export, "key": key.name}
+        own = {
+            **{name: value for name, value in (labels or {}).items() if name != ATTENDED},
+            "export": export,
+            "key": key.name,
+            **({ATTENDED: "yes"} if durable and attended else {}),
+        }
         run = ServedRun(run_id or new_run_id(), export, key, self._flow.redact, own)
         self._runs[run.run_id] = run
         tenant = admission.tenant
+        run.lasting = durable
         if durable:
             options: StartOptions = {
                 "limits": limits,
                 "allow": allow,
                 "run_id": run.run_id,
                 "labels": own,
+                "session": session,
                 "tenant": tenant,
             }
             work = self._last(run, program, bindings, options)
@@ -302,7 +347,8 @@ class ServedRuns:
     async def _go_on(self, group: asyncio.TaskGroup, info: RunInfo, export: str, key: Key) -> None:
         admission = key.readmit()
         run = ServedRun(info.run_id, export, key, self._flow.redact, info.labels)
-        run.created = info.created
+        run.created, run.lasting = info.created, True
+        gone = run.attended and not await self._flow.questions(info.run_id)
         run.log.cut = await self._last_event(info.run_id)
         self._runs[run.run_id] = run
         try:
@@ -312,6 +358,8 @@ class ServedRuns:
             admission.free()
             raise
         self._begin(group, run, run.handle.result(), admission)
+        if gone:
+            group.create_task(run.cancel(), name=f"cancel {run.run_id}, whose client is gone")
 
     async def _last_event(self, run_id: str) -> Place | None:
         """Where the record of a run ends, up to which its events are read there."""
@@ -390,7 +438,9 @@ class ServedRuns:
                 if self._taking_up is not None:
                     self._taking_up.cancel()
                 for run in self.live:
-                    if run.task is not None:
+                    if run.lasting and run.attended and not run.asks:
+                        group.create_task(run.cancel())
+                    elif run.task is not None:
                         run.task.cancel()
         finally:
             self._group = None
@@ -415,4 +465,4 @@ class ServedRuns:
             await asyncio.wait([owner])
 
 
-__all__ = ["ServedRun", "ServedRuns"]
+__all__ = ["ServedRun", "ServedRuns", "question_of"]

@@ -74,6 +74,7 @@ class Service:
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
+        attended: bool = False,
     ) -> ServedRun:
         """Begin a run of an export. Raises RequestError, DataError and TaskError for parameters that do not fit."""
         program, bindings = offer.work(given)
@@ -88,6 +89,7 @@ class Service:
             run_id=run_id,
             labels=labels,
             lasting=lasting,
+            attended=attended and self._on_disconnect == "cancel",
         )
 
     def takes_programs(self, key: Key) -> bool:
@@ -104,6 +106,7 @@ class Service:
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
+        attended: bool = False,
     ) -> ServedRun:
         """Begin a run of a program that was sent, which is never trusted: it may call what the server grants, or less.
 
@@ -118,7 +121,15 @@ class Service:
             )
         grants = self.programs if allow is None else self.programs & frozenset(allow)
         return await self.runs.start(
-            program, bindings, PROGRAM, key, allow=grants, run_id=run_id, labels=labels, lasting=lasting
+            program,
+            bindings,
+            PROGRAM,
+            key,
+            allow=grants,
+            run_id=run_id,
+            labels=labels,
+            lasting=lasting,
+            attended=attended and self._on_disconnect == "cancel",
         )
 
     @contextlib.asynccontextmanager

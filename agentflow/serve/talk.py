@@ -35,15 +35,24 @@ def message_of(offer: Offer, param: str) -> str:
 
 
 async def start_chat(
-    service: Service, key: Key, offer: Offer, messages: object, *, naming: str = "model", param: str = "messages"
+    service: Service,
+    key: Key,
+    offer: Offer,
+    messages: object,
+    *,
+    naming: str = "model",
+    param: str = "messages",
+    lasting: bool = False,
 ) -> ServedRun:
     """Begin the run that answers a conversation. ``naming`` and ``param`` are the fields of the export and of the messages.
+
+    A ``lasting`` one is durable where the flow stores runs, and its client's: see :meth:`ServedRuns.start`.
 
     Raises RequestError, and as :meth:`Service.start`.
     """
     name = message_of(offer, naming)
     said, session = conversation(messages, param)
-    return await service.start(offer, {name: said}, key, session=session)
+    return await service.start(offer, {name: said}, key, session=session, lasting=lasting, attended=lasting)
 
 
 def conversation(messages: object, param: str = "messages") -> tuple[str, Session]:

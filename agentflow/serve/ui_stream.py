@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentflow.serve.faults import RequestError
-from agentflow.serve.front_end import Shown
+from agentflow.serve.front_end import Shown, come_back
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.service import Service
@@ -37,12 +37,14 @@ class UiRoute:
         messages = _objects(body.get("messages"))
         if messages and messages[-1].get("role") == "assistant":
             answers = _answers(messages[-1])
-            shown = self._waiting.take(_run_of(answers), key)
+            shown = come_back(service, _run_of(answers), key, offer, lambda run: UiView(service, run), self._waiting)
             await _answer(shown, answers)
             name = messages[-1].get("id")
             shown.view.message_id = name if isinstance(name, str) else None
         else:
-            run = await start_chat(service, key, offer, [_said(each) for each in messages], naming="export")
+            run = await start_chat(
+                service, key, offer, [_said(each) for each in messages], naming="export", lasting=True
+            )
             shown = Shown(service, run, offer, UiView(service, run), self._waiting)
         return shown.stream(HEADERS)
 

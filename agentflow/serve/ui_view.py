@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agentflow.core.errors import RunCancelled
 from agentflow.core.events import (
     Event,
     ModelFinished,
     ModelStarted,
+    RunStarted,
     SubtaskFinished,
     SubtaskStarted,
     TaskFinished,
@@ -58,6 +58,8 @@ class UiView:
         if piece is not None:
             return self._say(piece.kind, piece.model, piece.text)
         match event:
+            case RunStarted() if event.parent is None:  # each slice of a run counts its events anew
+                self._tasks, self._models = {}, {}
             case TaskStarted() | SubtaskStarted():
                 name = event.name if isinstance(event, TaskStarted) else f"subtask {subtask_name(event)}"
                 self._tasks[event.seq] = task = {"name": name, "path": event.path, "status": "running"}
@@ -77,7 +79,7 @@ class UiView:
                         "input": json.loads(arguments_of(event)),
                     }
                 )
-            case ToolFinished():
+            case ToolFinished() if event.outcome != "suspended":
                 call, text = self._call(event.path), text_of_result(event)
                 if event.outcome == "ok":
                     return _frames({**call, "type": "tool-output-available", "output": text})
@@ -154,7 +156,7 @@ class UiView:
     async def end(self) -> bytes:
         before = self._stop_speaking()
         failure = self._run.failure
-        if isinstance(failure, RunCancelled):
+        if self._run.status == "cancelled":
             return before + _frames({"type": "abort", "reason": "the run was cancelled"}) + _DONE
         if failure is not None:
             said = self._service.fault(failure)["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Generic, TypeVar
 
 from agentflow.core.errors import cut
@@ -13,36 +14,49 @@ from agentflow.serve.runs import ServedRun
 T = TypeVar("T")
 
 
+def seconds_of(run: ServedRun) -> float | None:
+    """For how long a run stays that asks; None for a durable one, which is parked until it is answered."""
+    if run.lasting:
+        return None
+    return APPROVAL_TTL if run.key.approval_ttl is None else run.key.approval_ttl
+
+
 class WaitingRuns(Generic[T]):
-    """Such runs, each with what its next request needs to go on; one that nobody comes back to is cancelled in time."""
+    """Such runs, each with what its next request needs to go on.
+
+    One that nobody comes back to is cancelled in time, unless it is durable.
+    """
 
     def __init__(self) -> None:
-        self._runs: dict[str, tuple[ServedRun, T, asyncio.TimerHandle]] = {}
+        self._runs: dict[str, tuple[ServedRun, T, asyncio.TimerHandle | None]] = {}
 
     def put(self, run: ServedRun, state: T) -> None:
         """Keep a run that asks, as long as its questions stay open."""
-        seconds = run.key.approval_ttl
-        timer = asyncio.get_running_loop().call_later(
-            APPROVAL_TTL if seconds is None else seconds, self._abandon, run.run_id
-        )
+        over = time.time() - APPROVAL_TTL
+        for run_id in [each.run_id for each, _, _ in self._runs.values() if (each.ended or over) < over]:
+            del self._runs[run_id]  # it was answered by another way, and has ended since
+        seconds = seconds_of(run)
+        timer = None
+        if seconds is not None:
+            timer = asyncio.get_running_loop().call_later(seconds, self._abandon, run.run_id)
         self._runs[run.run_id] = run, state, timer
 
-    def take(self, run_id: str, key: Key) -> T:
-        """What was kept with a run of ``key``, which is then the caller's to see to its end.
-
-        Raises RequestError (404, ``serve/unknown-run``) where none waits under this id for this key.
-        """
+    def find(self, run_id: str, key: Key) -> T | None:
+        """What was kept with a run of ``key``, which is then the caller's to see to its end; None if there is none."""
         entry = self._runs.get(run_id)
         if entry is None or entry[0].key is not key:
-            raise RequestError(
-                f"no run '{cut(run_id, 100)}' waits for an answer here",
-                code="serve/unknown-run",
-                status=404,
-                hint="it may have been answered before, or the time to answer is over: ask again",
-            )
+            return None
         del self._runs[run_id]
-        entry[2].cancel()
+        if entry[2] is not None:
+            entry[2].cancel()
         return entry[1]
+
+    def take(self, run_id: str, key: Key) -> T:
+        """As :meth:`find`. Raises RequestError (404, ``serve/unknown-run``) where none waits under this id for this key."""
+        kept = self.find(run_id, key)
+        if kept is None:
+            raise nobody_waits(run_id)
+        return kept
 
     def _abandon(self, run_id: str) -> None:
         run = self._runs.pop(run_id)[0]
@@ -50,4 +64,14 @@ class WaitingRuns(Generic[T]):
             run.task.cancel()
 
 
-__all__ = ["WaitingRuns"]
+def nobody_waits(run_id: str) -> RequestError:
+    """The error for an answer to a run that does not wait."""
+    return RequestError(
+        f"no run '{cut(run_id, 100)}' waits for an answer here",
+        code="serve/unknown-run",
+        status=404,
+        hint="it may have been answered before, or the time to answer is over: ask again",
+    )
+
+
+__all__ = ["WaitingRuns", "nobody_waits", "seconds_of"]

@@ -137,7 +137,10 @@ ASKING = """(define r (pay (amount 7)))
   (list (if (failed? r) "refused" (content r)) (ask-human "Who?" {"type" "string"}))"""
 
 
-async def test_interrupts_are_answered_by_the_next_request(node_clients: NodeClients) -> None:
+@pytest.mark.parametrize("durable", [False, True])
+async def test_interrupts_are_answered_by_the_next_request(
+    node_clients: NodeClients, tmp_path: Path, durable: bool
+) -> None:
     """An approval is given by a yes alone, and bound to what was shown; a question gets its answer, or ends the run declined."""
     paid: list[int] = []
 
@@ -147,7 +150,7 @@ async def test_interrupts_are_answered_by_the_next_request(node_clients: NodeCli
         paid.append(amount)
         return "paid"
 
-    async with AgentFlow(tools=[pay]) as flow:
+    async with AgentFlow(tools=[pay], durable=f"sqlite:///{tmp_path}/runs.db" if durable else None) as flow:
         export = Export(program=ASKING, allow=["pay", "ask-human"])
         async with served(flow, {"pay": export}) as server:
             yes, wrong, no, gone = await talk(

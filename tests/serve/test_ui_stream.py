@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,7 +87,10 @@ async def test_every_turn_is_a_text_of_its_own(node_clients: NodeClients) -> Non
     assert {each["status"] for each in tasks.values()} == {"ok"}
 
 
-async def test_what_is_asked_is_answered_by_the_next_request(node_clients: NodeClients) -> None:
+@pytest.mark.parametrize("durable", [False, True])
+async def test_what_is_asked_is_answered_by_the_next_request(
+    node_clients: NodeClients, tmp_path: Path, durable: bool
+) -> None:
     """An approval by a yes alone, a question by the output of a call; wrong answers are asked for again, declined ones end it."""
     paid: list[int] = []
 
@@ -96,7 +100,7 @@ async def test_what_is_asked_is_answered_by_the_next_request(node_clients: NodeC
         paid.append(amount)
         return "paid"
 
-    async with AgentFlow(tools=[pay]) as flow:
+    async with AgentFlow(tools=[pay], durable=f"sqlite:///{tmp_path}/runs.db" if durable else None) as flow:
         export = Export(program=ASKING, allow=["pay", "ask-human"])
         async with served(flow, {"pay": export}) as server:
             yes, no, gone = await talk(

@@ -1,7 +1,8 @@
 """One call of a tool: the run that it begins, the questions that the run asks, and its end.
 
 The run is a task of the server. A call that is cancelled cancels it and waits for its end. A client of the newer revision is
-asked by an answer that ends its request; it calls again, with what was answered, and the call goes on.
+asked by an answer that ends its request; it calls again, with what was answered, and the call goes on. A client that shows no
+forms is told that a durable run waits, and for what: it is answered by another way, and the call is over.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from agentflow.core.questions import Question
 from agentflow.serve.asked import Asked
 from agentflow.serve.mcp.forms import answer_of, form_of
 from agentflow.serve.mcp.progress import Progress
-from agentflow.serve.mcp.tools import refusal, result_of, sendable
+from agentflow.serve.mcp.tools import refusal, result_of, sendable, waiting_of
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.waiting_runs import WaitingRuns
@@ -46,12 +47,15 @@ class ToolCall:
 
     async def follow(self, context: Context) -> CallToolResult | InputRequiredResult:
         """Wait for the run's end, or for a question that ends the request."""
-        asking = False
+        asking = parked = False
         try:
             await self._read(context)
-            if self._asked.open:
+            if self._asked.open and can_ask(context):
                 asking = True
                 return self._questions()
+            if self._asked.open:
+                parked = True
+                return await waiting_of(self._service, self.run, self._asked.open)
             await self.run.wait()
             if self._asked.declined is not None:
                 return refusal(f"question/unanswered: nobody answered: {self._asked.declined}")
@@ -59,6 +63,8 @@ class ToolCall:
         finally:
             if asking:
                 self._waiting.put(self.run, self)
+            elif parked:
+                self.run.leave(self._events)
             elif (cancelled := await outlast(asyncio.create_task(self.run.cancel()))) is not None:
                 raise cancelled
 
@@ -72,7 +78,8 @@ class ToolCall:
 
     async def _read(self, context: Context) -> None:
         """Read the run's events to their end, or until questions are open that have to end the request."""
-        by_result = context.protocol_version in MODERN_PROTOCOL_VERSIONS and _can_ask(context)
+        shows_forms = can_ask(context)
+        by_result = context.protocol_version in MODERN_PROTOCOL_VERSIONS if shows_forms else self.run.lasting
         async with anyio.create_task_group() as group:
             group.start_soon(self._progress.report, context)
             while not (by_result and self._asked.open) and (event := await self._events.next()) is not None:
@@ -91,7 +98,7 @@ class ToolCall:
     async def _ask(self, context: Context, key: str) -> None:
         """Ask a client of the older revision while its request goes on."""
         form = _form(self._asked.open[key])
-        for _ in range(MAX_ASKED if _can_ask(context) else 0):
+        for _ in range(MAX_ASKED if can_ask(context) else 0):
             try:
                 reply = await context.session.elicit_form(form.message, form.requested_schema, context.request_id)
             except MCPError:
@@ -115,11 +122,11 @@ def _form(question: Question) -> ElicitRequestFormParams:
     return ElicitRequestFormParams(message=sendable(question.question), requested_schema=form_of(question))
 
 
-def _can_ask(context: Context) -> bool:
+def can_ask(context: Context) -> bool:
     """Whether the client shows forms."""
     capabilities = context.session.client_capabilities
     asking = None if capabilities is None else capabilities.elicitation
     return asking is not None and (asking.form is not None or asking.url is None)
 
 
-__all__ = ["ToolCall"]
+__all__ = ["ToolCall", "can_ask"]

@@ -17,7 +17,7 @@ from agentflow.core.errors import AgentflowError, cut
 from agentflow.lang.card import language_card
 from agentflow.serve.faults import RequestError, dict_field, text_field
 from agentflow.serve.keys import APPROVAL_TTL, Key
-from agentflow.serve.mcp.calls import ToolCall
+from agentflow.serve.mcp.calls import ToolCall, can_ask
 from agentflow.serve.mcp.endpoint import KEY
 from agentflow.serve.mcp.tools import RUN_PROGRAM, failed, offers_by_tool, tools_of
 from agentflow.serve.service import Service
@@ -26,6 +26,8 @@ from agentflow.serve.waiting_runs import WaitingRuns
 LANGUAGE = "agentflow://language"
 RUNS = "agentflow://runs/"
 PROMPT = "write_workflow"
+PARKED_TTL = 30 * 86_400.0
+"""Seconds for which a client may come back to a call whose durable run asked it."""
 _RESOURCE_NOT_FOUND = -32002  # the code of the older revision
 _PAGE = 100
 
@@ -55,7 +57,8 @@ class FlowMcp:
             on_get_prompt=self._get_prompt,
         )
         ttl = APPROVAL_TTL if self._key.approval_ttl is None else self._key.approval_ttl
-        security = RequestStateSecurity.ephemeral(ttl=max(1.0, ttl))
+        seconds = PARKED_TTL if self._service.flow.is_durable else max(1.0, ttl)
+        security = RequestStateSecurity.ephemeral(ttl=seconds)
         server.middleware.append(RequestStateBoundary(security, default_audience="agentflow"))
         return server
 
@@ -74,22 +77,24 @@ class FlowMcp:
                 call = self._waiting.take(params.request_state, key)
                 await call.take_answers(params.input_responses or {})
             else:
-                call = await self._begin(key, params.name, params.arguments or {})
+                call = await self._begin(key, params.name, params.arguments or {}, attended=can_ask(context))
         except AgentflowError as error:
             return failed(self._service, error)
         return await call.follow(context)
 
-    async def _begin(self, key: Key, tool: str, arguments: dict[str, Any]) -> ToolCall:
+    async def _begin(self, key: Key, tool: str, arguments: dict[str, Any], *, attended: bool) -> ToolCall:
         """Begin the run of a call. Raises MCPError for a tool that is none, AgentflowError for arguments that do not fit."""
         service = self._service
         offer = offers_by_tool(service, key).get(tool)
         if offer is not None:
-            run = await service.start(offer, arguments, key)
+            run = await service.start(offer, arguments, key, lasting=True, attended=attended)
         elif tool == RUN_PROGRAM and service.takes_programs(key):
             program = text_field(arguments, "program")
             if program is None or not arguments.keys() <= {"program", "bindings"}:
                 raise RequestError(f"{RUN_PROGRAM} takes 'program', and 'bindings'", code="serve/bindings")
-            run = await service.start_program(program, dict_field(arguments, "bindings"), key)
+            run = await service.start_program(
+                program, dict_field(arguments, "bindings"), key, lasting=True, attended=attended
+            )
         else:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {cut(tool, 100)}")
         return ToolCall(service, run, self._waiting)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from mcp_types import CallToolResult, TextContent, Tool
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.json_parse import parsed
+from agentflow.core.questions import Question
 from agentflow.core.work import in_slices
 from agentflow.serve.answer import text_of
 from agentflow.serve.exports import Offer
 from agentflow.serve.faults import ProgramRefused, body_of, diagnosis_of
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
-from agentflow.serve.run_api import run_data
+from agentflow.serve.run_api import asked_data, run_data
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 
@@ -29,6 +31,11 @@ _OUTPUT: dict[str, Any] = {
         "run_id": {"type": "string"},
         "usage": {"type": ["object", "null"], "description": "Tokens, and requests to models."},
         "cost_usd": {"type": ["number", "null"], "description": "null where a price is not known."},
+        "waiting": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Of a run that has not ended: the questions and approvals that it waits for, each with its key.",
+        },
     },
     "required": ["value", "run_id", "usage", "cost_usd"],
 }
@@ -90,6 +97,20 @@ async def result_of(service: Service, run: ServedRun) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=sendable(text))], structured_content=structured)
 
 
+async def waiting_of(service: Service, run: ServedRun, questions: Mapping[str, Question]) -> CallToolResult:
+    """The result that says that a run waits for answers, which its client is not asked: it goes on with them by itself."""
+    data = run_data(service, run)
+    wanted = {name: data[name] for name in ("value", "run_id", "usage", "cost_usd")}
+    wanted["waiting"] = asked_data(questions)
+    asked = "\n".join([f"- {each.reason} {key}: {each.question}" for key, each in questions.items()])
+    text = (
+        f"The run {run.run_id} waits, and goes on when it is answered:\n{asked}\n"
+        f"POST /runs/{run.run_id}/answers/KEY answers it; the resource agentflow://runs/{run.run_id} says how it went on."
+    )
+    structured = await in_slices(parsed((await json_bytes(wanted)).decode()))
+    return CallToolResult(content=[TextContent(text=sendable(text))], structured_content=structured)
+
+
 def failed(service: Service, error: BaseException) -> CallToolResult:
     """The result that says what failed, where in the program, and what to write instead: a model can read it."""
     if isinstance(error, ProgramRefused):
@@ -113,4 +134,4 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-__all__ = ["RUN_PROGRAM", "failed", "offers_by_tool", "refusal", "result_of", "sendable", "tools_of"]
+__all__ = ["RUN_PROGRAM", "failed", "offers_by_tool", "refusal", "result_of", "sendable", "tools_of", "waiting_of"]
