@@ -27,6 +27,7 @@ from agentflow.lang.python.values import (
     SEQUENCES,
     add,
     elements,
+    entries_of,
     floor_divide,
     modulo,
     power,
@@ -187,16 +188,7 @@ def set_(rt: Runtime, iterable: Any = ()) -> OrderedSet:
 
 
 def dict_(rt: Runtime, pairs: Any = ()) -> dict[Any, Any]:
-    if type(pairs) is dict:
-        charge_collection(rt, len(pairs), "dict")
-        return dict(pairs)
-    made: dict[Any, Any] = {}
-    for each in _few(rt, pairs, "dict"):
-        pair = elements(rt, each, "dict")
-        if len(pair) != 2:
-            wrong_value("dict takes pairs of a key and a value")
-        made[key(pair[0])] = pair[1]
-    return made
+    return dict(entries_of(rt, pairs, "dict"))
 
 
 def _few(rt: Runtime, iterable: Any, who: str) -> Any:

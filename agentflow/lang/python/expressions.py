@@ -283,6 +283,8 @@ def _collected(g: Emitter, items: list[ast.expr]) -> ast.expr | None:
     for each in items:
         starred = isinstance(each, ast.Starred)
         value = g.value(each.value if isinstance(each, ast.Starred) else each)
+        if starred:
+            value = g.ours(values.elements, g.name("rt"), value, g.const("'*'"))
         parts.append(g.tuple_of([g.const(starred), value]))
     return g.ours(gathered, g.name("rt"), *parts)
 
@@ -292,9 +294,8 @@ def gathered(rt: Any, *parts: tuple[bool, Any]) -> list[Any]:
     items: list[Any] = []
     for starred, value in parts:
         if starred:
-            more = values.elements(rt, value, "'*'")
-            values.check_collection(rt, len(items) + len(more), "'*'")
-            items.extend(more)
+            values.check_collection(rt, len(items) + len(value), "'*'")
+            items.extend(value)
         else:
             items.append(value)
     return items
@@ -314,8 +315,16 @@ def dict_(g: Emitter, node: ast.Dict) -> ast.expr:
     for key, value in pairs:
         spread = key is None
         first = g.const(None) if key is None else g.value(key)
-        parts.append(g.tuple_of([g.const(spread), first, g.value(value)]))
+        code = g.value(value)
+        parts.append(g.tuple_of([g.const(spread), first, g.ours(spread_dict, code) if spread else code]))
     return g.ours(entries, g.name("rt"), *parts)
+
+
+def spread_dict(value: Any) -> Any:
+    """``value`` of ``{**value}``."""
+    if type(value) is not dict:
+        values.wanted("'**'", "a dict", value)
+    return cast("dict[Any, Any]", value)
 
 
 def entries(rt: Any, *parts: tuple[bool, Any, Any]) -> dict[Any, Any]:
@@ -325,11 +334,8 @@ def entries(rt: Any, *parts: tuple[bool, Any, Any]) -> dict[Any, Any]:
         if not spread:
             made[compare.key(key)] = value
             continue
-        if type(value) is not dict:
-            values.wanted("'**'", "a dict", value)
-        more = cast("dict[Any, Any]", value)
-        values.charge_collection(rt, len(made) + len(more), "'**'")
-        made.update(more)
+        values.charge_collection(rt, len(made) + len(value), "'**'")
+        made.update(value)
     return made
 
 

@@ -19,7 +19,7 @@ from agentflow.lang.python.errors import kind_of, outside, wanted, wrong_type, w
 from agentflow.lang.python.sharing import changing
 from agentflow.lang.python.table import Entry, no_such, table
 from agentflow.lang.python.text_methods import TEXT_METHODS
-from agentflow.lang.python.values import MISSING, elements
+from agentflow.lang.python.values import MISSING, elements, entries_of
 
 
 def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
@@ -185,11 +185,10 @@ def setdefault(rt: Runtime, value: dict[Any, Any], wanted_key: Any, default: Any
 
 
 def update(rt: Runtime, value: dict[Any, Any], other: Any) -> None:
-    if type(other) is not dict:
-        wanted("update", "a dict", other)
-    charge_collection(rt, len(value) + len(other), "update")
+    entries = entries_of(rt, other, "update")
+    check_collection(rt, len(value) + len(entries), "update")
     changing(rt, value)
-    value.update(other)
+    value.update(entries)
 
 
 # -- sets ---------------------------------------------------------------------------------------------------------

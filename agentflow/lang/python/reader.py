@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator
 
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
@@ -16,6 +15,16 @@ from agentflow.lang.stack import on_fresh_stack
 LONGEST_TEXT = 200_000
 """Maximum number of bytes of a text: Python's parser works on the whole of it at once."""
 _MISPLACED = re.compile(r"\x00|\x0c|\r(?!\n)")
+_STRING = re.compile(
+    r"""#[^\n]*|(?i:(?P<prefix>\b(?:[rbuf]|br|rb|fr|rf))?)(?P<quote>\'\'\'|\"\"\"|\'|\")(?P<text>(?:\\.|(?!(?P=quote)).)*?)(?P=quote)""",
+    re.DOTALL,
+)
+"""A comment, or a string literal."""
+_NO_ESCAPE = re.compile(r"""\\(?:[^\n\r\\'"abfnrtvxNuU0-7]|[4-7][0-7]{2})""")
+_RUN_TOGETHER = re.compile(
+    r"(?<![\w.])(?>0[xX][\da-fA-F_]+|0[oObB][\d_]+|\d[\d_]*\.?[\d_]*(?:[eE][+-]?\d+)?[jJ]?)(?=[^\W\d_])"
+)
+"""A number without a space before the word after it."""
 _SEXP = re.compile(r"\s*(;|\((define|let|defatom|list|parallel|pmap|bind|progn|begin|lambda|if)\b)")
 
 
@@ -23,8 +32,9 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
     """The syntax tree of a text. Raises SexpSyntaxError (``syntax/python``) and LimitExceeded."""
     text = source.text
     _check_text(source, limits)
+    _check_literals(source)
     try:
-        tree = on_fresh_stack(lambda: _parse(text))
+        tree = on_fresh_stack(lambda: ast.parse(text, "<text>"))
     except SyntaxError as error:
         raise _syntax_error(source, error) from None
     except (MemoryError, RecursionError):
@@ -33,12 +43,6 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
         raise SexpSyntaxError(f"this is no Python: {error}", code="syntax/python", span=source.span(0, 1)) from None
     _check_size(source, tree, limits)
     return tree
-
-
-def _parse(text: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text, "<text>")
 
 
 def _check_text(source: Source, limits: Limits) -> None:
@@ -61,6 +65,42 @@ def _check_text(source: Source, limits: Limits) -> None:
             span=source.span(misplaced.start(), misplaced.end()),
             hint="lines end in a line feed; other control characters are written as escapes in a string",
         )
+
+
+def _check_literals(source: Source) -> None:
+    """Refuse what Python's parser warns of: warnings go to standard error, and can be silenced for whole processes only."""
+    text, start = source.text, 0
+    if "\\" not in text and _RUN_TOGETHER.search(text) is None:
+        return
+    for literal in [*_STRING.finditer(text), None]:
+        end = len(text) if literal is None else literal.start()
+        number = _RUN_TOGETHER.search(text, start, end)
+        if number is not None:
+            raise _warned(source, number, "a number and a word run together", "write a space between them")
+        if literal is None:
+            return
+        start = literal.end()
+        escape = None
+        if literal["quote"] and "r" not in (literal["prefix"] or "").lower() and "\\" in literal["text"]:
+            escape = _escape_that_is_none(text, literal.start("text"), literal.end("text"))
+        if escape is not None:
+            raise _warned(source, escape, f"{escape[0]!r:.20} is no escape", "write \\\\ for a backslash, or r'...'")
+
+
+def _escape_that_is_none(text: str, start: int, end: int) -> re.Match[str] | None:
+    at = text.find("\\", start, end)
+    while at >= 0:
+        wrong = _NO_ESCAPE.match(text, at, end)
+        if wrong is not None:
+            return wrong
+        at = text.find("\\", at + 2, end)
+    return None
+
+
+def _warned(source: Source, place: re.Match[str], what: str, hint: str) -> SexpSyntaxError:
+    return SexpSyntaxError(
+        f"this is no Python: {what}", code="syntax/python", span=source.span(place.start(), place.end()), hint=hint
+    )
 
 
 def _syntax_error(source: Source, error: SyntaxError) -> SexpSyntaxError:

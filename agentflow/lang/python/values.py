@@ -223,14 +223,17 @@ def add_to(rt: Runtime, a: Any, b: Any) -> Any:
 
 
 def bitwise_to(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
-    """``a |= b`` and its like: sets and dicts are changed in place."""
-    if type(a) in (OrderedSet, dict) and type(a) is type(b):
+    """``a |= b`` and its like: sets and dicts are changed in place, dicts by pairs too."""
+    if sign == "|" and type(a) is dict:
+        entries = entries_of(rt, b, "'|='")
+        check_collection(rt, len(a) + len(entries), "'|='")
+        changing(rt, a)
+        a.update(entries)
+        return a
+    if type(a) is OrderedSet and type(b) is OrderedSet:
         changed = bitwise(rt, sign, a, b)
         changing(rt, a)
-        items = a if type(a) is dict else a.items
-        entries = dict(changed) if type(a) is dict else changed.items
-        items.clear()
-        items.update(entries)
+        a.items = changed.items
         return a
     return bitwise(rt, sign, a, b)
 
@@ -279,6 +282,21 @@ def elements(rt: Runtime, value: Any, who: str) -> Sequence[Any]:
         charge_collection(rt, len(value), who)
         return list(value)
     wanted(who, "a list, tuple, set, dict or text", value)
+
+
+def entries_of(rt: Runtime, value: Any, who: str) -> dict[Any, Any]:
+    """The entries of a dict, or of a sequence of pairs."""
+    if type(value) is dict:
+        charge_collection(rt, len(value), who)
+        return value
+    entries: dict[Any, Any] = {}
+    for each in elements(rt, value, who):
+        pair = elements(rt, each, who)
+        if len(pair) != 2:
+            wrong_value(f"{who} takes pairs of a key and a value")
+        entries[key(pair[0])] = pair[1]
+    charge_collection(rt, len(entries), who)
+    return entries
 
 
 def unpacked(rt: Runtime, value: Any, shape: tuple[Any, ...]) -> list[Any]:
