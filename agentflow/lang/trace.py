@@ -21,6 +21,7 @@ from agentflow.lang.blame import span_of_position
 from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.environment import unbound
 from agentflow.lang.positions import Positions
+from agentflow.lang.surface_hints import fit_hint
 from agentflow.lib.suggest import did_you_mean
 
 _QUOTED = re.compile(r"'([^']+)'")
@@ -154,6 +155,7 @@ def annotate(error: BaseException) -> AgentflowError:
             result.add_frame(progress.open_name, span)
         # A nested Python function without a name of its own belongs to the function around it.
         progress.open_name = name or ""
+    fit_hint(result)
     return result
 
 
