@@ -27,6 +27,7 @@ from agentflow.settings import load_settings
 
 _MAX_LINE = 16 * 1024 * 1024
 _SHOWN_SKIPS = 20
+_SHOWN_FILES = 4
 _NEVER_S = 1e9
 
 
@@ -130,6 +131,10 @@ def _row(match: MatchItem) -> Text:
         excerpt = Text(_one_line(max(held)[2]), style="not dim italic")
         excerpt.highlight_words(terms, style="bold yellow", case_sensitive=False)
         row.append("  ").append_text(excerpt)
+    files: list[str] = match.metadata.get("files", [])
+    if files:
+        more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
+        row.append(f"  {_one_line(', '.join(files[:_SHOWN_FILES]))}{more}", style="not dim cyan")
     return row
 
 
@@ -154,6 +159,8 @@ def _match_json(match: MatchItem) -> dict[str, Any]:
         "signals": match.metadata.get("signals", {}),
         "terms": match.metadata.get("terms", []),
         "commit": match.metadata.get("commit") or match.metadata.get("digest"),
+        "date": match.metadata.get("date"),
+        "files": match.metadata.get("files", []),
         "beside": match.metadata.get("beside"),
         "why": match.metadata.get("why", []),
         "content": match.content,

@@ -143,7 +143,7 @@ _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _MAX_WORD = 120
 _MAX_TERM = 40
 _TIMES = tuple(min(times, 16).bit_length() for times in range(17))
-"""How often a word counts that stands so often: once more for each doubling."""
+"""How often a word counts that stands so often: once more for each doubling, up to 16 (see agentflow.memory.weights)."""
 
 
 class _Stems(dict[str, str]):

@@ -7,9 +7,9 @@ Knows ``core`` and files; a model that reranks is reached through a port. Start 
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.lexical import LexicalRanker
-from agentflow.memory.ranking import RankWeights
 from agentflow.memory.rerank import LlmRanker, RerankFailed
 from agentflow.memory.rules import IndexRules
+from agentflow.memory.weights import RankWeights
 
 __all__ = [
     "FileIndex",

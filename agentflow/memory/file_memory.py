@@ -27,16 +27,16 @@ from agentflow.memory.embeddings import EmbeddingSource
 from agentflow.memory.finds import FILES_OF_SYMBOLS, commit_items, symbol_items
 from agentflow.memory.index import FileIndex, UpdateReport, absolute_root
 from agentflow.memory.matches import (
-    BACKGROUND_WEIGHT,
     background,
     blended,
     match_items,
     preferred,
     summary,
 )
-from agentflow.memory.ranking import Ranked, RankWeights
+from agentflow.memory.ranking import Ranked
 from agentflow.memory.rules import IndexRules
 from agentflow.memory.sources import DEPTH, Proposal, fused, proposals
+from agentflow.memory.weights import BACKGROUND_WEIGHT, RankWeights
 
 _log = logging.getLogger(__name__)
 

@@ -13,13 +13,11 @@ from agentflow.memory.ranking import Ranked
 from agentflow.memory.rows import FileRow
 from agentflow.memory.store import Store
 from agentflow.memory.symbols import Definition, definitions
+from agentflow.memory.weights import SYMBOL_FILE, SYMBOL_LEAST_RARITY, SYMBOL_NAME, SYMBOL_TEXT
 from agentflow.memory.window import clipped, matched_terms, window_score
 
 FILES_OF_SYMBOLS = 30
 """Definitions are looked for in so many of the best files."""
-_FILE, _TEXT, _NAME = 0.4, 0.4, 0.2
-"""What a definition's score is made of: its file's score, its lines, its name."""
-_LEAST = 0.1
 _SHOWN_FILES = 10
 
 
@@ -38,8 +36,7 @@ def symbol_items(
     ranked: Sequence[Ranked], texts: Mapping[tuple[str, str], str], terms: Mapping[str, float], tokeniser: Tokeniser
 ) -> list[MatchItem]:
     """The definitions in the ranked files as matches, best first; ``terms`` are weighted by rarity."""
-    # A term that every file holds tells files apart no more, and definitions it still does.
-    weights = {term: max(rarity, _LEAST) for term, rarity in terms.items()}
+    weights = {term: max(rarity, SYMBOL_LEAST_RARITY) for term, rarity in terms.items()}
     found: list[tuple[Ranked, Definition, str, float, float]] = []
     for item in ranked[:FILES_OF_SYMBOLS]:
         text = texts.get((item.file.root, item.file.path), "")
@@ -56,7 +53,7 @@ def symbol_items(
         MatchItem(
             path=os.path.join(item.file.root, item.file.path),
             content=clipped(body),
-            score=round(min(1.0, _FILE * item.score + _TEXT * held / most + _NAME * named), 6),
+            score=round(min(1.0, SYMBOL_FILE * item.score + SYMBOL_TEXT * held / most + SYMBOL_NAME * named), 6),
             kind="symbol",
             start_line=definition.start,
             end_line=definition.end,
@@ -112,6 +109,7 @@ def commit_items(commits: Sequence[FoundCommit], terms: Mapping[str, float]) -> 
                 "digest": commit.digest,
                 "date": _day(commit.time),
                 "subject": commit.subject,
+                "files": [file.path for file in commit.files],
                 "paths": [os.path.join(file.root, file.path) for file in commit.files],
                 "terms": matched_terms(commit.subject, terms),
             },

@@ -27,11 +27,12 @@ from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport, busy
 from agentflow.memory.finds import FoundCommit, found_commits
 from agentflow.memory.matches import describe_file
-from agentflow.memory.ranking import Ranked, RankWeights, rank
+from agentflow.memory.ranking import Ranked, rank
 from agentflow.memory.rows import FileRow, PastCommit
 from agentflow.memory.rules import IndexRules, decode
 from agentflow.memory.store import Store, remove_database
 from agentflow.memory.walk import OpenRoot, RootReader, Skip
+from agentflow.memory.weights import RankWeights
 
 T = TypeVar("T")
 __all__ = ["FileIndex", "UpdateReport"]

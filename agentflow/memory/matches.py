@@ -10,10 +10,9 @@ from agentflow.core.context import ContextGenerationInput, MatchItem
 from agentflow.core.values import as_text
 from agentflow.memory.ranking import Ranked
 from agentflow.memory.rows import PastCommit
+from agentflow.memory.weights import TARGET_SHARE
 from agentflow.memory.window import best_window, lines_of, matched_terms
 
-BACKGROUND_WEIGHT = 0.25
-"""Weight of the background (inputs, inherited context, earlier outputs) beside the question itself."""
 _BACKGROUND_CHARS = 4_000
 SHOWN_SYMBOLS = 12
 
@@ -48,7 +47,9 @@ def preferred(ranked: Sequence[Ranked], targets: Sequence[str]) -> list[Ranked]:
 
     if not any(hit(item) for item in ranked):
         return list(ranked)
-    return _ordered([replace(item, score=item.score / 2 + (0.5 if hit(item) else 0.0)) for item in ranked])
+    return _ordered(
+        [replace(item, score=item.score * (1 - TARGET_SHARE) + (TARGET_SHARE if hit(item) else 0.0)) for item in ranked]
+    )
 
 
 def _ordered(items: Sequence[Ranked]) -> list[Ranked]:

@@ -3,54 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.rows import FileRow
 from agentflow.memory.store import Store
+from agentflow.memory.weights import FLATTEN_WINDOW, MENTIONS, RankWeights
 from agentflow.memory.window import WINDOW_LINES, window_score
 
 ReadTexts = Callable[[Sequence[FileRow]], Mapping[int, str]]
 """Gives the texts of files, by id; files that cannot be read are absent."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankWeights:
-    """How much each signal counts.
-
-    Of the file itself: ``body``, ``symbols``: BM25 of its text and of the names it defines; ``window``: how much of the
-    question its best 60 lines hold; ``lead``: it is among the best files by all this; ``kin``: it is named like another
-    of them (header, test, translation unit). These are multiplied by ``prose``, ``data`` or ``text`` for documents, data
-    and files of unknown kind and by ``tests`` for tests; for a kind that the question speaks of (docs, configuration,
-    tests), by ``mentioned`` or ``mentioned_tests``.
-
-    Of what is known about it, which counts for every kind alike: ``path``, ``messages``: BM25 of its path and of the
-    messages of the commits that touched it; ``name``: how much of its name occurs in the question; ``commits``: past
-    commits with messages like the question touched it; ``recency``: it was touched recently and often; ``cochange``: it
-    changes together with the best files.
-
-    The defaults were tuned with ``tests/benchmarks/memory_recall.py``, which says on which repositories.
-    """
-
-    body: float = 0.6
-    symbols: float = 0.3
-    window: float = 0.9
-    lead: float = 0.5
-    kin: float = 0.35
-    path: float = 0.6
-    messages: float = 0.7
-    name: float = 0.2
-    commits: float = 0.6
-    recency: float = 0.25
-    cochange: float = 0.3
-    prose: float = 0.5
-    data: float = 0.6
-    text: float = 0.6
-    tests: float = 0.7
-    mentioned: float = 0.9
-    mentioned_tests: float = 1.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +35,11 @@ class Ranked:
 
 
 _OF_THE_FILE = frozenset({"body", "symbols", "window", "lead", "kin"})
-_FLATTEN_WINDOW = 0.7
-"""Exponent of the window signal: a file with nearly the best lines counts nearly as much."""
 _CANDIDATES = 400
 _READ = 60
 _SEEDS = 15
 _PAST_COMMITS = 60
 _COMMITS_OF_A_SEED = 60
-
-_MENTIONS = {
-    "prose": r"docs?|document\w*|readme|guide|tutorial|faq|comment\w*|manual|man|changelog|news|history|notes?",
-    "data": r"ci|config\w*|workflow\w*|travis|github|actions?|build|package|json|yaml|yml|toml|tox|deps|dependenc\w*"
-    r"|requirements?|setup|metadata|settings?|docker\w*|release\w*|install\w*",
-    "text": r"make\w*|build|docker\w*|license|requirements?|ci|gitignore|install\w*|config\w*|docs?|man|changelog"
-    r"|news|notes?|authors|contributors",
-    "tests": r"tests?|testing|tested|spec|coverage|fixture\w*|bench\w*|regression",
-}
-_MENTION = {kind: re.compile(rf"\b(?:{words})\b", re.I) for kind, words in _MENTIONS.items()}
-"""Words of a question that speak of a kind of file."""
 
 
 def rank(
@@ -143,7 +93,7 @@ class _Kinds:
     """The factor of a file's own signals, by its kind and by what the question speaks of."""
 
     def __init__(self, question: str, weights: RankWeights) -> None:
-        spoken = {kind for kind, pattern in _MENTION.items() if pattern.search(question)}
+        spoken = {kind for kind, pattern in MENTIONS.items() if pattern.search(question)}
         self._by_language = {
             kind: max(getattr(weights, kind), weights.mentioned) if kind in spoken else getattr(weights, kind)
             for kind in ("prose", "data", "text")
@@ -185,7 +135,7 @@ def _windows(
     total = store.count()
     rarity = {term: math.log(1 + (total + 0.5) / (store.count_holding(term) + 0.5)) for term in terms}
     long = [rows[file] for file in first[:_READ] if rows[file].lines > WINDOW_LINES]
-    best = _normalised({file: window_score(text, rarity) for file, text in read(long).items()}, _FLATTEN_WINDOW)
+    best = _normalised({file: window_score(text, rarity) for file, text in read(long).items()}, FLATTEN_WINDOW)
     body = signals["body"]
     for file in first[:_READ]:
         if rows[file].lines <= WINDOW_LINES and file in body:

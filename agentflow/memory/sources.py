@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from agentflow.core.memory_ports import Candidate
 from agentflow.memory.ranking import Ranked
 from agentflow.memory.rows import FileRow
+from agentflow.memory.weights import RANK_OFFSET
 
 DEPTH = 50
 """Each source is asked for so many candidates at least, and so many ranked files are fused with them."""
-_RANK_OFFSET = 60
-"""Reciprocal rank fusion: rank ``n`` counts 1 / (60 + n), so that no source decides alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +41,15 @@ def proposals(
 
 def fused(ranked: Sequence[Ranked], answers: Sequence[Sequence[Proposal]]) -> list[Ranked]:
     """``ranked`` and what each source proposes, in one order: by the sum of reciprocal ranks, scaled to 0..1."""
-    first = 1 / (_RANK_OFFSET + 1)
+    first = 1 / (RANK_OFFSET + 1)
     scores: dict[int, float] = {}
     items = {item.file.id: item for item in ranked}
     for rank, item in enumerate(ranked, 1):
-        scores[item.file.id] = 1 / (_RANK_OFFSET + rank)
+        scores[item.file.id] = 1 / (RANK_OFFSET + rank)
     for answer in answers:
         for rank, proposal in enumerate(answer, 1):
             file = proposal.file
-            scores[file.id] = scores.get(file.id, 0.0) + 1 / (_RANK_OFFSET + rank)
+            scores[file.id] = scores.get(file.id, 0.0) + 1 / (RANK_OFFSET + rank)
             item = items.get(file.id) or Ranked(file, 0.0, {}, lines=proposal.lines)
             items[file.id] = replace(item, why=(*item.why, proposal.why)) if proposal.why else item
     whole = first * (1 + len(answers))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from agentflow.memory.weights import WINDOW_SATURATION
+
 WINDOW_LINES = 60
 """Longest window, in lines. A file not much longer than that is returned whole."""
 _WHOLE_UP_TO = 80
@@ -93,7 +95,8 @@ def window_score(text: str, terms: Mapping[str, float]) -> float:
 
 
 _TOLD = 100
-_GAIN = [(n + 1) * 2.2 / (n + 2.2) - n * 2.2 / (n + 1.2) for n in range(_TOLD)]
+_TOP = WINDOW_SATURATION + 1
+_GAIN = [(n + 1) * _TOP / (n + _TOP) - n * _TOP / (n + WINDOW_SATURATION) for n in range(_TOLD)]
 """What one more occurrence after ``n`` adds, as in BM25."""
 
 

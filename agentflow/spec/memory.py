@@ -12,7 +12,7 @@ from agentflow.core.executor_ports import FilePort
 from agentflow.core.memory_ports import CandidateSource, Embedder, Ranker
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
-from agentflow.memory.ranking import RankWeights
+from agentflow.memory.weights import RankWeights
 from agentflow.runtime.engine import Engine
 from agentflow.spec.joining import Joint, in_run
 from agentflow.tasks.executor import AtomicTaskExecutor

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.core.context import ContextGenerationInput
-from agentflow.memory import FileIndex, LexicalRanker
+from agentflow.memory import FileIndex, LexicalRanker, weights
 from agentflow.memory.rules import is_binary, language
 from agentflow.memory.symbols import symbols
 from agentflow.memory.window import WINDOW_LINES, best_window
@@ -173,3 +176,16 @@ def test_kinds_of_files() -> None:
     assert language("a.PY") == "python" and language("build", "#!/bin/sh\n") == "shell"
     assert is_binary(b"ab\0c") and is_binary(bytes(range(1, 7)) * 50)
     assert not is_binary("größe → 日本\t\r\n".encode()) and not is_binary(b"")
+
+
+def test_every_weight_says_where_it_comes_from() -> None:
+    """The numbers of ranking stand in one table: tuned, taken from the literature, or judged, and each says which."""
+    body = ast.parse(inspect.getsource(weights)).body
+    told = 0
+    for at, node in enumerate(body):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.Tuple):
+            following = body[at + 1]
+            assert isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant), ast.unparse(node)
+            assert re.search(r"\b(Tuned|Literature|Judgement)\b", str(following.value.value)), ast.unparse(node)
+            told += 1
+    assert told >= 7 and "tuned together" in (weights.RankWeights.__doc__ or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -151,6 +152,8 @@ async def test_a_match_is_one_row_whatever_it_holds(tmp_path: Path, capsys: pyte
         shown = capsys.readouterr().out
         assert "\x1b" not in shown and "…" not in shown
         assert all(line[:5].replace(".", "").isdigit() for line in shown.splitlines()), shown
+    said = re.search(r"\d{4}-\d\d-\d\d: feed the pelican.*  a b.*\.py", shown)
+    assert said is not None, "a commit's row has its date, its message and the files it touched"
     with pytest.raises(UsageError, match="no kind 'walrus'"):
         await search_command("pelican", str(root), kinds=["walrus"])
 
