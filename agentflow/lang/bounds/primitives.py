@@ -310,6 +310,14 @@ def _status(arguments: list[Value]) -> Value:
     return text("COMPLETE", "CONTINUATION", "FAILED")
 
 
+def _data(arguments: list[Value]) -> Value:
+    return DATA
+
+
+def _pieces(arguments: list[Value]) -> Value:
+    return sequence(None, TEXT)
+
+
 def _nil(arguments: list[Value]) -> Value:
     return NIL
 
@@ -323,6 +331,7 @@ RULES: Mapping[str, Abstract] = MappingProxyType(
         "absolute": _absolute,
         "append": _append,
         "cons": _cons,
+        "data": _data,
         "dict": _dict,
         "element": _element,
         "entry": _get,
@@ -337,6 +346,7 @@ RULES: Mapping[str, Abstract] = MappingProxyType(
         "modulo": _modulo,
         "nil": _nil,
         "number": _number,
+        "pieces": _pieces,
         "plain": _plain,
         "put": _put,
         "quotient": _quotient,

@@ -18,7 +18,7 @@ MAX_INDENT = 16
 _BYTES_PER_OBJECT = 184
 
 
-@primitive("parse-json", usage="(parse-json string)", arity=(1, 1), sliced=True)
+@primitive("parse-json", usage="(parse-json string)", arity=(1, 1), sliced=True, size="data")
 def parse_json(rt: Bounded, text: Any) -> Any:
     """The value of a JSON text: objects become dicts, arrays lists, ``null`` none.
 

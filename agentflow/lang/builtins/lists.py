@@ -69,13 +69,13 @@ def _at(who: str, value: Any, index: int) -> Any:
     return elements[index] if index < len(elements) else _not_empty(who, [])[0]
 
 
-@primitive("list", usage="(list value ...)", arity=(0, None), size="list")
+@primitive("list", usage="(list value ...)", arity=(0, None), size="list", flow="k")
 def make_list(*values: Any) -> list[Any]:
     """A new list of the values, in order."""
     return list(values) if len(values) <= _AT_ONCE else cast("list[Any]", Sliced(_gathered([values])))
 
 
-@primitive("cons", usage="(cons value list)", arity=(2, 2), needs_rt=True, size="cons")
+@primitive("cons", usage="(cons value list)", arity=(2, 2), needs_rt=True, size="cons", flow="ko")
 def cons(rt: Bounded, value: Any, rest: Any) -> list[Any] | SharedList:
     """A new list: the value, then the elements of the list. There are no dotted pairs."""
     if isinstance(rest, SharedList):
@@ -89,13 +89,13 @@ def cons(rt: Bounded, value: Any, rest: Any) -> list[Any] | SharedList:
     return SharedList.of(tail).after(value)
 
 
-@primitive("first", usage="(first list)", arity=(1, 1), aliases=("car",), size="element")
+@primitive("first", usage="(first list)", arity=(1, 1), aliases=("car",), size="element", flow="o")
 def first(value: Any) -> Any:
     """The first element. An empty list is the error ``list/empty``."""
     return value.first() if isinstance(value, SharedList) else _not_empty("first", value)[0]
 
 
-@primitive("rest", usage="(rest list)", arity=(1, 1), needs_rt=True, aliases=("cdr",), size="rest")
+@primitive("rest", usage="(rest list)", arity=(1, 1), needs_rt=True, aliases=("cdr",), size="rest", flow="o")
 def rest(rt: Bounded, value: Any) -> list[Any] | SharedList:
     """A list of all elements but the first. An empty list is the error ``list/empty``."""
     if isinstance(value, SharedList):
@@ -107,25 +107,25 @@ def rest(rt: Bounded, value: Any) -> list[Any] | SharedList:
     return SharedList.of(elements).rest()
 
 
-@primitive("cadr", usage="(cadr list)", arity=(1, 1), size="element")
+@primitive("cadr", usage="(cadr list)", arity=(1, 1), size="element", flow="o")
 def second(value: Any) -> Any:
     """The second element. A shorter list is the error ``list/empty``."""
     return _at("cadr", value, 1)
 
 
-@primitive("caddr", usage="(caddr list)", arity=(1, 1), size="element")
+@primitive("caddr", usage="(caddr list)", arity=(1, 1), size="element", flow="o")
 def third(value: Any) -> Any:
     """The third element. A shorter list is the error ``list/empty``."""
     return _at("caddr", value, 2)
 
 
-@primitive("cddr", usage="(cddr list)", arity=(1, 1), needs_rt=True, size="rest-2")
+@primitive("cddr", usage="(cddr list)", arity=(1, 1), needs_rt=True, size="rest-2", flow="o")
 def after_second(rt: Bounded, value: Any) -> list[Any] | SharedList:
     """A list of all elements but the first two. A shorter list is the error ``list/empty``."""
     return rest(rt, rest(rt, value)) if _size(value) > 1 else list(_not_empty("cddr", []))
 
 
-@primitive("nth", usage="(nth list index [default])", arity=(2, 3), needs_rt=True, size="element")
+@primitive("nth", usage="(nth list index [default])", arity=(2, 3), needs_rt=True, size="element", flow="ork")
 def nth(rt: Bounded, value: Any, index: Any, *default: Any) -> Any:
     """The element at an index counted from 0. Outside the list: the default, or the error ``list/index``."""
     if isinstance(value, SharedList):
@@ -148,7 +148,7 @@ def _short(value: int) -> str:
     return str(value) if value.bit_length() <= 64 else "(a huge number)"
 
 
-@primitive("length", usage="(length list)", arity=(1, 1), size="length")
+@primitive("length", usage="(length list)", arity=(1, 1), size="length", flow="o")
 def length(value: Any) -> int:
     """The number of elements of a list, characters of a string, or keys of a dict."""
     if isinstance(value, str | list | tuple | SharedList) or is_dict(value):
@@ -170,7 +170,7 @@ def _gathered(lists: Sequence[Sequence[Any]]) -> Work[list[Any]]:
     return gathered
 
 
-@primitive("append", usage="(append list ...)", arity=(0, None), sliced=True, size="append")
+@primitive("append", usage="(append list ...)", arity=(0, None), sliced=True, size="append", flow="o")
 def append(rt: Bounded, *lists: Any) -> Any:
     """A list of all elements of the lists, in order. Texts are joined by ``string-append``.
 
@@ -208,7 +208,7 @@ def _appended(rt: Bounded, lists: tuple[Any, ...]) -> Work[list[Any] | SharedLis
     return last
 
 
-@primitive("reverse", usage="(reverse list)", arity=(1, 1), sliced=True, size="same-length")
+@primitive("reverse", usage="(reverse list)", arity=(1, 1), sliced=True, size="same-length", flow="o")
 def reverse(rt: Bounded, value: Any) -> Any:
     """A new list with the elements in reverse order."""
     elements = items("reverse", 1, value)
@@ -295,19 +295,19 @@ def _assoc(key: Any, pairs: list[Any]) -> Work[Any]:
     return False
 
 
-@primitive("list?", usage="(list? value)", arity=(1, 1), size="plain")
+@primitive("list?", usage="(list? value)", arity=(1, 1), size="plain", flow="o")
 def is_list(value: Any) -> bool:
     """Whether the value is a list; the empty list, nil, is one."""
     return isinstance(value, list | tuple | SharedList)
 
 
-@primitive("pair?", usage="(pair? value)", arity=(1, 1), size="plain")
+@primitive("pair?", usage="(pair? value)", arity=(1, 1), size="plain", flow="o")
 def is_pair(value: Any) -> bool:
     """Whether the value is a list with elements, so that ``first`` and ``rest`` may be asked of it."""
     return isinstance(value, list | tuple | SharedList) and len(cast("list[Any]", value)) > 0
 
 
-@primitive("zip", usage="(zip list ...)", arity=(1, None), sliced=True, size="zip")
+@primitive("zip", usage="(zip list ...)", arity=(1, None), sliced=True, size="zip", flow="o")
 def zip_lists(rt: Bounded, *lists: Any) -> Any:
     """A list of lists: the first elements of all lists, then the second ones, up to the shortest list."""
     columns = [items("zip", position, each) for position, each in enumerate(lists, 1)]

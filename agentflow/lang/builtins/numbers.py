@@ -313,7 +313,7 @@ def round_number(value: Any, digits: Any = None) -> Number:
         raise _overflow("round") from None
 
 
-@primitive("number?", usage="(number? value)", arity=(1, 1), size="plain")
+@primitive("number?", usage="(number? value)", arity=(1, 1), size="plain", flow="o")
 def is_number(value: Any) -> bool:
     """Whether the value is an integer or a float. Booleans are not, although arithmetic takes them as 1 or 0."""
     return isinstance(value, int | float) and not isinstance(value, bool)

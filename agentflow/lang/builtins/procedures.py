@@ -26,7 +26,7 @@ _LONG_TEXT = 512
 """Characters from which on comparing texts takes longer than looking at them."""
 
 
-@primitive("map", usage="(map procedure list ...)", arity=(2, None), is_async=True)
+@primitive("map", usage="(map procedure list ...)", arity=(2, None), is_async=True, flow="ke", size="called")
 async def map_lists(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[Any]:
     """The results of calling the procedure on each element, in order; with several lists, on one element of each.
 
@@ -59,7 +59,7 @@ async def map_lists(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[An
     return results
 
 
-@primitive("filter", usage="(filter procedure list)", arity=(2, 2), is_async=True)
+@primitive("filter", usage="(filter procedure list)", arity=(2, 2), is_async=True, flow="ke", size="called")
 async def filter_list(rt: Runtime, d: int, procedure: Any, elements: Any) -> list[Any]:
     """The elements for which the procedure returns a true value, in order."""
     kept: list[Any] = []
@@ -75,7 +75,7 @@ async def filter_list(rt: Runtime, d: int, procedure: Any, elements: Any) -> lis
     return kept
 
 
-@primitive("for-each", usage="(for-each procedure list ...)", arity=(2, None), is_async=True)
+@primitive("for-each", usage="(for-each procedure list ...)", arity=(2, None), is_async=True, flow="ke", size="called")
 async def for_each(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[Any]:
     """Calls the procedure on every element, in order; with several lists, on one element of each. Returns nil.
 
@@ -89,7 +89,7 @@ async def for_each(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[Any
     return []
 
 
-@primitive("reduce", usage="(reduce procedure [initial] list)", arity=(2, 3), is_async=True)
+@primitive("reduce", usage="(reduce procedure [initial] list)", arity=(2, 3), is_async=True, size="called")
 async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Combines the elements from the left: (procedure (procedure initial first) second) ...
 
@@ -116,7 +116,9 @@ async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     return total
 
 
-@primitive("apply", usage="(apply procedure [argument ...] list)", arity=(2, None), is_async=True, tails=True)
+@primitive(
+    "apply", usage="(apply procedure [argument ...] list)", arity=(2, None), is_async=True, tails=True, size="called"
+)
 async def apply(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Calls the procedure with the arguments, followed by the elements of the list."""
     last = items("apply", len(rest) + 1, rest[-1])
@@ -138,7 +140,7 @@ async def _applied(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> A
     return value if type(value) is not Sliced else await rt.work(value.work)
 
 
-@primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True)
+@primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True, size="called")
 async def sort(rt: Runtime, d: int, elements: Any, *before: Any) -> list[Any]:
     """A new list in ascending order, of numbers or of strings; or in the order of `before?`, called on two elements.
 

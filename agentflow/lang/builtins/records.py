@@ -87,7 +87,7 @@ def _merged(dicts: Iterable[Mapping[Any, Any]]) -> Work[dict[Any, Any]]:
     return merged
 
 
-@primitive("dict", usage="(dict key value ...)", arity=(0, None), needs_rt=True, size="dict")
+@primitive("dict", usage="(dict key value ...)", arity=(0, None), needs_rt=True, size="dict", flow="(rk)")
 def make_dict(rt: Bounded, *entries: Any) -> dict[Any, Any]:
     """A new dict of alternating keys and values, like ``{"key" value}``. The last of duplicate keys wins."""
     touch_elements(rt, len(entries))
@@ -100,7 +100,7 @@ def _in_parts(who: str, start: int, items: tuple[Any, ...]) -> Iterator[dict[Any
     return (_entries(who, start + at, items[at : at + PART]) for at in range(0, len(items), PART))
 
 
-@primitive("get", usage="(get dict key [default])", arity=(2, 3), size="entry")
+@primitive("get", usage="(get dict key [default])", arity=(2, 3), size="entry", flow="ork")
 def get(record: Any, key: Any, *default: Any) -> Any:
     """The value of a key; if it is missing, the default, or nil. A model's declared fields are read like keys."""
     if isinstance(record, BaseModel | Record):
@@ -112,7 +112,7 @@ def get(record: Any, key: Any, *default: Any) -> Any:
     return default[0] if default else []
 
 
-@primitive("put", usage="(put dict key value ...)", arity=(1, None), sliced=True, size="put")
+@primitive("put", usage="(put dict key value ...)", arity=(1, None), sliced=True, size="put", flow="o(rk)")
 def put(rt: Bounded, record: Any, *entries: Any) -> Any:
     """A copy of the dict with these keys set."""
     original = mapping("put", 1, record)
@@ -124,7 +124,7 @@ def put(rt: Bounded, record: Any, *entries: Any) -> Any:
     return {**original, **added}
 
 
-@primitive("keys", usage="(keys dict)", arity=(1, 1), needs_rt=True, size="keys")
+@primitive("keys", usage="(keys dict)", arity=(1, 1), needs_rt=True, size="keys", flow="o")
 def keys(rt: Bounded, record: Any) -> list[Any]:
     """A list of the keys, in insertion order."""
     entries = mapping("keys", 1, record)
@@ -132,7 +132,7 @@ def keys(rt: Bounded, record: Any) -> list[Any]:
     return list(entries)
 
 
-@primitive("values", usage="(values dict)", arity=(1, 1), needs_rt=True, size="values")
+@primitive("values", usage="(values dict)", arity=(1, 1), needs_rt=True, size="values", flow="o")
 def values(rt: Bounded, record: Any) -> list[Any]:
     """A list of the values, in the order of the keys."""
     entries = mapping("values", 1, record)
@@ -140,7 +140,7 @@ def values(rt: Bounded, record: Any) -> list[Any]:
     return list(entries.values())
 
 
-@primitive("merge", usage="(merge dict ...)", arity=(0, None), sliced=True, size="merge")
+@primitive("merge", usage="(merge dict ...)", arity=(0, None), sliced=True, size="merge", flow="o")
 def merge(rt: Bounded, *records: Any) -> Any:
     """A new dict with the entries of all dicts; for duplicate keys, the last dict wins."""
     if len(records) < MANY_OPERANDS:
@@ -162,13 +162,13 @@ def _merged_all(rt: Bounded, records: tuple[Any, ...]) -> Work[dict[Any, Any]]:
     return (yield from _merged(dicts))
 
 
-@primitive("dict?", usage="(dict? value)", arity=(1, 1), size="plain")
+@primitive("dict?", usage="(dict? value)", arity=(1, 1), size="plain", flow="o")
 def dict_predicate(value: Any) -> bool:
     """Whether the value is a dict."""
     return is_dict(value)
 
 
-@primitive("get-field", usage="(get-field value field)", arity=(2, 2), size="entry")
+@primitive("get-field", usage="(get-field value field)", arity=(2, 2), size="entry", flow="or")
 def get_field(value: Any, field: Any) -> Any:
     """The value of a key of a dict, or of a declared field of a model, dataclass or named tuple; nil if missing.
 

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
-from typing import Any, ClassVar, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from agentflow.core.errors import SexpEvaluationError, cut
 from agentflow.core.records import is_dict
@@ -20,6 +20,7 @@ from agentflow.core.values import Symbol
 
 F = TypeVar("F", bound=Callable[..., Any])
 Arity = tuple[int, int | None]
+FlowLetter: TypeAlias = Literal["k", "o", "e", "r"]
 _MARK = "__primitives__"
 
 
@@ -33,8 +34,8 @@ class Primitive:
     limits. Without, it takes about the same time whatever it is called with. With ``is_async`` it is
     ``async def f(rt, d, *arguments)`` and may call procedures; with ``sliced``, and for many operands, it may give
     :class:`~agentflow.lang.calling.Sliced` work in place of a value. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
-    ``size`` is a word of :mod:`agentflow.lang.bounds.primitives` for how the form of the result follows from the arguments;
-    without one, nothing is known of it before it runs.
+    ``size`` is a word of :mod:`agentflow.lang.bounds.primitives` for how the form of the result follows from the arguments, or
+    ``called`` where that depends on procedures that it calls. ``flow`` says what becomes of its arguments, see :meth:`flow_at`.
     """
 
     is_procedure: ClassVar[bool] = True
@@ -51,6 +52,18 @@ class Primitive:
     canonical: str = ""
     tails: bool = False
     size: str = ""
+    flow: str = ""
+
+    def flow_at(self, position: int) -> FlowLetter:
+        """What becomes of the argument at a position, from 0, by the word ``flow``.
+
+        ``k``: it is kept as it is, and not looked into. ``o``: it is opened, its parts are kept as they are. ``e``: it is opened, and
+        procedures are called with its elements. ``r``: all of it is read. A word has a letter for each argument, the last one for all
+        that follow; letters in parentheses at its end follow in turns. Without a word all arguments are read.
+        """
+        head, _, turns = self.flow.rstrip(")").partition("(")
+        letters = head + (turns or head[-1:] or "r") * (position + 1)
+        return cast(FlowLetter, letters[position])
 
     def accepts(self, count: int) -> bool:
         """Whether it can be called with ``count`` arguments."""
@@ -91,6 +104,7 @@ def primitive(
     aliases: tuple[str, ...] = (),
     tails: bool = False,
     size: str = "",
+    flow: str = "",
 ) -> Callable[[F], F]:
     """Declare the decorated function as the primitive ``name``, with ``aliases``.
 
@@ -116,6 +130,7 @@ def primitive(
                 canonical=name,
                 tails=tails,
                 size=size,
+                flow=flow,
             )
             for each in (name, *aliases)
         ]

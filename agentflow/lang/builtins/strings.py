@@ -84,7 +84,7 @@ def string_length(value: Any) -> int:
     return len(string("string-length", 1, value))
 
 
-@primitive("string?", usage="(string? value)", arity=(1, 1), size="plain")
+@primitive("string?", usage="(string? value)", arity=(1, 1), size="plain", flow="o")
 def is_string(value: Any) -> bool:
     """Whether the value is a string. A symbol is not."""
     return isinstance(value, str)
@@ -147,7 +147,7 @@ def _concatenated(parts: list[str], between: str) -> Work[str]:
     return between.join(joined)
 
 
-@primitive("string-split", usage="(string-split string [separator])", arity=(1, 2), sliced=True)
+@primitive("string-split", usage="(string-split string [separator])", arity=(1, 2), sliced=True, size="pieces")
 def string_split(rt: Bounded, text: Any, separator: Any = None) -> Any:
     """The parts of a string between separators; without a separator, its words."""
     source = string("string-split", 1, text)

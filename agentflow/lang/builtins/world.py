@@ -42,7 +42,7 @@ async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
     return await rt.perform(Timer(float(seconds)), None)
 
 
-@primitive("ask-human", usage='(ask-human "question" [schema])', arity=(1, 2), is_async=True)
+@primitive("ask-human", usage='(ask-human "question" [schema])', arity=(1, 2), is_async=True, size="data")
 async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
     """Asks somebody, and returns the answer. `schema` is a JSON Schema, as a dict, that the answer has to fit.
 

@@ -1,0 +1,119 @@
+"""What becomes of the arguments of primitives and operations: kept, opened, given to procedures, or read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from agentflow.core.errors import AgentflowError
+from agentflow.lang.abi import FLOWS, OPERATIONS
+from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.environment import SexpEnvironment
+from tests.support.world import World
+
+WORD = re.compile(r"[koer]*(\([koer]+\))?")
+NAMED = sorted(name for name, each in PRIMITIVES.items() if each.flow and each.canonical == name)
+CALLS = {
+    "append": "(append a b)",
+    "assoc": "(assoc k pairs)",
+    "caddr": "(caddr three)",
+    "cadr": "(cadr a)",
+    "cddr": "(cddr a)",
+    "cons": "(cons x a)",
+    "content": "(content done)",
+    "dict": '(dict "k" x "l" x)',
+    "failed?": "(failed? done)",
+    "filter": "(filter (lambda (y) true) a)",
+    "for-each": "(for-each (lambda (y z) y) a b)",
+    "get": '(get d "k" x)',
+    "get-field": '(get-field d "k")',
+    "identity": "(identity x)",
+    "keys": "(keys d)",
+    "list": "(list x x)",
+    "map": "(map (lambda (y z) y) a b)",
+    "merge": "(merge d d)",
+    "nth": "(nth a 0 x)",
+    "put": '(put d "m" x "n" x)',
+    "status": "(status done)",
+    "value-of": "(value-of done)",
+    "values": "(values d)",
+    "zip": "(zip a b)",
+}
+"""A call of each primitive with a word, whose parts nobody can look into; those that are not here take one list."""
+
+
+class Sealed:
+    """An object that fails as soon as anybody looks into it."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("__class__", "__dict__"):
+            return object.__getattribute__(self, name)
+        raise AssertionError(f"{name} was looked at")
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("it was compared")
+
+    def __bool__(self) -> bool:
+        raise AssertionError("it was tested")
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize("name", sorted(PRIMITIVES))
+def test_every_word_has_a_letter_for_each_argument(name: str) -> None:
+    """A word speaks of no more arguments than there may be, and what has none reads them all."""
+    primitive = PRIMITIVES[name]
+    assert WORD.fullmatch(primitive.flow)
+    head, _, turns = primitive.flow.rstrip(")").partition("(")
+    most = primitive.arity[1]
+    assert most is None or (len(head) <= most and not turns)
+    letters = {primitive.flow_at(position) for position in range(most if most is not None else 4)}
+    assert letters <= {*primitive.flow} - {*"()"} if primitive.flow else letters <= {"r"}
+
+
+def test_letters_follow_in_turns() -> None:
+    """The last letter is that of all further arguments, and letters in parentheses follow in turns."""
+    assert "".join(PRIMITIVES["put"].flow_at(position) for position in range(5)) == "orkrk"
+    assert "".join(PRIMITIVES["map"].flow_at(position) for position in range(3)) == "kee"
+    assert "".join(PRIMITIVES["+"].flow_at(position) for position in range(2)) == "rr"
+
+
+@pytest.mark.parametrize("name", NAMED)
+async def test_what_is_kept_is_not_looked_into(name: str) -> None:
+    """A primitive whose word keeps an argument, or opens it, never reads what is in it."""
+    sealed = Sealed()
+    bindings = {
+        "x": sealed,
+        "a": [sealed, sealed],
+        "b": [sealed, sealed],
+        "three": [sealed, sealed, sealed],
+        "d": {"k": sealed, "l": sealed},
+        "done": {"status": "COMPLETE", "content": "done", "parsedContent": [sealed], "notes": {}},
+    }
+    await World({}).run(CALLS.get(name, f"({name} a)"), SexpEnvironment(bindings))
+
+
+@pytest.mark.parametrize("text", ["(equal? x 1)", "(sort a)", "(to-json a)", "(member 1 a)", "(string-join a)"])
+async def test_what_reads_does_look(text: str) -> None:
+    """The seal breaks where a primitive without a word reads its argument, so it would break above."""
+    sealed = Sealed()
+    with pytest.raises((AssertionError, AgentflowError)):
+        await World({}).run(text, SexpEnvironment({"x": sealed, "a": [sealed, sealed]}))
+
+
+def test_every_operation_says_what_it_looks_into() -> None:
+    """Each operation of the runtime has a word."""
+    assert set(FLOWS) == OPERATIONS
+    assert all(WORD.fullmatch(word) for word in FLOWS.values())
+    assert {name for name, word in FLOWS.items() if {*word} & {*"oer"}} == {
+        "define-task",
+        "director-loop",
+        "error",
+        "eval-program",
+        "pmap",
+        "retry",
+        "solve",
+        "timeout",
+    }
