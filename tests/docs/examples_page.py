@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,8 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.postgres import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -37,12 +40,16 @@ PROJECT = {
 
 @dataclass(frozen=True)
 class Example:
-    """An example: its ``file``, a ``title``, the ``arguments`` of its command, and what to say that it does not itself."""
+    """An example: its ``file``, a ``title``, the ``arguments`` of its command, and what to say that it does not itself.
+
+    One that ``needs_postgres`` gets a new database by ``DATABASE_URL``.
+    """
 
     file: str
     title: str
     arguments: tuple[str, ...] = ()
     note: str = ""
+    needs_postgres: bool = False
 
     @property
     def path(self) -> Path:
@@ -64,8 +71,8 @@ class Example:
 
     @property
     def takes_any_model(self) -> bool:
-        """Whether it takes its model from the environment: all but tests, whose models are scripted always."""
-        return self.path.suffix in (".py", ".ipynb") and not self.file.startswith("test_")
+        """Whether it takes its model from the environment: all but tests, whose models are scripted always, and a fleet."""
+        return self.path.suffix in (".py", ".ipynb") and not self.file.startswith("test_") and not self.needs_postgres
 
     def text(self) -> str:
         """The example as the page shows it; of a notebook the cells."""
@@ -94,6 +101,7 @@ LISTED = (
     Example("chat.py", "A chat that is kept between restarts"),
     Example("approval.py", "An approval that comes tomorrow"),
     Example("killed.py", "A run that is killed, and goes on as an edited program"),
+    Example("fleet.py", "500 documents, three workers, one of them killed", needs_postgres=True),
     Example("mcp_tools.py", "Tools of an MCP server"),
     Example("mcp_server.py", "A program as a tool for MCP clients"),
     Example("write_code.py", "Write code until its tests pass"),
@@ -133,9 +141,15 @@ def run(example: Example, directory: Path, **variables: str) -> subprocess.Compl
     )  # fmt: skip
 
 
-def transcript(example: Example, directory: Path) -> str:
-    """What an example prints, run in ``directory``. Raises AssertionError if it fails."""
-    done = run(example, directory)
+def transcript(example: Example, directory: Path, **variables: str) -> str:
+    """What an example prints, run in ``directory`` with these ``variables`` of the environment. Raises AssertionError if it fails."""
+    with contextlib.ExitStack() as stack:
+        if example.needs_postgres:
+            server = Server()
+            stack.callback(server.remove)
+            server.start()
+            variables["DATABASE_URL"] = server.schema()
+        done = run(example, directory, **variables)
     assert done.returncode == 0, done.stdout + done.stderr
     printed = done.stderr if ">" in example.arguments else done.stdout
     for prefix in (f"{directory}/", f"{os.path.realpath(directory)}/"):

@@ -13,10 +13,21 @@ from agentflow.testing import Script
 from tests.docs.examples_page import EXAMPLES, INTRO, LISTED, PAGE, Example, run, section, transcript
 
 
-@pytest.mark.parametrize("example", LISTED, ids=lambda example: example.file)
+@pytest.mark.parametrize(
+    "example", [each for each in LISTED if not each.needs_postgres], ids=lambda example: example.file
+)
 def test_an_example_prints_what_the_page_shows(example: Example, tmp_path: Path) -> None:
     """Without key and network; ``python -m tests.docs.examples_page`` writes the page anew."""
     assert section(example, transcript(example, tmp_path)) in PAGE.read_text("utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", [each for each in LISTED if each.needs_postgres], ids=lambda example: example.file)
+@pytest.mark.usefixtures("postgres_server")
+def test_a_fleet_prints_what_the_page_shows(example: Example, tmp_path: Path) -> None:
+    """The same with a server of its own, where there is one to be had, and a fifth of the documents."""
+    printed = transcript(example, tmp_path, DOCUMENTS="100").replace("100", "500")
+    assert section(example, printed) in PAGE.read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -221,3 +221,23 @@ assert not {"pgqueuer", "croniter"} & set(sys.modules)
         sys.executable, "-c", code, postgres_url, env=environment(Path("/nowhere"))
     )
     assert await process.wait() == 0
+
+
+async def test_the_first_of_a_tenant_does_not_wait_for_the_hundredth_of_another(postgres_url: str) -> None:
+    """Of equal priority that of the tenant with the fewest goes first; a higher priority goes before all."""
+    order: list[str] = []
+
+    async def look(at: str) -> str:
+        """Look at something."""
+        order.append(at)
+        return at
+
+    async with AgentFlow(model="offline", tools=[look], durable=postgres_url) as flow:
+        runs = [
+            await detached(flow, name, f'(content (look (at "{name}")))', tenant=name[0], priority=int(name == "c1"))
+            for name in ("a1", "a2", "a3", "a4", "b1", "b2", "c1")
+        ]
+        async with working(flow, slots=1):
+            for run in runs:
+                await run.result()
+    assert order == ["c1", "a1", "b1", "a2", "b2", "a3", "a4"]
