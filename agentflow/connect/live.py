@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, cast
 
 from mcp import Client
@@ -128,7 +129,7 @@ class Live:
             return cast("CreateMessageResult | ErrorData", await request.asked(params))
 
         async def tell_roots(context: ClientRequestContext) -> ListRootsResult:
-            return ListRootsResult(roots=[Root(uri=FileUrl(f"file://{path}")) for path in roots])
+            return ListRootsResult(roots=[Root(uri=FileUrl(Path(path).as_uri())) for path in roots])
 
         async def log(params: LoggingMessageNotificationParams) -> None:
             for request in tuple(self.in_flight):

@@ -27,6 +27,17 @@ def sdk_server() -> MCPServer:
         return str(ctx.request_context.request.headers.get("authorization"))  # type: ignore[union-attr]
 
     @server.tool()
+    async def grow(ctx: Context) -> str:
+        """Have another tool from now on, and say so to who listens."""
+
+        async def new() -> str:
+            return "new"
+
+        server.add_tool(new, name="new")
+        await ctx.notify_tools_changed()
+        return "grown"
+
+    @server.tool()
     async def nap(seconds: float) -> str:
         """Sleep."""
         await asyncio.sleep(seconds)

@@ -36,6 +36,19 @@ async def test_the_sdks_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert await flow.eval('(value-of (sdk:shout (text "still")))') == {"result": "STILL"}
 
 
+async def test_a_list_that_changes_over_http(tmp_path: Path) -> None:
+    """A server at an address tells who listens that its tools have changed; the next run has them."""
+    async with running(sdk_server().streamable_http_app()) as port:
+        async with flow_with(tmp_path, McpHttp("sdk", f"http://127.0.0.1:{port}/mcp")) as flow:
+            await flow.eval("(sdk:grow)")
+            async with asyncio.timeout(10):
+                while flow.tools.find("sdk:new") is None:
+                    await asyncio.sleep(0.01)
+            value, events = await seen(flow, "(value-of (sdk:new))")
+            assert value == {"result": "new"}
+            assert [event.code for event in events if isinstance(event, Warning)] == ["mcp/tools-changed"]
+
+
 @pytest.mark.slow
 async def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
     """While a server is away calls fail; when it is back, the next one works."""

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
+from mcp_types import CallToolResult
 
 from agentflow import AgentFlow, AgentflowError, ApprovalRequest, ConfigurationError, ScriptedProvider
+from agentflow.connect.content import parts_of
+from agentflow.connect.secrets import filled
+from agentflow.core.messages import TextPart
 from agentflow.core.questions import Question
 from agentflow.events import Log, ToolProgress, ToolStarted, Warning
 from agentflow.mcp import McpHttp, McpStdio
@@ -213,6 +220,76 @@ async def test_a_tool_that_changes_while_its_approval_is_open_is_not_called(root
         assert value == "written" and len(texts) == 2 and "Reads a file." in texts[0]
         told = [event.message for event in events if isinstance(event, Warning)]
         assert len(told) == 1 and "changed turncoat" in told[0]
+
+
+@pytest.mark.slow
+async def test_a_server_that_keeps_dying_is_left_alone_for_longer(root: Path) -> None:
+    """A call does not wait for a server longer than its own time: it fails at once, and starts nothing. An answer ends the wait's growth."""
+    async with flow_with(root, server("new", timeout_s=0.2, connect_s=10)) as flow:
+        for _ in range(2):
+            assert (await flow.eval("(t:die_writing)")).notes.error.details["code"] == "mcp/connection-lost"
+            for _ in range(2):
+                error = (await flow.eval("(t:echo)")).notes.error
+                assert error.details["code"] == "mcp/down" and "failed 1 times in a row" in error.message
+            async with asyncio.timeout(10):
+                while (await flow.eval("(t:echo)")).failed:
+                    await asyncio.sleep(0.02)
+
+
+async def test_older_servers_that_are_programs_are_told_the_roots(root: Path) -> None:
+    """A server of the older revision that asks gets the flow's roots as addresses."""
+    odd = root.parent / "a b#c?d%20"
+    os.rename(root, odd)
+    async with flow_with(odd, server("old")) as flow:
+        told = json.loads(await flow.call_tool("t:roots"))
+    (address,) = [each["uri"] for each in told["roots"]]
+    assert unquote(urlsplit(address).path) == str(odd)
+
+
+PNG, WAV = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode(), base64.b64encode(b"RIFF\0\0\0\0WAVE").decode()
+CONTENTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"type": "audio", "data": WAV, "mimeType": "audio/wav"}, "audio", ""),
+    ({"type": "image", "data": PNG, "mimeType": "image/png"}, "image", ""),
+    ({"type": "image", "data": "no base64!", "mimeType": "image/png"}, "text", "[content: image/png, 0 bytes]"),
+    ({"type": "audio", "data": WAV, "mimeType": "audio/x-odd"}, "text", "[content: audio/x-odd, 12 bytes]"),
+    ({"type": "resource", "resource": {"uri": "a://x.png", "blob": PNG, "mimeType": "image/png"}}, "image", ""),
+    (
+        {"type": "resource", "resource": {"uri": "a://x.zip", "blob": PNG, "mimeType": "application/zip"}},
+        "text",
+        "[a://x.zip: application/zip, 8 bytes]",
+    ),
+    ({"type": "resource", "resource": {"uri": "a://\x1b[2J", "blob": "!", "mimeType": "\x1b"}}, "text", "\\x1b"),
+    ({"type": "resource", "resource": {"uri": "a://x", "text": "words"}}, "text", "words"),
+    ({"type": "resource_link", "uri": "a://x", "name": "x", "description": "of it"}, "text", "[x] a://x: of it"),
+]
+
+
+@pytest.mark.parametrize(("block", "kind", "said"), CONTENTS)
+async def test_contents_of_each_kind(block: dict[str, Any], kind: str, said: str) -> None:
+    """Sound, images and documents that models take are parts; what is none of them, or cannot be read, is a line of text."""
+    answer = CallToolResult.model_validate({"content": [block]})
+    (part,) = await parts_of(answer.content)
+    assert part.type == kind
+    if isinstance(part, TextPart):
+        assert said in part.text and "\x1b" not in part.text
+
+
+def test_variables_in_what_a_server_is_given() -> None:
+    """``$NAME`` and ``${NAME}`` are variables, ``$$`` a dollar; each value is a secret, and one that is not set an error."""
+    secrets: list[str] = []
+    table = {"A": "$ONE", "B": "${ONE}${TWO}/$TWO_", "C": "$$ONE 5$ $1", "Authorization": "Bearer literal-token"}
+    environ = {"ONE": "first-value", "TWO": "second-value", "TWO_": "third-value", "EMPTY": ""}
+    assert filled(table, environ, secrets.append, "t") == {
+        "A": "first-value",
+        "B": "first-valuesecond-value/third-value",
+        "C": "$ONE 5$ $1",
+        "Authorization": "Bearer literal-token",
+    }
+    assert {"first-value", "second-value", "third-value", "literal-token"} <= set(secrets)
+    for missing in ("$EMPTY", "${NOT_SET}"):
+        with pytest.raises(ConfigurationError) as caught:
+            filled({"A": missing}, environ, secrets.append, "t")
+        assert caught.value.code == "mcp/variable" and missing.strip("${}") in caught.value.message
 
 
 @pytest.mark.slow

@@ -29,7 +29,12 @@ SCENARIOS = {
         "input-required-result-validate-input",
     ],
 }  # fmt: skip
-"""Those that a server can pass whose tools are workflows: the others want tools and resources of a certain content."""
+"""Those that a server can pass whose tools are workflows: the others want tools and resources of a certain content.
+
+``input-required-result-basic-elicitation`` wants its question under the very key ``user_name``. A flow's questions have keys by
+which their answers find the run and the question again, as the protocol leaves to the server; the flow it tests is that of
+``multi-round``, which passes.
+"""
 
 NAME = '(ask-human "Name?" {"type" "object" "properties" {"name" {"type" "string"}} "required" (list "name")})'
 OK = '(ask-human "Sure?" {"type" "object" "properties" {"ok" {"type" "boolean"}} "required" (list "ok")})'
