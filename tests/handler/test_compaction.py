@@ -153,6 +153,27 @@ async def test_the_summary_goes_with_the_session(tmp_path: Path) -> None:
     assert session.compaction is None
 
 
+def test_the_digest_of_a_history_is_that_of_what_is_sent() -> None:
+    """Where a summary stands for turns, what they said counts no more, and the summary does; a task that sends all sees all."""
+
+    def session(first: str, summary: str, second: str = "b") -> Session:
+        made = Session()
+        for text in (first, second):
+            made.commit((user(text), assistant("yes")))
+        made.compact(1, summary)
+        return made
+
+    one = session("a", "short")
+    for other, sent, whole in (
+        (session("other words", "short"), True, False),
+        (session("a", "another summary"), False, True),
+        (session("a", "short", "c"), False, False),
+    ):
+        assert (other.digest(compacted=True) == one.digest(compacted=True)) is sent
+        assert (other.digest() == one.digest()) is whole
+    assert one.digest(1, compacted=True) == session("a", "short").digest(1, compacted=True) != one.digest(1)
+
+
 async def test_a_durable_run_shortens_once(tmp_path: Path) -> None:
     """Interrupted after the summary, a task goes on with the recorded one."""
     model, session = Model(), Session()

@@ -99,3 +99,26 @@ def test_a_commit_is_read_once(tmp_path: Path) -> None:
     git(root, "checkout", "-q", "-b", "side", first)
     commit(root, {"a.py": "4"}, "fourth")
     assert not repository_.descends_from(last)
+
+
+@pytest.mark.slow
+def test_a_commit_costs_that_commit(tmp_path: Path) -> None:
+    """What SQLite does to take in one commit does not grow with the history before it."""
+    steps: dict[int, int] = {}
+    for past in (3, 24):
+        root = repository(tmp_path / str(past), {f"f{n}.py": f"x = {n}\n" for n in range(5)})
+        for number in range(past):
+            commit(root, {f"f{number % 5}.py": f"y = {number}\n"}, f"change number {number}")
+        index = Index()
+        index.update(root)
+        commit(root, {"f1.py": "flamingo = 1\n"}, "teach the flamingo")
+        count = 0
+
+        def step() -> None:
+            nonlocal count
+            count += 1
+
+        index.store._db.set_progress_handler(step, 10)  # pyright: ignore[reportPrivateUsage] - no method counts its steps
+        assert index.update(root) == past + 2
+        steps[past] = count
+    assert 20 < steps[24] < 1.5 * steps[3], steps
