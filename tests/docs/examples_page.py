@@ -109,6 +109,20 @@ LISTED = (
     Example("untrusted.py", "A program that nobody trusts"),
     Example("sse.py", "Into a web page, as it is written"),
     Example("serve.py", "As a model, as runs and as a page"),
+    Example("front_ends.py", "Behind AG-UI and `useChat`"),
+    Example("media.py", "Images, documents and sound"),
+    Example(
+        "caching.py",
+        "Effort and prompt caching",
+        (),
+        "From a checkout of the repository: the cache is that of its tests' server, *simulated*.",
+    ),
+    Example(
+        "cloud.py",
+        "Claude on Amazon Bedrock",
+        (),
+        "From a checkout of the repository: the cloud is a server of its tests.",
+    ),
     Example("test_triage.py", "Tests of an application"),
     Example("find_errors.py", "Errors found without a model"),
 )
