@@ -36,6 +36,7 @@ from agentflow.cli.runs import runs
 from agentflow.cli.serve_options import ServeOptions
 from agentflow.cli.sessions import sessions
 from agentflow.cli.worker_options import ScheduleOptions, WorkerOptions
+from agentflow.core.source import Surface
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -289,13 +290,18 @@ def lsp(
 
 @app.command()
 @takes_options
-def repl(options: FlowOptions) -> None:
+def repl(
+    options: FlowOptions,
+    surface: Annotated[
+        Surface, typer.Option("--surface", help="The language: S-expressions, or the subset of Python.")
+    ] = "sexp",
+) -> None:
     """Type programs and see their values."""
     from agentflow.cli.repl import repl as converse
 
     async def talk() -> int:
         async with open_flow(options) as flow:
-            return await converse(flow)
+            return await converse(flow, surface=surface)
 
     sys.exit(run_async(talk))
 

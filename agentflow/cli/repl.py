@@ -1,4 +1,4 @@
-"""``agentflow repl``: reads forms, prints values, streams answers; Ctrl-C ends one form, not the shell."""
+"""``agentflow repl``: reads forms or Python, prints values, streams answers; Ctrl-C ends one form, not the shell."""
 
 from __future__ import annotations
 
@@ -12,26 +12,19 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentflow.cli.values import print_data
+from agentflow.cli.repl_languages import LANGUAGES, MAX_SHOWN, SEXP, Language
 from agentflow.core.errors import AgentflowError
 from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
-from agentflow.lang.builtins import PRIMITIVES
+from agentflow.core.source import Source, Surface
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.forms import FORMS
 from agentflow.lang.printer import print_value
-from agentflow.lang.reader import Incomplete, read_datum_nodes
-from agentflow.lang.reference import describe
 from agentflow.lib.private_files import make_private_directory, make_private_file, state_path
 from agentflow.lib.terminal import clean
-
-MAX_SHOWN = 20_000
-"""Maximum number of characters shown of a value."""
 
 _WORD = re.compile(r"([^\s()\[\]{}\"'`,;]+)")
 
 HELP = """\
-A form is evaluated when its parentheses are closed; the last value is bound to _.
+Here {unit}; the last value is bound to _.
   ,doc NAME    usage and documentation       ,names       what is defined here
   ,time FORM   evaluate and say how long     ,help        this text
   ,quit        leave (or Ctrl-D)             Ctrl-C       end the form that runs, or drop the line
@@ -56,22 +49,14 @@ class Flow(Protocol):
     def subscribe(self, observer: Callable[[Any], Any]) -> Callable[[], None]: ...
 
 
-def is_complete(text: str) -> bool:
+def is_complete(text: str, language: Language = SEXP) -> bool:
     """Whether ``text`` can be evaluated: a command, or forms that are all closed. Invalid text counts, too."""
-    if text.lstrip().startswith(","):
-        return True
-    try:
-        read_datum_nodes(Source("<repl>", text))
-    except Incomplete:
-        return False
-    except AgentflowError:
-        pass
-    return True
+    return text.lstrip().startswith(",") or language.is_complete(text)
 
 
-def names_in_sight(flow: Flow, env: SexpEnvironment) -> list[str]:
-    """All names to complete: variables, tasks and tools, primitives, special forms."""
-    return sorted({*env.names(), *flow.engine.effects.known_names(), *PRIMITIVES, *FORMS})
+def names_in_sight(flow: Flow, env: SexpEnvironment, language: Language = SEXP) -> list[str]:
+    """All names to complete: variables, tasks and tools, and the words of the language."""
+    return sorted({*env.names(), *flow.engine.effects.known_names(), *language.names})
 
 
 class PromptEditor:
@@ -81,7 +66,14 @@ class PromptEditor:
     history); ``session`` further arguments of ``PromptSession`` (its ``input`` and ``output``).
     """
 
-    def __init__(self, names: Callable[[], Iterable[str]], *, history: Path | None = None, **session: Any) -> None:
+    def __init__(
+        self,
+        names: Callable[[], Iterable[str]],
+        *,
+        history: Path | None = None,
+        language: Language = SEXP,
+        **session: Any,
+    ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
         from prompt_toolkit.history import FileHistory, InMemoryHistory
@@ -92,7 +84,7 @@ class PromptEditor:
         @keys.add("enter")
         def accept_or_continue(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]
             buffer = event.current_buffer
-            if is_complete(buffer.text):
+            if is_complete(buffer.text, language):
                 buffer.validate_and_handle()
             else:
                 buffer.insert_text("\n")
@@ -118,8 +110,11 @@ class PromptEditor:
 class Shell:
     """The state of one session: environment, last value, output."""
 
-    def __init__(self, flow: Flow, env: SexpEnvironment, write: Callable[[str], Any]) -> None:
+    def __init__(
+        self, flow: Flow, env: SexpEnvironment, write: Callable[[str], Any], language: Language = SEXP
+    ) -> None:
         self.flow = flow
+        self.language = language
         self.env = env
         self._write = write
         self._streaming = False
@@ -130,7 +125,7 @@ class Shell:
             self._write(clean(event.text))
             self._streaming = True
         elif event.type == "log":
-            self.say(f"; {event.message}")
+            self.say(f"{self.language.comment} {event.message}")
 
     def say(self, text: str) -> None:
         """Write a line, after ending a streamed one."""
@@ -142,7 +137,7 @@ class Shell:
     async def obey(self, line: str) -> bool:
         """Execute one input. Returns False to end the session."""
         text = line.strip()
-        if not text or text.startswith(";"):
+        if not text or (text.startswith(self.language.comment) and "\n" not in text):
             return True
         if not text.startswith(","):
             await self.evaluate(text)
@@ -152,7 +147,7 @@ class Shell:
             case "quit" | "q" | "exit":
                 return False
             case "help" | "h":
-                self._write(HELP)
+                self._write(HELP.format(unit=self.language.unit))
             case "doc":
                 self.say(self.documentation(rest.strip()))
             case "names":
@@ -160,7 +155,7 @@ class Shell:
             case "time":
                 began = time.perf_counter()
                 await self.evaluate(rest)
-                self.say(f"; {time.perf_counter() - began:.3f} s")
+                self.say(f"{self.language.comment} {time.perf_counter() - began:.3f} s")
             case _:
                 self.say(f"there is no command ,{command}; ,help lists them")
         return True
@@ -173,42 +168,43 @@ class Shell:
             return f"{name} is {print_value(self.env.lookup(name), limit=2_000)}"
         info = self.flow.engine.names(self.env).describe(name)
         if info is not None:
-            parameters = " ".join(f"({each} ...)" for each in info.parameters or ())
-            return f"({name}{' ' if parameters else ''}{parameters})\n  {info.kind}"
-        return describe(name)
+            return self.language.call(name, info)
+        return self.language.describe(name)
 
     async def evaluate(self, text: str) -> None:
         """Evaluate a program and show its value or error. Ctrl-C cancels it and nothing else."""
 
         async def run() -> None:
             try:
-                value = await self.flow.evaluator.evaluate_string(text, self.env)
+                value = await self.flow.evaluator.evaluate(Source.unnamed(text, self.language.surface), self.env)
             except AgentflowError as error:
                 self.say(error.render())
             except Exception as error:  # noqa: BLE001 - the shell outlives whatever a host's tool raised
                 self.say(f"error: {type(error).__name__}: {error}")
             else:
                 self.env.define("_", value)
-                self.say(show(value))
+                shown = show(value, self.language)
+                if shown is not None:
+                    self.say(shown)
 
         async with asyncio.TaskGroup() as group:
             task = group.create_task(run())
             with on_interrupt(task.cancel):
                 await asyncio.wait([task])
         if task.cancelled():
-            self.say("; interrupted")
+            self.say(f"{self.language.comment} interrupted")
 
 
-def show(value: object) -> str:
-    """The text the shell shows for a value: program text, or status and content of a result."""
+def show(value: object, language: Language = SEXP) -> str | None:
+    """The text the shell shows for a value: program text, or status and content of a result; None for nothing."""
     try:
         if isinstance(value, TaskResult):
             error = value.error
             detail = str(error) if error is not None else print_value(value.content, limit=MAX_SHOWN)
             return f"#<result {value.status}> {detail}"
-        return print_data(value, limit=MAX_SHOWN)
+        return language.show(value)
     except AgentflowError as error:
-        return f"; a value that cannot be shown: {error}"
+        return f"{language.comment} a value that cannot be shown: {error}"
 
 
 @contextlib.contextmanager
@@ -244,20 +240,23 @@ async def repl(
     history: Path | None = None,
     write: Callable[[str], Any] | None = None,
     banner: bool = True,
+    surface: Surface = "sexp",
 ) -> int:
-    """Read forms, evaluate them in one environment and show their values until the input ends. Returns exit code 0.
+    """Read forms, or statements of the ``surface``, evaluate them in one environment and show their values until the input ends. Returns exit code 0.
 
     ``flow`` is an AgentFlow; ``bindings`` are variables defined from the start; ``editor`` and ``write`` replace the
     terminal; ``history`` is the history file (default: :func:`default_history`).
     """
-    env = SexpEnvironment(bindings)
+    env, language = SexpEnvironment(bindings), LANGUAGES[surface]
     output = write or _to_terminal
-    shell = Shell(flow, env, output)
-    lines = editor or PromptEditor(lambda: names_in_sight(flow, env), history=history or default_history())
+    shell = Shell(flow, env, output, language)
+    lines = editor or PromptEditor(
+        lambda: names_in_sight(flow, env, language), history=history or default_history(), language=language
+    )
     unsubscribe = flow.subscribe(shell.watch)
     try:
         if banner:
-            output("agentflow: forms are evaluated when they are closed; ,help for help\n")
+            output(f"agentflow: {language.unit}; ,help for help\n")
         while True:
             try:
                 line = await lines.read("> ")

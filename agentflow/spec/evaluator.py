@@ -10,6 +10,7 @@ from agentflow.core.host_code import executing_call
 from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.names import Template
 from agentflow.core.ports import ToolPort
+from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.budget import budget_of
 from agentflow.runtime.engine import Engine
@@ -64,19 +65,25 @@ class SexpEvaluator:
         also registered with the task system.
         Raises SexpSyntaxError, SexpEvaluationError, TaskError and LimitExceeded.
         """
+        return await self.evaluate(sexp_string, initial_env)
+
+    async def evaluate(
+        self, program: str | Source, initial_env: SexpEnvironment | Mapping[str, Any] | None = None
+    ) -> Any:
+        """:meth:`evaluate_string` of a program in either surface."""
         env = initial_env if isinstance(initial_env, SexpEnvironment) else SexpEnvironment(initial_env)
         engine = self.joint.engine
         inside = executing_call() is not None
         async with in_run(engine, "evaluate_string", self.handler.session) as call:
-            program = await engine.compiled(
-                sexp_string, env=env, grants=call.grants, defined=call.definitions, budget=budget_of(call)
+            compiled = await engine.compiled(
+                program, env=env, grants=call.grants, defined=call.definitions, budget=budget_of(call)
             )
-            child = call if call.is_ordered else call.at(call.next_path("program", program.source.digest))
+            child = call if call.is_ordered else call.at(call.next_path("program", compiled.source.digest))
 
             def publish(template: Template) -> None:
                 engine.effects.publish([template], call)
 
-            return await engine.evaluate(program, env, child, publish=None if inside else publish)
+            return await engine.evaluate(compiled, env, child, publish=None if inside else publish)
 
     def sequential_history(self, **options: Any) -> SequentialHistory:
         """A history for a sequence of steps run from Python; see SequentialHistory."""

@@ -175,3 +175,43 @@ async def test_the_command_on_a_terminal(tmp_path: Path) -> None:
             await process.wait()
         os.close(master)
     assert "+(* 6" in (tmp_path / "agentflow" / "history").read_text("utf-8")
+
+
+async def python_session(flow: AgentFlow, *inputs: str) -> str:
+    """What a session in Python shows."""
+    shown: list[str] = []
+    assert await repl(flow, editor=Typed(*inputs), write=shown.append, banner=False, surface="python") == 0
+    return "".join(shown)
+
+
+async def test_a_session_in_python(flow: AgentFlow) -> None:
+    """Statements are evaluated in one environment, values shown as Python shows them, errors with hints in Python."""
+    shown = await python_session(
+        flow,
+        "x = 20",
+        "def twice(n):\n    return n * 2\n",
+        "[twice(x), 'a', None, {'k': (1,)}]",
+        "x.nme",
+        "sortd([1])",
+        "twice(_)",
+        "# nothing",
+        ",doc pmap",
+        ",doc open",
+        "@task\ndef say(q):\n    '{{q}}'\n",
+        ",doc say",
+        "say('hi')",
+        "print('note')",
+    )
+    assert "[40, 'a', None, {'k': [1]}]\n" in shown and "did you mean 'sorted'" in shown and "None\n" not in shown[:5]
+    assert "pmap(f, xs, limit=8)\n  Calls a function" in shown and "'open' is not there: tools read" in shown
+    assert "say(q)\n  task\n" in shown and "'one two three'\n" in shown and "# note\n" in shown
+
+
+def test_blocks_of_python_end_with_an_empty_line() -> None:
+    """A whole statement is evaluated at the end of its line; an open bracket, text or block waits for more."""
+    from agentflow.cli.repl_languages import PYTHON
+
+    whole = ["x = 1", "f(1,\n2)", "def f():\n    return 1\n", "x = )", ",doc f", "'''a\nb'''"]
+    more = ["def f():", "def f():\n    return 1", "f(1,", "'''a", "if x:\n    y\nelse:", "@task"]
+    assert [is_complete(text, PYTHON) for text in whole] == [True] * len(whole)
+    assert [is_complete(text, PYTHON) for text in more] == [False] * len(more)

@@ -87,7 +87,7 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
         return g.const_param(builtin(BUILTINS[node.id]), f"B_{node.id}")
     if not absent(g, node) and g.closed:
         g.wrong(node, "name/unbound", f"'{node.id}' is not bound", near(g, node.id))
-    return g.read(None, node.id)
+    return g.read(None, node.id, near(g, node.id))
 
 
 def absent(g: Emitter, node: ast.Name) -> bool:

@@ -266,12 +266,13 @@ class Emitter(codegen.Generator):
         self.wrong(node, "name/not-granted", message, f"the names it may call: {shown}")
         return False
 
-    def read(self, var: Var | None, name: str) -> ast.expr:
-        """The value of a variable."""
+    def read(self, var: Var | None, name: str, hint: str | None = None) -> ast.expr:
+        """The value of a variable; ``hint`` is for one of the environment that is not bound."""
         if var is not None:
             return self.name(var.py)
         named, again = self.walrus(self.attr(self.cell(name), "v"))
-        missing = self.ours(unbound_name, self.name("rt"), self.env(), self.const(name))
+        more = [] if hint is None else [self.const(hint)]
+        missing = self.ours(unbound_name, self.name("rt"), self.env(), self.const(name), *more)
         return self.ifexp(self.is_(named, self.const_param(UNBOUND, "U"), negate=True), again, missing)
 
     def target(self, name: str) -> ast.expr:

@@ -83,12 +83,12 @@ def as_procedure(code: Code, info: LambdaInfo, env: SexpEnvironment, grants: fro
     return Closure(filled(code, info, len(info.params) + len(info.optional)), arity, info, env, grants)
 
 
-def unbound_name(rt: Runtime, env: SexpEnvironment, name: str) -> Any:
+def unbound_name(rt: Runtime, env: SexpEnvironment, name: str, near: str | None = None) -> Any:
     """The value of a name whose cell holds none: bound meanwhile further out. Raises UnboundSymbolError."""
     cell = env.find(name)
     if cell is not None:
         return cell.v
-    hint = did_you_mean(name, env.names()) or "assign it first"
+    hint = did_you_mean(name, env.names()) or near or "assign it first"
     raise unbound(name, f"'{name}' is not bound", hint, "name/unbound")
 
 
