@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.event_log import FIRST, EventId
-from agentflow.core.journal import Schedule
+from agentflow.core.journal import QueueLoad, Schedule
 from agentflow.core.limits import Limits
 from agentflow.flow_durable import DurableMethods
 from agentflow.journal.urls import open_events
@@ -41,6 +41,10 @@ class WorkerMethods(DurableMethods):
         Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), and as :meth:`start`.
         """
         await work_on(self._durable_runs(), queues, slots, stop or asyncio.Event(), drain_s)
+
+    async def load(self) -> list[QueueLoad]:
+        """What workers have to do, by queue and tenant. Raises ConfigurationError (``config/where``), and as :meth:`start`."""
+        return await self._durable_runs().jobs.load()
 
     async def schedule(
         self,

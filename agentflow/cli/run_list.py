@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
+from agentflow.cli.amounts import seconds
 from agentflow.cli.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.state import database, state_directory, stored_runs
 from agentflow.core.event_log import LogBounds
@@ -70,6 +71,22 @@ async def list_durable(url: str | None, *, as_json: bool) -> int:
         write_out(clean(f"{when}  {run.status:<10} {run.run_id}  {run.name}  {run.error or ''}").rstrip() + "\n")
     if not runs:
         write_out("no durable runs; agentflow run FILE --durable starts one, --db sqlite:///FILE looks elsewhere\n")
+    return Exit.OK
+
+
+async def show_load(url: str | None, *, as_json: bool) -> int:
+    """Print what the workers of a database have to do."""
+    async with stored_runs(url) as flow:
+        loads = await flow.load()
+    if as_json:
+        write_json(plain(loads))
+        return Exit.OK
+    for each in loads:
+        tenant = f" for {each.tenant}" if each.tenant else ""
+        line = f"{each.queue}{tenant}: {each.queued} queued, {each.running} at work, {each.waiting} waiting"
+        write_out(clean(line + (f"; the first for {seconds(each.oldest_s)}" if each.queued else "")) + "\n")
+    if not loads:
+        write_out("workers have nothing to do\n")
     return Exit.OK
 
 

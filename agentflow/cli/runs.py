@@ -136,6 +136,17 @@ def gc(
 
 
 @runs.command()
+def load(db: Database = None, json: AsJson = False) -> None:
+    """Say what workers have to do, by queue and tenant.
+
+    How many runs are queued, at work and waiting, and for how long the first has been queued.
+    """
+    from agentflow.cli.run_list import show_load
+
+    sys.exit(run_async(partial(show_load, db, as_json=json), as_json=json))
+
+
+@runs.command()
 def send(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")],
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key of what it asks.")],

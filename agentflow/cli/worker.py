@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from agentflow.cli.application import check_durable, load_flow
 from agentflow.cli.common import Exit, UsageError
 from agentflow.cli.options import open_flow
 from agentflow.cli.worker_options import WorkerOptions
+from agentflow.core.errors import JournalError
 
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+
+MEASURE_S = 15.0
+"""Seconds after which the queues are measured again."""
 _EXTRA = "agentflow worker --db postgresql://user@host/database"
 
 
@@ -26,8 +33,27 @@ async def work(options: WorkerOptions) -> int:
         _stop_at_signals(stop)
         names = ", ".join(name if not limit else f"{name} (at most {limit})" for name, limit in queues.items())
         print(f"working on {names}, {options.slots} runs at a time", file=sys.stderr, flush=True)
-        await flow.work(queues, slots=options.slots, stop=stop, drain_s=options.drain)
+        async with asyncio.TaskGroup() as group:
+            measuring = group.create_task(_measure(flow)) if options.otel else None
+            await flow.work(queues, slots=options.slots, stop=stop, drain_s=options.drain)
+            if measuring is not None:
+                measuring.cancel()
     return Exit.OK
+
+
+async def _measure(flow: AgentFlow) -> None:
+    """Write spans and metrics of runs, and metrics of the queues now and then."""
+    from agentflow.observe.otel import OpenTelemetry
+    from agentflow.observe.queue_gauges import QueueGauges
+
+    flow.subscribe(OpenTelemetry())
+    gauges = QueueGauges()
+    while True:
+        try:
+            gauges.record(await flow.load())
+        except JournalError as error:
+            print(f"what there is to do is not known: {error.message}", file=sys.stderr, flush=True)
+        await asyncio.sleep(MEASURE_S)
 
 
 def parse_queues(texts: list[str]) -> dict[str, int]:

@@ -36,6 +36,13 @@ class WorkerOptions(DatabaseOptions, FlowOptions):
     record: Annotated[
         bool, typer.Option("--record/--no-record", help="Keep the events for agentflow runs. Default: yes.")
     ] = True
+    otel: Annotated[
+        bool,
+        typer.Option(
+            "--otel",
+            help="Write spans and metrics to the OpenTelemetry SDK of the process: opentelemetry-instrument agentflow ...",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,6 +151,21 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLoad:
+    """What workers have to do in one queue for one tenant: how many runs are in which status.
+
+    ``interrupted`` ones count as waiting. ``oldest_s`` is for how many seconds the first of the queued ones has been so.
+    """
+
+    queue: str
+    tenant: str
+    queued: int
+    running: int
+    waiting: int
+    oldest_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """A program that workers run at certain times.
 
@@ -240,6 +255,7 @@ __all__ = [
     "NewRun",
     "OnInflight",
     "OwnedRun",
+    "QueueLoad",
     "RunRow",
     "RunStatus",
     "Schedule",

@@ -22,6 +22,7 @@ from agentflow.core.journal import (
     EffectState,
     NewRun,
     OwnedRun,
+    QueueLoad,
     RunRow,
     RunStatus,
     Schedule,
@@ -147,6 +148,10 @@ class JobQueue(Protocol):
 
     async def cancelled(self) -> list[str]:
         """The runs that this process works on and are to be cancelled."""
+        ...
+
+    async def load(self) -> list[QueueLoad]:
+        """What there is to do, by queue and tenant; nothing of a tenant whose runs have all ended."""
         ...
 
     async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agentflow import AgentFlow
 from agentflow.core.errors import JournalError
+from agentflow.observe.queue_gauges import RUNS, QueueGauges
 from tests.cli.test_command import agentflow
 from tests.scale.child import app
 from tests.scale.workers import detached, working
@@ -96,3 +99,37 @@ async def test_the_command_leaves_runs_to_workers_and_shows_what_they_do(postgre
     assert (await said("run", "p.sexp", "--run-id", run)).strip() == "3"
     refused = await agentflow("run", "p.sexp", "--detach", tmp_path=tmp_path, cwd=tmp_path)
     assert refused.code == 2 and "PostgreSQL" in refused.err
+
+
+async def test_what_there_is_to_do_is_counted(postgres_url: str, tmp_path: Path) -> None:
+    """By queue and tenant, without runs that have ended; a gauge goes back to nothing when there is nothing left."""
+    provider, reader = metered()
+    gauges = QueueGauges(provider)
+    async with app(postgres_url, tmp_path / "log") as flow:
+        handle = await detached(flow, "r", '(ask-human "go on?")', tenant="acme")
+        await detached(flow, "s", "1", queue="slow")
+        async with working(flow):
+            assert await handle.wait() == "waiting"
+        loads = await flow.load()
+        assert [(each.queue, each.tenant, each.queued, each.running, each.waiting) for each in loads] == [
+            ("default", "acme", 0, 0, 1),
+            ("slow", "", 1, 0, 0),
+        ]
+        assert loads[0].oldest_s == 0 < loads[1].oldest_s
+        gauges.record(loads)
+        assert runs_of(reader) == {("default", "waiting"): 1, ("slow", "queued"): 1}
+        gauges.record(loads[:1])
+        assert runs_of(reader) == {("default", "waiting"): 1}
+
+
+def metered() -> tuple[MeterProvider, InMemoryMetricReader]:
+    reader = InMemoryMetricReader()
+    return MeterProvider([reader]), reader
+
+
+def runs_of(reader: InMemoryMetricReader) -> dict[tuple[str, str], int]:
+    """The runs that a gauge says there are, by queue and status."""
+    data: Any = reader.get_metrics_data()
+    (metric,) = [each for each in data.resource_metrics[0].scope_metrics[0].metrics if each.name == RUNS]
+    points = [(point.attributes, point.value) for point in metric.data.data_points if point.value]
+    return {(each["agentflow.queue"], each["agentflow.status"]): value for each, value in points}

@@ -41,6 +41,12 @@ update af_run set cancelling = true, seq = seq + 1, wake_at = null, updated = no
 where run = $1 and queue is not null and status not in ('done', 'failed', 'cancelled') returning status
 """
 """Gives the status of the run then. A waiting one may have a job for later, which is that of another ``seq``."""
+LOAD = """
+select queue, tenant, count(*) filter (where status = 'queued'), count(*) filter (where status = 'running'),
+  count(*) filter (where status in ('waiting', 'interrupted')),
+  coalesce(extract(epoch from now() - min(updated) filter (where status = 'queued')), 0)::float8
+from af_run where queue is not null and status not in ('done', 'failed', 'cancelled') group by queue, tenant order by queue, tenant
+"""
 _FREE = f"""
 with owners as materialized (
   select distinct queue_manager_id as id, ('x' || right(replace(queue_manager_id::text, '-', ''), 16))::bit(64)::bigint as owner

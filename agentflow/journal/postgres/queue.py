@@ -14,11 +14,12 @@ from typing import Any
 
 import asyncpg
 
-from agentflow.core.journal import Claim, NewRun, Schedule
+from agentflow.core.journal import Claim, NewRun, QueueLoad, Schedule
 from agentflow.journal.postgres import schedules
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
-from agentflow.journal.postgres.jobs import CANCEL, CHANNEL, Engine, check_engine, lost
+from agentflow.journal.postgres.jobs import CANCEL, CHANNEL, LOAD, Engine, check_engine, lost
 from agentflow.journal.postgres.owner import OwnerSession
+from agentflow.journal.postgres.rows import unescape
 from agentflow.journal.writer import Writer
 
 IDLE_S = 1.0
@@ -65,6 +66,15 @@ class PostgresQueue:
     async def cancelled(self) -> list[str]:
         query = "select run from af_run where owner = $1 and cancelling and status = 'running'"
         return [run for (run,) in await self._writer.do(lambda db: db.fetch(query, self._owner.id))]
+
+    async def load(self) -> list[QueueLoad]:
+        rows = await self._writer.do(lambda db: db.fetch(LOAD))
+        return [
+            QueueLoad(
+                queue=queue, tenant=unescape(tenant), queued=queued, running=running, waiting=waiting, oldest_s=oldest
+            )
+            for queue, tenant, queued, running, waiting, oldest in rows
+        ]
 
     async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
         check_engine()
