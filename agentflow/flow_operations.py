@@ -40,7 +40,7 @@ class OperationMethods(PythonMethods):
         ``function`` is a task, a workflow or any async function. The first failure cancels the other branches, and is
         raised when all have ended.
         """
-        span = self.places.here()
+        span = self.spans.here()
         return WorkCall(self, "flow.map", span, lambda line: line.map(function, items, limit, span))
 
     @overload
@@ -58,7 +58,7 @@ class OperationMethods(PythonMethods):
 
         The first failure cancels the other branches, and is raised when all have ended.
         """
-        span = self.places.here()
+        span = self.spans.here()
 
         async def work(line: Line) -> tuple[Any, ...]:
             return tuple(await line.fork(branches.parallel, parts, span))
@@ -70,14 +70,14 @@ class OperationMethods(PythonMethods):
 
         Raises SexpEvaluationError (``race/all-failed``) when none does.
         """
-        span = self.places.here()
+        span = self.spans.here()
         return WorkCall(self, "flow.race", span, lambda line: line.fork(branches.race, parts, span), parts=parts)
 
     # -- recovery ---------------------------------------------------------------------------------------------------
 
     def timeout(self, seconds: float, part: Awaitable[T]) -> FlowCall[T]:
         """What ``part`` gives within so many seconds. Raises TaskError (``timeout/elapsed``) when they are over."""
-        span = self.places.here()
+        span = self.spans.here()
         return WorkCall(self, "flow.timeout", span, lambda line: line.timeout(seconds, part, span), parts=(part,))
 
     def retry(self, times: int, function: Callable[[], Awaitable[T]]) -> FlowCall[T]:
@@ -85,7 +85,7 @@ class OperationMethods(PythonMethods):
 
         ``times`` is the number of calls in all; the error of the last one is raised. Errors of your own end it at once.
         """
-        span = self.places.here()
+        span = self.spans.here()
         return WorkCall(self, "flow.retry", span, lambda line: line.retry(times, function, span))
 
     # -- single effects ---------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class OperationMethods(PythonMethods):
         """What the tool of this name gives. Raises the error of a FAILED result."""
         if arguments:
             check_arguments(name, (), arguments)
-        return EffectCall(self, name, self.places.here(), ToolCall(name, arguments), value_of)
+        return EffectCall(self, name, self.spans.here(), ToolCall(name, arguments), value_of)
 
     def context(self, query: str, **options: Any) -> FlowCall[list[str]]:
         """The paths of the files that ``query`` is about, best first. The options are those of ``get_context``."""
@@ -142,7 +142,7 @@ class OperationMethods(PythonMethods):
         """
         name = getattr(function, "__qualname__", type(function).__name__)
         check_arguments(name, arguments, named)
-        run, span = as_async(function), self.places.here()
+        run, span = as_async(function), self.spans.here()
 
         async def with_names(*values: Any) -> Any:
             return await run(*values[:-1], **values[-1])
@@ -176,4 +176,4 @@ class OperationMethods(PythonMethods):
         return self._effect("flow.uuid", Draw("uuid"), str)
 
     def _effect(self, name: str, effect: Effect, read: Callable[[Any], T]) -> FlowCall[T]:
-        return EffectCall(self, name, self.places.here(2), effect, read)
+        return EffectCall(self, name, self.spans.here(2), effect, read)

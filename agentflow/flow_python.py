@@ -14,8 +14,8 @@ from agentflow.flow_programs import ProgramMethods
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import tool_from_function
 from agentflow.runtime.functions import ProgramFunction, Task, TaskFunction, TaskSettings, WorkflowFunction
+from agentflow.runtime.host_spans import HostSpans
 from agentflow.runtime.line import Line
-from agentflow.runtime.places import Places
 from agentflow.runtime.program_files import ProgramLike
 from agentflow.runtime.python import FlowCall, WorkCall, check_arguments
 from agentflow.tasks.from_function import Returns
@@ -36,7 +36,7 @@ class PythonMethods(ProgramMethods):
     tools: ToolRegistry
 
     def __init__(self) -> None:
-        self.places = Places()
+        self.spans = HostSpans()
         self._asked: dict[Any, Task[Any]] = {}
 
     @overload
@@ -77,7 +77,7 @@ class PythonMethods(ProgramMethods):
         fails, InvalidOutput for an answer of another type.
         """
         check_arguments("ask", (prompt,), {})
-        span = self.places.here()
+        span = self.spans.here()
 
         async def work(line: Line) -> Any:
             inputs = {"prompt": prompt} if isinstance(prompt, str) else await _with_media(prompt)

@@ -59,14 +59,14 @@ class RunCatalogue:
 
     async def list(self, *, limit: int = 100) -> list[RunSummary]:
         """The runs, the last changed first. Raises OSError and JournalError for a store that cannot be read."""
-        found: dict[str, RunSummary] = {}
+        runs: dict[str, RunSummary] = {}
         for store in self._stores:
             for log in await asyncio.to_thread(store.list, limit=limit):
-                found.setdefault(log.run_id, summary_of(log))
+                runs.setdefault(log.run_id, summary_of(log))
         if self._journal is not None:
             for row in await self._journal.list(limit=limit):
-                found[row.run] = _of_row(row, found.get(row.run))
-        return sorted(found.values(), key=lambda run: -run.updated)[:limit]
+                runs[row.run] = _of_row(row, runs.get(row.run))
+        return sorted(runs.values(), key=lambda run: -run.updated)[:limit]
 
     async def find(self, run: str) -> RunSummary:
         """The run of this id, or the only one whose id begins or ends with it. Raises JournalError (``durable/unknown-run``)."""

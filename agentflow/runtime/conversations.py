@@ -50,13 +50,13 @@ class Conversations:
     def write(self, changes: dict[str, Any]) -> SessionChanges:
         """Changes of a session (see :meth:`Session.changes_since`) as they are stored."""
         rest = {name: self._stored(value) for name, value in changes.items() if name not in ("turns", "reset")}
-        turns = [self._stored(turn) for turn in changes.get("turns", ())]
+        turns = [self._stored(each) for each in changes.get("turns", ())]
         return SessionChanges(turns=turns, state=rest, reset="reset" in changes)
 
     def apply(self, stored: SessionChanges, session: Session) -> None:
         """Change ``session`` as :meth:`write` wrote it."""
         changes = {name: self._codec.decode(value) for name, value in stored.state.items()}
-        turns = [self._codec.decode(turn) for turn in stored.turns]
+        turns = [self._codec.decode(each) for each in stored.turns]
         session.apply({**changes, "turns": turns, "reset": stored.reset})
 
     def mark(self, session: Session | None) -> list[Any]:
@@ -117,15 +117,15 @@ class Conversations:
             return result
         return {**(result or {}), "session": _data(changes)}
 
-    def ended(self, row: RunRow, given: Session | None) -> None:
+    def ended(self, row: RunRow, session: Session | None) -> None:
         """Change the caller's session as a run did that ended before."""
-        if given is not None and row.result is not None and "session" in row.result:
-            self.apply(_changes(row.result["session"]), given)
+        if session is not None and row.result is not None and "session" in row.result:
+            self.apply(_changes(row.result["session"]), session)
 
-    async def begin(self, row: RunRow, given: Session | None) -> RunSession | None:
+    async def begin(self, row: RunRow, target: Session | None) -> RunSession | None:
         """The session of a run that is started or gone on with now; None if it has none.
 
-        ``given`` is the caller's, which changes when the run has ended. Raises SessionBusy, and JournalError
+        ``target`` is the caller's, which changes when the run has ended. Raises SessionBusy, and JournalError
         (``durable/session``) for a run that ended in a session which has gone on since.
         """
         opening: dict[str, Any] | None = row.input.get("session")
@@ -133,10 +133,10 @@ class Conversations:
             return None
         before = await self._before(row)
         if opening["name"] is not None:
-            given = await self._held(opening["name"], row.run)
-        elif given is not None:
-            given.acquire()
-        return RunSession(self, Session(scope=opening["scope"]), before, given)
+            target = await self._held(opening["name"], row.run)
+        elif target is not None:
+            target.acquire()
+        return RunSession(self, Session(scope=opening["scope"]), before, target)
 
     async def _held(self, name: str, run: str) -> Session:
         """The session called ``name``, taken for a run that holds it: the one open here, or opened for it alone."""
@@ -249,13 +249,13 @@ class RunSession:
     """
 
     def __init__(
-        self, conversations: Conversations, session: Session, opening: SessionChanges, given: Session | None
+        self, conversations: Conversations, session: Session, opening: SessionChanges, target: Session | None
     ) -> None:
         self.session = session
         conversations.apply(opening, self.session)
         self._mark = self.session.mark()
         self._all = conversations
-        self._given = given
+        self._target = target
         self._opening = opening
 
     def changes(self, *, again: bool) -> SessionChanges:
@@ -269,18 +269,18 @@ class RunSession:
 
     async def end(self, changes: SessionChanges | None) -> None:
         """Give the session back, changed if the run has ended."""
-        given = self._given
-        if given is None:
+        target = self._target
+        if target is None:
             return
         try:
-            if changes is not None and isinstance(given.keeper, LastingSession):
-                given.keeper.follow(changes)
+            if changes is not None and isinstance(target.keeper, LastingSession):
+                target.keeper.follow(changes)
             elif changes is not None:
-                self._all.apply(changes, given)
+                self._all.apply(changes, target)
         finally:
-            given.release()
-            if given.keeper is not None:
-                await given.keeper.keep()
+            target.release()
+            if target.keeper is not None:
+                await target.keeper.keep()
 
 
 def _data(changes: SessionChanges) -> dict[str, Any]:

@@ -47,12 +47,12 @@ class Generations:
             check_name(as_run, None, self._stored.redactor)
         base, program, values = await self.changed(run_id, change, source, bindings)
         source, allow = program.source, base.input["allow"]
-        given = {**base.input, "name": source.name, "bindings": self._stored.write(values)}
+        fields = {**base.input, "name": source.name, "bindings": self._stored.write(values)}
         if limits is not None:
-            given["limits"] = limits_data(limits)
+            fields["limits"] = limits_data(limits)
         text = self._stored.text(source)
         digest = fingerprint("run", text, values, allow, change.overrides, change.cut, base.run).hex()
-        new = change.new_run(base, text, digest, given)
+        new = change.new_run(base, text, digest, fields)
         new = replace(new, input=self._stored.checked(new.input))
         row = await self._create(as_run or change.run_id(base, text), base, change, new)
         if row.digest != digest:
@@ -72,12 +72,12 @@ class Generations:
 
     async def _base(self, run_id: str, change: Change, source: Source | None) -> tuple[RunRow, Source]:
         """The run that is changed: the latest generation, unless this very change of an earlier one is there already."""
-        base = await known_run(self._store, run_id)
+        base = await stored_run(self._store, run_id)
         source = source or Source.of(str(base.input["name"]), base.program)
         while change.cut is None and (later := successor_of(base)) is not None:
             if await self._store.find(change.run_id(base, source.text)) is not None:
                 break
-            base = await known_run(self._store, later)
+            base = await stored_run(self._store, later)
         return base, source
 
     async def _create(self, run_id: str, base: RunRow, change: Change, new: NewRun) -> RunRow:
@@ -109,7 +109,7 @@ def overrides_of(change: Change, tasks: TemplatePort, source: Source) -> TaskOve
     )
 
 
-async def known_run(store: JournalStore, run_id: str) -> RunRow:
+async def stored_run(store: JournalStore, run_id: str) -> RunRow:
     """The stored run. Raises JournalError (``durable/unknown-run``)."""
     row = await store.find(run_id)
     if row is None:

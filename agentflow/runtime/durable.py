@@ -32,7 +32,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.runtime.catalogue import RunCatalogue
 from agentflow.runtime.codec import Codec, NotData, fingerprint
 from agentflow.runtime.conversations import Conversations
-from agentflow.runtime.deriving import Generations, another_run, known_run, overrides_of
+from agentflow.runtime.deriving import Generations, another_run, overrides_of, stored_run
 from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change
@@ -157,7 +157,7 @@ class DurableRuns:
             self._input.refuse_secret("the queue's name", queue)
             _check_portable(stored, session)
             await self.jobs.prepare()
-        given = {
+        fields = {
             "name": source.name,
             "bindings": stored,
             "allow": names,
@@ -169,7 +169,7 @@ class DurableRuns:
         return NewRun(
             program=self._input.text(source),
             digest=digest,
-            input=self._input.checked(given),
+            input=self._input.checked(fields),
             session=opening["name"] if opening else None,
             opening=exchanges,
             queue=queue,
@@ -193,7 +193,7 @@ class DurableRuns:
 
         Raises JournalError (``durable/owned``) when the job is late, and as :meth:`resume`.
         """
-        row = await known_run(self._store, claim.run)
+        row = await stored_run(self._store, claim.run)
         if row.slice != claim.slice or row.status not in ("queued", "waiting"):
             raise JournalError(f"the job of the run '{claim.run}' is late", code="durable/owned")
         try:
@@ -256,7 +256,7 @@ class DurableRuns:
         live = self._runs.find(run_id)
         if live is not None and not live._resting:
             return live
-        row = await known_run(self._store, run_id)
+        row = await stored_run(self._store, run_id)
         if live is not None:
             await self._runs.begin(live, row)
             return live
@@ -346,7 +346,7 @@ class DurableRuns:
         if live is not None and not live._resting:
             await live.cancel()
             return
-        row = await known_run(self._store, run_id)
+        row = await stored_run(self._store, run_id)
         if row.status in ("done", "cancelled"):
             return
         if row.queue is not None and row.status != "failed":
@@ -404,7 +404,7 @@ class DurableRuns:
         live = self._runs.find(run_id)
         if live is not None:
             return live.waiting
-        return [asked for _, asked in await self._asked(await known_run(self._store, run_id))]
+        return [asked for _, asked in await self._asked(await stored_run(self._store, run_id))]
 
     async def send(self, run_id: str, key: str, answer: Any) -> None:
         """Answer an open question or approval of a run, wherever that works or waits; the first answer counts.
@@ -412,11 +412,11 @@ class DurableRuns:
         Raises DataError: ``question/unknown``, also when another answer came first, and ``question/answer`` when it does not
         fit; JournalError.
         """
-        rows = await self._asked(await known_run(self._store, run_id))
-        known = [(row, asked) for row, asked in rows if asked.key == key]
-        if not known:
+        rows = await self._asked(await stored_run(self._store, run_id))
+        matching = [(row, asked) for row, asked in rows if asked.key == key]
+        if not matching:
             raise no_such_question(run_id, key, [asked for _, asked in rows])
-        row, question = known[0]
+        row, question = matching[0]
         check_answer(question, answer)
         try:
             data = self._input.clean({**row.value, "ok": self._codec.encode(answer)})
@@ -443,7 +443,7 @@ class DurableRuns:
 
     async def events(self, run_id: str, store: EventStore, after: EventId) -> AsyncGenerator[dict[str, Any]]:
         """The events of a run that are recorded in ``store``, until it has ended. Raises JournalError."""
-        await known_run(self._store, run_id)
+        await stored_run(self._store, run_id)
         async with contextlib.aclosing(RunCatalogue([store], self._store).follow(run_id, after)) as events:
             async for event in events:
                 yield event

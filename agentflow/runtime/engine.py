@@ -243,8 +243,8 @@ class Engine:
         ``bindings`` are names the program will find bound; ``grants`` the only tasks and tools it may name; ``defined``
         the tasks that programs defined around it. Raises SexpSyntaxError and SexpEvaluationError with the span.
         """
-        found, request = self._request(program, env, bindings, grants, limits, defined)
-        return found or compile_program(**request)
+        fitting, request = self._request(program, env, bindings, grants, limits, defined)
+        return fitting or compile_program(**request)
 
     async def compiled(
         self,
@@ -267,10 +267,10 @@ class Engine:
         if budget is None and is_small(program if isinstance(program, str) else program.text):
             return self.compile(program, env=env, grants=grants, limits=limits, defined=defined)
         running_loop()  # raises, in words, where there is none
-        found, request = self._request(program, env, (), grants, limits, defined)
-        found = found or compiled_before(**request)
-        if found is not None:
-            return found
+        fitting, request = self._request(program, env, (), grants, limits, defined)
+        fitting = fitting or compiled_before(**request)
+        if fitting is not None:
+            return fitting
         source = request["source"]
         return await beside_the_loop(
             source if isinstance(source, str) else source.text,
@@ -292,13 +292,13 @@ class Engine:
         limits = limits or self.limits
         names = self.names(env, defined)
         revision = None if bindings else self._revision(env, defined)
-        source, found = program, None
+        source, fitting = program, None
         if isinstance(program, Program):
             same = program.allow == grants and (program.limits is limits or program.limits == limits)
             if same and program.fits(describer(names, frozenset(bindings)), revision):
-                found = program
+                fitting = program
             source = program.source
-        return found, {
+        return fitting, {
             "source": source,
             "names": names,
             "limits": limits,

@@ -90,13 +90,13 @@ def _details(error: AgentflowError, write: Callable[[Any], Any]) -> Any:
 
 def read_error(data: Any, read: Callable[[Any], Any], source: Source | None) -> AgentflowError:
     """The error that :func:`write_error` wrote; its span if it points into ``source``."""
-    tag, state, place, cause = data
+    tag, state, span, cause = data
     kind = TAGS[tag]
     error = kind.__new__(kind)
     for name, value in state.items():
         setattr(error, name, read(value))
     Exception.__init__(error, error.message)
-    error.span = Span(source, place[1], place[2]) if place and source and source.digest == place[0] else None
+    error.span = Span(source, span[1], span[2]) if span and source and source.digest == span[0] else None
     error.frames = []
     error.frames_dropped = 0
     error.recorded_cause = read(cause)

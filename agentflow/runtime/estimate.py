@@ -69,8 +69,8 @@ class Bounds:
 
         None where there is no bound, or a size is missing.
         """
-        known = named_sizes(sizes)
-        return {name: _at(getattr(self, name), known) for name in FIGURES}
+        values = named_sizes(sizes)
+        return {name: _at(getattr(self, name), values) for name in FIGURES}
 
     def to_text(self) -> dict[str, str]:
         """The figures that have a bound, as text."""
@@ -78,10 +78,10 @@ class Bounds:
 
     def to_dict(self, sizes: Mapping[str, float] | None = None) -> dict[str, Any]:
         """The bounds as data for JSON: text, and the value where all ``sizes`` of a bound are given."""
-        known = named_sizes(sizes or {})
+        values = named_sizes(sizes or {})
 
         def both(bound: Bound) -> dict[str, Any]:
-            return {"bound": None if bound == UNBOUNDED else str(bound), "at": _at(bound, known)}
+            return {"bound": None if bound == UNBOUNDED else str(bound), "at": _at(bound, values)}
 
         return {
             **{name: both(getattr(self, name)) for name in FIGURES},
@@ -135,24 +135,24 @@ class ProgramEstimator:
         Raises SexpSyntaxError and SexpEvaluationError for a text that cannot be compiled.
         """
         granted = None if allow is None else frozenset(allow)
-        known = {*(bindings or {}), *sources}
+        variables = {*(bindings or {}), *sources}
         analyzer, tree = analyse(
-            program, names=names, limits=self._limits, allow=granted, env_names=known, allowance=allowance
+            program, names=names, limits=self._limits, allow=granted, env_names=variables, allowance=allowance
         )
         weights = _Weights(self, granted, defined)
         templates = templates_of(tree)
         inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, templates)
-        found = analyse_bounds(
+        analysis = analyse_bounds(
             analyzer,
             tree,
             weights.of,
             bindings=bindings,
-            sources=known - (bindings or {}).keys(),
+            sources=variables - (bindings or {}).keys(),
             shapes=weights.shape,
             programs=inner,
         )
-        authority = authority_of(found, templates, self.facts, granted, defined, self._router.full_name)
-        return _bounds(found, weights, authority)
+        authority = authority_of(analysis, templates, self.facts, granted, defined, self._router.full_name)
+        return _bounds(analysis, weights, authority)
 
     async def ready(self) -> None:
         """Load the prices of models, and saved workflows."""
@@ -171,8 +171,8 @@ class ProgramEstimator:
                 continue
             tokens = window or 0
             costs = [cost(Usage(tokens, cap)), cost(Usage(tokens, cap, cache_write_tokens=tokens))]
-            known = [each for each in costs if each is not None]
-            if window is None or len(known) < len(costs):
+            prices = [each for each in costs if each is not None]
+            if window is None or len(prices) < len(costs):
                 note(
                     f"no price: the context window or the price of {full} is not known"
                     if full
@@ -180,7 +180,7 @@ class ProgramEstimator:
                 )
                 most[_UNPRICED] = 1
                 continue
-            most = _greater(most, {_USD: max(known)})
+            most = _greater(most, {_USD: max(prices)})
         return {key: each * model_calls for key, each in most.items() if each}
 
     def _route(self, name: str | None) -> tuple[str, int | None, Callable[[Usage], float | None]]:
@@ -313,30 +313,30 @@ def _greater(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]
     return {key: max(a.get(key, 0), b.get(key, 0)) for key in {**a, **b}}
 
 
-def _bounds(found: Analysis, weights: _Weights, authority: Authority) -> Bounds:
+def _bounds(analysis: Analysis, weights: _Weights, authority: Authority) -> Bounds:
     def unless(unknown: str, key: str) -> Bound:
-        return found.bound(key) if found.bound(unknown) == found.bound(_UNTOLD) == ZERO else UNBOUNDED
+        return analysis.bound(key) if analysis.bound(unknown) == analysis.bound(_UNTOLD) == ZERO else UNBOUNDED
 
-    calls = {key: bound for key, bound in found.counts.items() if ":" in key and not key.startswith(("any:", "solve:"))}
+    calls = {key: bound for key, bound in analysis.counts.items() if ":" in key and not key.startswith(("any:", "solve:"))}
     return Bounds(
-        model_calls=found.bound(_MODEL),
+        model_calls=analysis.bound(_MODEL),
         tool_calls=unless(_UNTOLD, _TOOL),
         width=unless(_UNTOLD, "width"),
         usd=unless(_UNPRICED, _USD),
         calls=calls,
         input_tokens=unless(_UNCOUNTED, _INPUT),
         output_tokens=unless(_UNTOLD, _OUTPUT),
-        unbounded=tuple(found.unbounded),
-        by_data=tuple(found.by_data),
+        unbounded=tuple(analysis.unbounded),
+        by_data=tuple(analysis.by_data),
         notes=tuple(weights.notes),
         loose=tuple(weights.loose),
         authority=authority,
     )
 
 
-def over_budget(found: Bounds, calls: int | None, usd: float | None) -> AgentflowError | None:
+def over_budget(bounds: Bounds, calls: int | None, usd: float | None) -> AgentflowError | None:
     """The error for a program that may make more than ``calls`` model calls or cost more than ``usd`` dollars."""
-    for what, bound, left in (("make {} model calls", found.model_calls, calls), ("cost ${}", found.usd, usd)):
+    for what, bound, left in (("make {} model calls", bounds.model_calls, calls), ("cost ${}", bounds.usd, usd)):
         most = bound.number
         if left is not None and most is not None and most > left:
             return AgentflowError(

@@ -33,8 +33,8 @@ class Facts:
         self, name: str, defined: Definitions | None = None, grants: frozenset[str] | None = None
     ) -> TaskFacts | None:
         """A task that programs ``defined``, or a registered one, called with ``grants`` (None: the host's); or None."""
-        found = self.templates.find_compiled(name, defined)
-        return None if found is None else self.own_task(found, grants)
+        template = self.templates.find_compiled(name, defined)
+        return None if template is None else self.own_task(template, grants)
 
     def own_task(self, template: Mapping[str, Any] | CompiledTask, grants: frozenset[str] | None = None) -> TaskFacts:
         """A task that a program itself defines, by its fields. Raises DataError."""

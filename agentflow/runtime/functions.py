@@ -105,7 +105,7 @@ class TaskFunction(Generic[P, R]):
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
         check_arguments(self.name, arguments, named)
-        span = self._host.places.here()
+        span = self._host.spans.here()
 
         async def work(line: Line) -> R:
             return await self._task.work(line, self._signature.data(arguments, named), span)
@@ -172,13 +172,13 @@ class WorkflowFunction(Generic[P, R]):
             if line.entered:
                 return await line.body(lambda: self._function(*arguments, **named))
             call = line.strand.call
-            place = call.at(call.next_path("workflow", self.name, arguments, named))
-            return await self._on_a_line(place, arguments, named)
+            inner = call.at(call.next_path("workflow", self.name, arguments, named))
+            return await self._on_a_line(inner, arguments, named)
 
         def stored() -> tuple[PythonTarget, dict[str, Any]]:
             return self, self._signature.data(arguments, named)
 
-        span, source = self._host.places.here(), source_of(self._host, self._function)
+        span, source = self._host.spans.here(), source_of(self._host, self._function)
         return WorkCall(self._host, self.name, span, work, source=source, stored=stored)
 
     @property
@@ -244,7 +244,7 @@ class ProgramFunction(Generic[R]):
             value = await self._evaluate(line.strand, self._checked(bindings))
             return value if self._returns is None else self._returns.read(TaskResult.of(value))
 
-        return WorkCall(self._host, self.name, self._host.places.here(), work)
+        return WorkCall(self._host, self.name, self._host.spans.here(), work)
 
     async def bounds(self, **bindings: Any) -> Bounds:
         """The most that a call with these ``bindings`` may do and cost; the sizes of those that are left out stay open.
@@ -294,7 +294,7 @@ async def carried_out(function: Callable[..., FlowCall[Any]], named: Mapping[str
 
 def source_of(host: Host, function: Callable[..., Any]) -> Source:
     """The Python file in which a function is written."""
-    return host.places.source(inspect.unwrap(function).__code__.co_filename)
+    return host.spans.source(inspect.unwrap(function).__code__.co_filename)
 
 
 def reference_of(function: Callable[..., Any]) -> str:

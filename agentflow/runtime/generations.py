@@ -42,10 +42,10 @@ class Change:
         mark = fingerprint("generation", base.run, text, self.overrides, self.cut).hex()[:8]
         return f"{root[:190]}.{mark}"
 
-    def new_run(self, base: RunRow, text: str, digest: str, given: Mapping[str, Any]) -> NewRun:
-        """What the generation begins with; ``given`` is what is stored of its input."""
+    def new_run(self, base: RunRow, text: str, digest: str, run_input: Mapping[str, Any]) -> NewRun:
+        """What the generation begins with; ``run_input`` is what is stored of its input."""
         root = str(base.input.get("root") or base.run)
-        stored = {**given, "root": root, "overrides": {name: dict(each) for name, each in self.overrides.items()}}
+        stored = {**run_input, "root": root, "overrides": {name: dict(each) for name, each in self.overrides.items()}}
         if self.cut is not None:
             stored["cut"] = self.cut
         return NewRun(program=text, digest=digest, input=stored, base=base.run)
@@ -119,10 +119,10 @@ class TaskOverrides:
 
 
 def _check_field(name: str, field: str) -> None:
-    known = [each for each in TaskTemplate.model_fields if each not in _FIXED]
-    if field not in known:
+    overridable = [each for each in TaskTemplate.model_fields if each not in _FIXED]
+    if field not in overridable:
         raise JournalError(
             f"the field '{field}' of the task '{name}' cannot be overridden",
             code="durable/override",
-            hint=did_you_mean(field, known) or f"these can: {', '.join(known)}",
+            hint=did_you_mean(field, overridable) or f"these can: {', '.join(overridable)}",
         )

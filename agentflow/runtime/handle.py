@@ -142,7 +142,7 @@ class RunStream(Generic[T]):
     ) -> None:
         self._main = main
         self._in_turn = in_turn
-        self._turn = ExitStack()
+        self._block = ExitStack()
         self._events = OwnReader()
         self._group = asyncio.TaskGroup()
         self._task: asyncio.Task[None] | None = None
@@ -153,7 +153,7 @@ class RunStream(Generic[T]):
 
     async def __aenter__(self) -> RunStream[T]:
         running_loop()  # raises a clear error if there is none
-        self._turn.enter_context(self._in_turn())
+        self._block.enter_context(self._in_turn())
         await self._group.__aenter__()
         self._task = self._group.create_task(self._run())
         return self
@@ -164,7 +164,7 @@ class RunStream(Generic[T]):
         except Exception as error:  # noqa: BLE001 - handed to whoever asks; a task group would wrap it
             self._error = error
         finally:
-            self._turn.close()
+            self._block.close()
             self._events.close()
 
     async def __aexit__(
@@ -179,7 +179,7 @@ class RunStream(Generic[T]):
         try:
             await self._group.__aexit__(None if not isinstance(error, asyncio.CancelledError) else kind, error, trace)
         finally:
-            self._turn.close()  # a task that was cancelled before it began did not
+            self._block.close()  # a task that was cancelled before it began did not
         if error is None and finished and self._error is not None and not self._seen:
             raise self._error
         return None

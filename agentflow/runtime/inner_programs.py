@@ -72,7 +72,7 @@ class InnerPrograms:
     allowance: Allowance | None
     templates: Mapping[str, Sequence[Any]]
     outer: tuple[str, ...] = ()
-    known: dict[tuple[Any, ...], Inner | str] = field(default_factory=dict[tuple[Any, ...], "Inner | str"])
+    cache: dict[tuple[Any, ...], Inner | str] = field(default_factory=dict[tuple[Any, ...], "Inner | str"])
 
     def workflow(self, name: str, visits: int) -> Inner | str:
         """The saved workflow called ``name``, in at most ``visits`` visits."""
@@ -94,9 +94,9 @@ class InnerPrograms:
         if len(self.outer) >= _DEEPEST:
             return "programs run programs, too many within one another"
         whole = key, allow, parameters
-        seen = self.known.get(whole)
+        seen = self.cache.get(whole)
         if seen is None:
-            seen = self.known[whole] = self._worked_out(key, program, narrowed(self.grants, allow), parameters, visits)
+            seen = self.cache[whole] = self._worked_out(key, program, narrowed(self.grants, allow), parameters, visits)
             return seen
         return seen if isinstance(seen, str) else replace(seen, visits=0)
 
@@ -125,9 +125,9 @@ class InnerPrograms:
             grants=grants,
             templates={**self.templates, **templates},
             outer=(*self.outer, key),
-            known={},
+            cache={},
         )
-        found = analyse_bounds(
+        analysis = analyse_bounds(
             analyzer,
             tree,
             weights.of,
@@ -137,8 +137,8 @@ class InnerPrograms:
             around=self.templates,
             visits=visits,
         )
-        reasons = [f"line {each.span.line}: {each.reason}" for each in found.unbounded]
-        return Inner(found.counts, found.reaches, reasons, bool(found.by_data), found.visits)
+        reasons = [f"line {each.span.line}: {each.reason}" for each in analysis.unbounded]
+        return Inner(analysis.counts, analysis.reaches, reasons, bool(analysis.by_data), analysis.visits)
 
 
 __all__ = ["InnerPrograms"]

@@ -187,8 +187,8 @@ class RunJournal:
         if failure is not None:
             data: Any = {"error": self.codec.encode_error(failure)}
         else:
-            given = cast(Any, value) if write is None else write(cast(T, value))
-            data = {"ok": await asyncio.to_thread(encode, given) if much else encode(given)}
+            outcome = cast(Any, value) if write is None else write(cast(T, value))
+            data = {"ok": await asyncio.to_thread(encode, outcome) if much else encode(outcome)}
         turns = None if changes is None else counted(await beside(much, encode, changes))
         if redactor is None:
             return _Written(data, turns, much)

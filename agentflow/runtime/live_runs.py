@@ -21,7 +21,7 @@ from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.runtime.codec import Codec, NotData, read_usage, write_usage
 from agentflow.runtime.conversations import Conversations, RunSession
-from agentflow.runtime.deriving import known_run, overrides_of, successor_of
+from agentflow.runtime.deriving import overrides_of, stored_run, successor_of
 from agentflow.runtime.durable_run import DurableRun, RunEnd, RunWork
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.following import Following
@@ -95,14 +95,14 @@ class LiveRuns:
         limits: Limits | None,
         approve: Approver | None,
         on_inflight: OnInflight,
-        given: Session | None = None,
+        session: Session | None = None,
         *,
         retry: bool = False,
         cancelled: bool = False,
         tenant: Tenant | None = None,
         slice: int | None = None,
     ) -> DurableRun:
-        """Go on with a stored run; ``given`` is the session of the caller that it works in.
+        """Go on with a stored run; ``session`` is the session of the caller that it works in.
 
         With ``retry`` the last failures of a failed run are tried again; one that is ``cancelled`` goes on as far as its
         records go, and cleans up there; with ``slice`` only the job of a worker that is the next slice. Raises JournalError,
@@ -110,7 +110,7 @@ class LiveRuns:
         """
         stored = row.input["limits"]
         chosen = limits or (None if stored is None else Limits(**stored))
-        work = RunWork(program, bindings, chosen, approve, given, on_inflight, row.status in ENDED, tenant)
+        work = RunWork(program, bindings, chosen, approve, session, on_inflight, row.status in ENDED, tenant)
         handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self._cancel)
         handle._cancelled = cancelled
         try:
@@ -198,7 +198,7 @@ class LiveRuns:
         if live is None or not live._resting:
             return
         try:
-            row = await known_run(self._store, run_id)
+            row = await stored_run(self._store, run_id)
             if row.status in ENDED:
                 end = self.recorded_end(row, Source.of(str(row.input["name"]), row.program))
                 self.end(live, end or RunEnd("queued"))

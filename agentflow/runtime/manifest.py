@@ -15,19 +15,19 @@ from agentflow.runtime.estimate import Bounds
 
 
 async def approved(
-    text: str, found: Bounds, call: CallContext, is_callable: Callable[[str], bool]
+    text: str, bounds: Bounds, call: CallContext, is_callable: Callable[[str], bool]
 ) -> frozenset[str] | None:
     """Ask for a program that is about to run at ``call``, if it calls tools that need approvals, and cover these.
 
     ``is_callable`` says whether a name is a task or tool: of these, no others than those of the manifest stay granted. Gives the grants that the program has then. Raises AgentflowError (``bounds/not-approved``).
     """
-    authority, grants = found.authority, call.grants
-    covered = [tool for tool in authority.tools if tool.approval and f"tool:{tool.name}" in found.calls]
+    authority, grants = bounds.authority, call.grants
+    covered = [tool for tool in authority.tools if tool.approval and f"tool:{tool.name}" in bounds.calls]
     if grants is None or not authority.complete or not covered:
         return grants
     reached = {*authority.tasks, *authority.workflows, *(tool.name for tool in authority.tools)}
     kept = frozenset(name for name in grants if name in reached or not is_callable(name))
-    manifest = manifest_of(text, found, covered)
+    manifest = manifest_of(text, bounds, covered)
     shown = escape(manifest.text(), lines=True)
     request = ApprovalRequest(
         PROGRAM, shown, _digest(text, kept, covered), "a model wrote this program", manifest=manifest
@@ -42,16 +42,16 @@ async def approved(
     return kept
 
 
-def manifest_of(text: str, found: Bounds, covered: Sequence[ToolFacts]) -> Manifest:
+def manifest_of(text: str, bounds: Bounds, covered: Sequence[ToolFacts]) -> Manifest:
     """The manifest of a program with these bounds, whose approval covers the calls of ``covered``."""
     return Manifest(
         program=text,
-        authority=found.authority,
+        authority=bounds.authority,
         covers=tuple(tool.name for tool in covered),
-        model_calls=str(found.model_calls),
-        tool_calls=str(found.tool_calls),
-        usd="not known" if found.usd == UNBOUNDED else f"at most ${found.usd}",
-        unbounded=tuple(f"{each.span.line}:{each.span.column} {each.reason}" for each in found.unbounded),
+        model_calls=str(bounds.model_calls),
+        tool_calls=str(bounds.tool_calls),
+        usd="not known" if bounds.usd == UNBOUNDED else f"at most ${bounds.usd}",
+        unbounded=tuple(f"{each.span.line}:{each.span.column} {each.reason}" for each in bounds.unbounded),
     )
 
 

@@ -82,13 +82,13 @@ async def solve(
     d: int,
     span: Span,
     allow: tuple[str, ...],
-    given: tuple[str, ...],
+    keys: tuple[str, ...],
     env: SexpEnvironment,
     goal: Any,
     *values: Any,
 ) -> Any:
     """``(solve goal ...)``."""
-    options = dict(zip(given, values, strict=True))
+    options = dict(zip(keys, values, strict=True))
     rounds = options.get("max-rounds", 3)
     inputs = pairs_to_dict(options.get("inputs", {}))
     calls = options.get("max-model-calls")
@@ -111,13 +111,13 @@ async def eval_program(
     d: int,
     span: Span,
     allow: tuple[str, ...],
-    given: tuple[str, ...],
+    keys: tuple[str, ...],
     here: SexpEnvironment,
     program: Any,
     *values: Any,
 ) -> Any:
     """``(eval-program p ...)``: a program of data or text, in a fresh environment, with what it was granted."""
-    options = dict(zip(given, values, strict=True))
+    options = dict(zip(keys, values, strict=True))
     bindings = pairs_to_dict(options.get("bindings", {}))
     steps = options.get("max-steps")
     if bindings is None or not (steps is None or (type(steps) is int and steps >= 0)):

@@ -21,7 +21,7 @@ PARKED_S = 5.0
 
 
 @dataclass(slots=True)
-class _Place:
+class _Wait:
     """Somebody who waits: for the answer to ``question``, or until the unix time ``due``."""
 
     future: asyncio.Future[Any]
@@ -50,7 +50,7 @@ class Parking:
         self.deadlines: dict[str, float] = {}
         self._suspend = suspend
         self._permits: Permits | None = None
-        self._places: dict[str, _Place] = {}
+        self._waits: dict[str, _Wait] = {}
         self._over = False
 
     def watch(self, permits: Permits) -> None:
@@ -61,12 +61,12 @@ class Parking:
     @property
     def questions(self) -> list[Question]:
         """The questions that are open, in the order in which they were asked."""
-        return [place.question for place in self._places.values() if place.question and not place.future.done()]
+        return [wait.question for wait in self._waits.values() if wait.question and not wait.future.done()]
 
     @property
     def wake_at(self) -> float | None:
         """The unix time at which the run goes on by itself; None if it does not."""
-        times = [*self.deadlines.values(), *(each.due for each in self._places.values() if each.due is not None)]
+        times = [*self.deadlines.values(), *(each.due for each in self._waits.values() if each.due is not None)]
         return min(times, default=None)
 
     async def wait(
@@ -83,7 +83,7 @@ class Parking:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._places[call.path] = _Place(future, question, due)
+        self._waits[call.path] = _Wait(future, question, due)
         timer = None if due is None else loop.call_later(max(0.0, due - time.time()), _wake, future)
         if permits is not None:
             permits.give()
@@ -97,7 +97,7 @@ class Parking:
                 permits.take_anyway()
             raise
         finally:
-            del self._places[call.path]
+            del self._waits[call.path]
             if timer is not None:
                 timer.cancel()
 
@@ -106,21 +106,21 @@ class Parking:
 
         A run that is being suspended hears of nothing any more, and the store will not let it rest.
         """
-        place = self._places.get(path)
-        if place is not None and not place.future.done() and not self._over:
+        wait = self._waits.get(path)
+        if wait is not None and not wait.future.done() and not self._over:
             self.seq += 1
-            place.future.set_result(answer)
+            wait.future.set_result(answer)
 
     def _look_soon(self) -> None:
-        if self._places or self.ending:
+        if self._waits or self.ending:
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
         """Suspend the run if it is idle. A permit that is passed on is back by now, and whoever was woken is awake."""
-        places = self._places.values()
-        if self._over or self._permits is None or self._permits.active or not (places or self.ending):
+        waits = self._waits.values()
+        if self._over or self._permits is None or self._permits.active or not (waits or self.ending):
             return
-        if any(each.future.done() for each in places):
+        if any(each.future.done() for each in waits):
             return
         soonest = self.wake_at
         if self.ending or soonest is None or soonest - time.time() > PARKED_S:

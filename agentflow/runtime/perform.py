@@ -286,7 +286,7 @@ def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenera
     Raises SexpEvaluationError for an unknown key or a value of the wrong kind.
     """
     fields: dict[str, Any] = {}
-    for key, given in arguments.items():
+    for key, argument in arguments.items():
         name = CONTEXT_KEYS.get(key)
         if name is None:
             raise SexpEvaluationError(
@@ -295,19 +295,19 @@ def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenera
                 span=span,
                 hint=did_you_mean(key, CONTEXT_KEYS) or f"it knows {', '.join(sorted(CONTEXT_KEYS))}",
             )
-        value = given
+        value = argument
         if name == "inputs":
-            value = pairs_to_dict(given)
+            value = pairs_to_dict(argument)
             if value is None:
                 raise SexpEvaluationError(
                     "get_context: inputs is a dict or a list of (name value) pairs", code="context/value", span=span
                 )
-        elif name in ("target_files", "kinds") and isinstance(given, list):
-            value = [name_of(item) or str(item) for item in cast(list[Any], given)]
-        elif name_of(given) is not None:
-            value = name_of(given)
+        elif name in ("target_files", "kinds") and isinstance(argument, list):
+            value = [name_of(item) or str(item) for item in cast(list[Any], argument)]
+        elif name_of(argument) is not None:
+            value = name_of(argument)
         elif name in ("inherited_context", "previous_outputs"):
-            value = str(given)
+            value = str(argument)
         fields[name] = value
     try:
         return ContextGenerationInput(**fields)

@@ -103,7 +103,7 @@ async def make_plan(
     """Replay a program from records alone: ``own`` ones at their paths, then those of ``pool``. ``rows`` say what things cost."""
     prices = _Prices(rows)
     ended: list[str | None] = []
-    made: list[_DryRecords] = []
+    replays: list[_DryRecords] = []
 
     async def replay() -> None:
         task = asyncio.current_task()
@@ -111,7 +111,7 @@ async def make_plan(
         owned = OwnedRun(run=row, records=list(own), usage=write_usage(NO_USAGE) or (0,) * 6, cost=0.0)
         records = _DryRecords(store, owned, task)
         records.pool, records.overrides = pool, overrides
-        made.append(records)
+        replays.append(records)
         try:
             async with engine.open(
                 program.source.name,
@@ -134,7 +134,7 @@ async def make_plan(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(replay(), name=f"plan of {row.run}")
-    records = made[0]
+    records = replays[0]
     effects = sorted(records.effects, key=lambda each: path_order(each.path))
     unused = [] if pool is None else pool.unused
     return RunPlan(
@@ -170,13 +170,13 @@ class _Prices:
         cost: float | None = None if kind in ("task", "solve") or not like else 0.0
         if like:
             each = [self._all.spent(row) for row in like]
-            total, known = NO_USAGE, [price for _, price in each if price is not None]
+            total, prices = NO_USAGE, [price for _, price in each if price is not None]
             for tokens, _ in each:
                 total += tokens
             usage = (
                 Usage(*[number // len(each) for number in write_usage(total) or ()]) if total is not NO_USAGE else total
             )
-            cost = sum(known) / len(known) if known else None
+            cost = sum(prices) / len(prices) if prices else None
         return PlannedEffect(action="run", path=path, kind=kind, name=name, usage=usage, cost=cost, span=span)
 
 

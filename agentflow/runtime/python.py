@@ -17,8 +17,8 @@ from agentflow.lang.program import Program
 from agentflow.runtime.budget import budget_of
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import Bounds
+from agentflow.runtime.host_spans import HostSpans
 from agentflow.runtime.line import Line, carried_out, close, in_turn
-from agentflow.runtime.places import Places
 from agentflow.runtime.program_files import ProgramLike
 from agentflow.runtime.python_program import PythonTarget
 from agentflow.runtime.unawaited import Unawaited
@@ -32,7 +32,7 @@ class Host(Protocol):
     @property
     def engine(self) -> Engine: ...
     @property
-    def places(self) -> Places: ...
+    def spans(self) -> HostSpans: ...
     async def run_alone(self, call: FlowCall[Any]) -> Any:
         """The value of a call that is a run of its own."""
         ...

@@ -79,16 +79,16 @@ def find_target(targets: Mapping[str, PythonTarget], reference: str) -> PythonTa
 
     Raises JournalError (``durable/unknown-function``).
     """
-    found = targets.get(reference)
-    if found is None:
+    target = targets.get(reference)
+    if target is None:
         module, _, name = reference.partition(":")
         alike = [target for other, target in targets.items() if other.partition(":")[2] == name]
         if len(alike) == 1 and "__main__" in (module, alike[0].reference.partition(":")[0]):
-            found = alike[0]
-    if found is None:
+            target = alike[0]
+    if target is None:
         raise JournalError(
             f"the run is one of the Python function {reference}, which this flow does not have",
             code="durable/unknown-function",
             hint=did_you_mean(reference, targets) or "name the module that makes the flow: --app MODULE:FLOW",
         )
-    return found
+    return target

@@ -100,21 +100,21 @@ class OpenQuestions:
 
     def answer(self, run_id: str, key: str, answer: Any) -> bool:
         """Answer an open question; False if there is none of this key. Raises DataError (``question/answer``)."""
-        known = self._open.get((run_id, key))
-        if known is None or known[1].done():
+        entry = self._open.get((run_id, key))
+        if entry is None or entry[1].done():
             return False
-        check_answer(known[0], answer)
-        known[1].set_result(answer)
+        check_answer(entry[0], answer)
+        entry[1].set_result(answer)
         return True
 
 
-def no_such_question(run_id: str, key: str, known: list[Question]) -> DataError:
+def no_such_question(run_id: str, key: str, still_open: list[Question]) -> DataError:
     """The error for an answer to nothing that is open."""
-    listed = ", ".join(f"{each.key} ({cut(each.question, 60)})" for each in known[:10])
+    listed = ", ".join(f"{each.key} ({cut(each.question, 60)})" for each in still_open[:10])
     return DataError(
         f"the run '{run_id}' asks nothing with the key '{cut(key, 80)}'",
         code="question/unknown",
-        hint=f"open are: {listed}" if known else "nothing is open: it may have been answered before",
+        hint=f"open are: {listed}" if still_open else "nothing is open: it may have been answered before",
     )
 
 

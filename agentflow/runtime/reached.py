@@ -15,7 +15,7 @@ _FILE_TOOLS = ("system:read_files", "system:write_file", "system:list_directory"
 
 
 def authority_of(
-    found: Analysis,
+    analysis: Analysis,
     templates: Mapping[str, Sequence[Any]],
     facts: NameFacts,
     grants: frozenset[str] | None,
@@ -27,9 +27,9 @@ def authority_of(
     ``templates`` are the tasks that it defines; ``full_name`` says which model a name means. Where data says what is
     called, that is everything which ``grants`` (None: the host's authority) allow.
     """
-    names = {name for kind, name in found.reaches if kind == "task"}
-    tools = {name for kind, name in found.reaches if kind == "tool"}
-    if found.by_data:
+    names = {name for kind, name in analysis.reaches if kind == "task"}
+    tools = {name for kind, name in analysis.reaches if kind == "tool"}
+    if analysis.by_data:
         names |= {*_granted(facts.task_names(), grants), *templates}
         tools |= {*_granted(facts.tool_names(), grants)}
     tasks: dict[str, list[TaskFacts]] = {}
@@ -58,8 +58,8 @@ def authority_of(
         tools=tuple(each for each in described if each is not None),
         models=tuple(sorted(name for name in models if name)),
         files=tuple(sorted(each.removeprefix("files:") for each in file_grants(grants))) if reads else (),
-        workflows=tuple(sorted(name for kind, name in found.reaches if kind == "workflow")),
-        complete=ANYTHING not in found.counts and ("solve", "solve") not in found.reaches and all(tasks.values()),
+        workflows=tuple(sorted(name for kind, name in analysis.reaches if kind == "workflow")),
+        complete=ANYTHING not in analysis.counts and ("solve", "solve") not in analysis.reaches and all(tasks.values()),
     )
 
 

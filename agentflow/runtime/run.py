@@ -285,7 +285,7 @@ class Run:
                 return await _answer(host, request, reason, call)
         with call.scope(WaitStarted, call.path, reason=reason):
             async with self._asking_turn:
-                return await _given(host(request))
+                return await _awaited(host(request))
 
 
 async def _answer(host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
@@ -293,10 +293,10 @@ async def _answer(host: Callable[[Any], Any], request: object, reason: WaitReaso
     if not isinstance(answer, Awaitable):
         return answer
     with call.scope(WaitStarted, call.path, reason=reason):
-        return await _given(answer)
+        return await _awaited(answer)
 
 
-async def _given(answer: Any) -> Any:
+async def _awaited(answer: Any) -> Any:
     return await answer if isawaitable(answer) else answer
 
 

@@ -45,18 +45,18 @@ class StoredInput:
                 hint="bind the secret: bindings={'key': Secret(...)}, or let a tool read it",
             )
 
-    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def checked(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """All that is stored of a run's beginning beside its text, its ``bindings`` as :meth:`write` gives them.
 
         Labels are redacted. Raises JournalError (``durable/secret``) if what the run depends on contains a secret.
         """
         texts = {
-            **{called: given.get(field) for field, called in _NAMES.items()},
-            "a binding's name": [*given["bindings"]],
+            **{called: fields.get(field) for field, called in _NAMES.items()},
+            "a binding's name": [*fields["bindings"]],
         }
         for called, value in texts.items():
             self.refuse_secret(called, value)
-        return {**given, "labels": self.clean(given["labels"])}
+        return {**fields, "labels": self.clean(fields["labels"])}
 
     def write(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
         """Each binding as ``{"v": data}``; null for one that is secret or no data."""
@@ -71,14 +71,14 @@ class StoredInput:
             stored[name] = None if secret else {"v": data}
         return stored
 
-    def read(self, row: RunRow, given: Mapping[str, Any], *, change: bool = False) -> dict[str, Any]:
-        """The bindings of a run: what is stored, and ``given`` for the rest; with ``change`` they may replace it and add to it.
+    def read(self, row: RunRow, bindings: Mapping[str, Any], *, change: bool = False) -> dict[str, Any]:
+        """The bindings of a run: what is stored, and ``bindings`` for the rest; with ``change`` they may replace it and add to it.
 
         Raises JournalError (``durable/bindings``).
         """
         stored: Mapping[str, Any] = row.input["bindings"]
-        missing = [name for name, data in stored.items() if data is None and name not in given]
-        unknown = [name for name in given if name not in stored or stored[name] is not None]
+        missing = [name for name, data in stored.items() if data is None and name not in bindings]
+        unknown = [name for name in bindings if name not in stored or stored[name] is not None]
         if missing or (unknown and not change):
             wrong = f"needs {', '.join(missing)}" if missing else f"has {', '.join(unknown)} already, or never had"
             raise JournalError(
@@ -86,8 +86,8 @@ class StoredInput:
                 code="durable/bindings",
                 hint="give exactly what is not stored: bindings={" + ", ".join(f"{n!r}: ..." for n in missing) + "}",
             )
-        kept = {name: self._codec.decode(data["v"]) for name, data in stored.items() if name not in given}
-        return {**{name: given[name] if name in given else kept[name] for name in stored}, **given}
+        kept = {name: self._codec.decode(data["v"]) for name, data in stored.items() if name not in bindings}
+        return {**{name: bindings[name] if name in bindings else kept[name] for name in stored}, **bindings}
 
     def clean(self, data: Any) -> Any:
         """Data without secrets."""

@@ -11,10 +11,10 @@ from agentflow.core.source import Source, Span
 
 _OURS = ("agentflow.", "asyncio.")
 _MOST = 20_000
-"""Places that are remembered: more than a program has, so only one that makes functions as it goes has them dropped."""
+"""HostSpans that are remembered: more than a program has, so only one that makes functions as it goes has them dropped."""
 
 
-class Places:
+class HostSpans:
     """The spans of calls, each looked up once, and the files they lie in."""
 
     def __init__(self) -> None:
@@ -27,9 +27,9 @@ class Places:
         ``above`` is how many of our own functions stand between the host's call and this one.
         """
         frame: FrameType | None = sys._getframe(above + 1)  # pyright: ignore[reportPrivateUsage]
-        known = self._spans.get((id(frame.f_code), frame.f_lasti))
-        if known is not None:
-            return known[1]
+        cached = self._spans.get((id(frame.f_code), frame.f_lasti))
+        if cached is not None:
+            return cached[1]
         while frame is not None:
             cached = self._spans.get((id(frame.f_code), frame.f_lasti))
             if cached is not None:
