@@ -101,7 +101,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
         durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``;
             see :meth:`start`. sync, of SQLite: ``normal`` survives a killed process, ``full`` a power cut too. take_over: within
-            its block, go on with runs of other processes that died; None: in PostgreSQL. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
+            its block, resume runs of other processes that died; None: in PostgreSQL. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
             when its durable run was interrupted: ``retry`` it, ``ask`` (the run is ``interrupted`` until somebody decides by
             :meth:`resume`), or ``fail``.
         prompt_cache: how long providers are asked to keep what a prompt begins with, so that the next call reads it for less:

@@ -141,7 +141,7 @@ class DurableMethods:
         tenant: Tenant | None = None,
         surface: Surface | None = None,
     ) -> DurableRun:
-        """Go on with a durable run by what is stored of it; a failed one tries its last failures again.
+        """Resume a durable run by what is stored of it; a failed one tries its last failures again.
 
         ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` and ``approve`` replace
         the run's, ``on_inflight`` the flow's; ``tenant`` is whom it is done for. With ``program``, the text as it is now (in ``surface``), or ``overrides``, fields of tasks by the task's name
@@ -250,7 +250,7 @@ class DurableMethods:
         await self._durable_runs().cancel(run_id)
 
     async def send(self, run_id: str, key: str, answer: Any) -> None:
-        """Answer a question or an approval of a run, which it then goes on with: the first answer counts.
+        """Answer a question or an approval of a run, which it then resumes: the first answer counts.
 
         ``key`` is that of the :class:`Question`, and of the WaitStarted event. The answer must fit the question's schema; that
         of an approval is True or False. Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``

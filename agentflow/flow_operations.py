@@ -134,7 +134,7 @@ class OperationMethods(PythonMethods):
     @overload
     def step(self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...
     def step(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> FlowCall[Any]:
-        """What a function of your own gives, recorded: a durable run that is gone on with does not call it again.
+        """What a function of your own gives, recorded: a durable run that is resumed does not call it again.
 
         The function is async or plain, which runs in a thread. What it gives must be data, or be annotated as what pydantic
         reads from data. Raises SexpEvaluationError (``host/raised``) for its exception, which is the cause. One that was at
@@ -160,7 +160,7 @@ class OperationMethods(PythonMethods):
         return self._effect("flow.sleep", Timer(seconds), lambda _: None)
 
     def now(self) -> FlowCall[float]:
-        """The time, in unix seconds; a durable run that is gone on with is given the same again."""
+        """The time, in unix seconds; a durable run that is resumed is given the same again."""
         return self._effect("flow.now", Draw("now"), float)
 
     @overload

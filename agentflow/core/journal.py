@@ -12,7 +12,7 @@ from agentflow.core.errors import SessionBusy
 from agentflow.core.frozen import frozen
 
 RunStatus: TypeAlias = Literal["queued", "running", "waiting", "interrupted", "done", "failed", "cancelled"]
-"""``queued`` is to be gone on with, ``waiting`` is for an answer or a time, ``interrupted`` for a decision about what was
+"""``queued`` is to be resumed, ``waiting`` is for an answer or a time, ``interrupted`` for a decision about what was
 in flight, the last three are ends."""
 OnInflight: TypeAlias = Literal["retry", "ask", "fail"]
 """What becomes of a tool that may not be repeated and was at work when its run was interrupted: it is carried out again,
@@ -200,7 +200,7 @@ class OwnedRun:
 class StoredSession:
     """A stored conversation: its ``turns``, oldest first, and its ``state``, all the rest; JSON data.
 
-    ``holder`` is the run that has not ended and goes on with it; ``last`` the run that ended with it last.
+    ``holder`` is the run that has not ended and resumes it; ``last`` the run that ended with it last.
     """
 
     name: str
@@ -241,7 +241,7 @@ def session_held(name: str, run: str) -> SessionBusy:
     return SessionBusy(
         f"the session '{name}' belongs to the run '{run}', which has not ended",
         code="session/held",
-        hint=f"go on with it, flow.resume('{run}'), or give it up, flow.cancel('{run}')",
+        hint=f"resume it, flow.resume('{run}'), or give it up, flow.cancel('{run}')",
         details={"run_id": run},
     )
 

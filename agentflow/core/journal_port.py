@@ -49,7 +49,7 @@ class JournalPortOf(Protocol[C]):
 
     @property
     def suspending(self) -> bool:
-        """Whether the run is given up without an end, to be gone on with later: nothing is cleaned up then."""
+        """Whether the run is given up without an end, to be resumed later: nothing is cleaned up then."""
         ...
 
     async def step(

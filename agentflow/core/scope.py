@@ -15,7 +15,7 @@ class Suspendable(Protocol):
 
     @property
     def suspending(self) -> bool:
-        """Whether the run is given up, to be gone on with later."""
+        """Whether the run is given up, to be resumed later."""
         ...
 
 

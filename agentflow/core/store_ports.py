@@ -219,7 +219,7 @@ class JournalStore(Protocol):
     async def own(self, run: str, slice: int | None = None) -> OwnedRun:
         """Become the one owner of a run, whatever its status, which becomes ``running`` in a new slice.
 
-        With ``slice`` only of a run that is to be gone on with and has had so many; else ``durable/owned``.
+        With ``slice`` only of a run that is to be resumed and has had so many; else ``durable/owned``.
         """
         ...
 
@@ -352,7 +352,7 @@ class EventStore(EventSink, Protocol):
     def gc(self, bounds: LogBounds, spare: Collection[str] = ()) -> list[str]:
         """Remove the oldest logs until what is left is within ``bounds``. Gives the ids of their runs.
 
-        The runs in ``spare`` stay, those whose log says that they wait to be gone on with, and those without an end that
+        The runs in ``spare`` stay, those whose log says that they wait to be resumed, and those without an end that
         were written to within :data:`~agentflow.core.event_log.LIVE_S` seconds.
         """
         ...

@@ -19,7 +19,7 @@ def owned_run(run: str) -> JournalError:
     return JournalError(
         f"the run '{run}' belongs to another process that works on it",
         code="durable/owned",
-        hint="wait for it, or end that process; the run can be gone on with then",
+        hint="wait for it, or end that process; the run can be resumed then",
     )
 
 

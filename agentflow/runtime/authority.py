@@ -1,4 +1,4 @@
-"""Whether the authority in force suffices for an effect, and what code is told whose authority does not."""
+"""Checks that the authority in force covers an effect, and builds the errors for when it does not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def missing_grant(effect: Effect, call: CallContext) -> str | None:
 
 
 async def refuse(effect: Effect, name: str, call: CallContext) -> Any:
-    """What an effect gives that lacks the grant ``name``: a FAILED result where it gives a result, else an error."""
+    """Refuse an effect that lacks the grant ``name``: return a FAILED result if the effect has results, else raise."""
     call.warn("name/not-granted", f"'{name}' was called, and is not granted to this program", name=name)
     if isinstance(effect, GetContext | AskHuman):
         raise not_granted(name, call.grants, call.span)
@@ -54,7 +54,7 @@ async def refuse(effect: Effect, name: str, call: CallContext) -> Any:
 
 
 def not_granted(name: str, grants: frozenset[str] | None, span: Span | None) -> SexpEvaluationError:
-    """The error for what code asks for without the grant ``name``."""
+    """The error for code that uses ``name`` without the grant for it."""
     return SexpEvaluationError(
         f"'{name}' is not granted to this program",
         code="name/not-granted",
@@ -68,10 +68,10 @@ def _listed(grants: frozenset[str] | None) -> str:
 
 
 async def grants_of(allow: Iterable[str], text: str, names: Names, workflows: WorkflowPort | None) -> frozenset[str]:
-    """What ``allow`` grants a program with this ``text``, around which ``names`` mean something.
+    """The grants that ``allow`` gives a program ``text``; ``names`` are the names defined around it.
 
-    A name that means nothing yet is granted if the program mentions it, which may define it. Raises ConfigurationError
-    (``config/allow``) for any other, since it can only be a mistake.
+    An undefined name is granted if the program mentions it, since the program may define it. Raises ConfigurationError
+    (``config/allow``) for any other undefined name.
     """
     grants = () if isinstance(allow, str) else tuple(allow)
     if isinstance(allow, str) or not all(isinstance(name, str) for name in cast(tuple[object, ...], grants)):
@@ -85,7 +85,7 @@ async def grants_of(allow: Iterable[str], text: str, names: Names, workflows: Wo
     for name in unknown:
         if name not in others:
             raise ConfigurationError(
-                f"allow: there is no task, tool or workflow '{clip(name, 100)}' to be granted",
+                f"allow: there is no task, tool or workflow '{clip(name, 100)}' to grant",
                 code="config/allow",
                 hint=did_you_mean(name, [*names.known_names(), *others]) or "register it first, or leave it out",
             )

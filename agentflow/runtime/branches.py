@@ -1,7 +1,7 @@
 """Branches: ``parallel``, ``pmap`` and ``race``.
 
-Each branch is a strand of its own with a path, a fork of the session and a Started/Finished pair of events. All of them
-have ended when the form returns, however it returns.
+Each branch is a strand of its own with a path, a fork of the session and a pair of Started and Finished events. When the
+form returns or raises, all its branches have ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNFINISHED = object()
 
 
 class _NarrowRun(ForwardingRun):
-    """The run as the branches of a form see it of which few may be active at once: one that waits makes room for another."""
+    """The run as seen by the branches of a form with a limit: a branch that waits lets another one run."""
 
     def __init__(self, run: RunPort, budget: Budget) -> None:
         super().__init__(run)
@@ -46,9 +46,9 @@ class _NarrowRun(ForwardingRun):
 
 
 class _Fork:
-    """The branches of one form, at most ``limit`` of them active at once: where they are and what they give.
+    """The branches of one form, at most ``limit`` of them active at once: their state and their values.
 
-    ``roots`` is the code and the data that they are given, see :class:`~agentflow.lang.abi.Fork`.
+    ``roots`` is the code and the data passed to them, see :class:`~agentflow.lang.abi.Fork`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class _Fork:
                         value = await bounce(strand, d)
                     if scope.watched and isinstance(value, TaskResult) and value.failed:
                         scope.set(outcome="failed")
-                except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's, with its place
+                except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's, with a span
                     final = annotate(error)
                     strand.steps.explain(final, strand.grants)
                     raise final from error.__cause__
@@ -110,7 +110,7 @@ class _Fork:
         return value
 
     def branch(self, index: int, code: Code, arguments: tuple[Any, ...] = ()) -> Coroutine[Any, Any, Any]:
-        """One branch (to be awaited) of a form that the first failure settles. Raises the failure if it is that."""
+        """One branch (to be awaited) of a form that the first failure settles. Raises that failure."""
         work = self.run(index, code, arguments)
         return work if self.verdict is None else self._recorded(index, work)
 
@@ -124,7 +124,7 @@ class _Fork:
             await self.ends(index)
 
     async def settles(self, index: int, error: Exception | None = None) -> bool:
-        """Whether branch ``index``, which succeeded or failed with ``error``, settles the form. Recorded if so."""
+        """Whether branch ``index``, which succeeded or failed with ``error``, settles the form; if so, that is recorded."""
         return self.verdict is None or await self.verdict.settles(index, error)
 
     async def ends(self, index: int) -> None:
@@ -133,7 +133,7 @@ class _Fork:
             await self.verdict.ends(index)
 
     def join(self, winner: int | None = None) -> None:
-        """Bring home the conversation turns and the tasks defined of all branches, in order, or of the ``winner``'s."""
+        """Merge the exchanges and the task definitions of all branches, in order, or of the ``winner`` alone."""
         sessions = [self.sessions[index] for index in sorted(self.sessions) if winner in (None, index)]
         if sessions:
             self.rt.call.session.join(sessions)
@@ -144,7 +144,7 @@ class _Fork:
                         self.rt.define(env, template)
 
     async def all(self, code: Callable[[int], Coroutine[Any, Any, Any]]) -> list[Any]:
-        """The values of all branches, in order. An error has those that there were, for the host."""
+        """The values of all branches, in order. An error carries the values of the finished branches, for the host."""
         try:
             await self.crew().run(code)
         except CUTTING as error:
@@ -158,7 +158,7 @@ class _Fork:
         return (value for value in self.values if value is not _UNFINISHED)
 
     def crew(self) -> Crew[int]:
-        """Who runs the branches, begun in index order."""
+        """The workers that run the branches, started in index order."""
         count = len(self.values)
         return Crew(self.budget, range(count), count, self.rt.call)
 
@@ -174,11 +174,11 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
     elements = as_list(items)
     if elements is None:
         raise SexpEvaluationError(
-            f"pmap takes a list, and was given {print_value(items, limit=80)}", code="type/argument", span=span
+            f"pmap takes a list, not {print_value(items, limit=80)}", code="type/argument", span=span
         )
     if limit is not None and (type(limit) is not int or limit < 1):
         raise SexpEvaluationError(
-            f"pmap takes its limit as a positive integer, and was given {print_value(limit, limit=80)}",
+            f"the limit of pmap is a positive integer, not {print_value(limit, limit=80)}",
             code="concurrency/limit",
             span=span,
         )
@@ -191,7 +191,7 @@ async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit:
 
 async def each(rt: Strand, span: Span, code: Code, items: Iterable[Any], limit: int | None = None) -> list[Any]:
     """The values of ``code`` on all items, in order, a branch each, at most ``limit`` at once."""
-    elements = list(items)  # what the branches see, whatever becomes of the list meanwhile
+    elements = list(items)  # a copy: the host may change its list meanwhile
     fork = _Fork(rt, "pmap", span, len(elements), (code, elements), limit)
     return await fork.all(lambda index: fork.branch(index, code, (elements[index],)))
 
@@ -228,7 +228,7 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     if winner:
         fork.join(winner[0])
         return fork.values[winner[0]]
-    # Nobody has won: the index of the branches decides, since the order in which they failed may be another next time.
+    # No branch succeeded: report by index, since the order in which they failed may differ in the next run.
     if failed:
         return failed[max(failed)]
     causes = [errors[index] for index in sorted(errors)]

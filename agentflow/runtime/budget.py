@@ -31,8 +31,7 @@ class Budget:
     :meth:`start_clock`, the part's own ``wall_s`` from its creation. ``permits`` bound how many strands are active at once,
     ``slices`` how long they keep the loop, ``large_lists`` are freed in slices, ``memory`` what the run allocates (``beside``: the accounts of other runs);
     ``cleanup`` is how long ``finally`` forms may take when it is stopped, ``pausing`` the number of strands that are just
-    letting others run.
-    ``met`` is the error with which a limit of this budget ended what it bounds: nothing more of that is done.
+    letting others run. ``met`` is the error raised by a limit of this budget: whatever the budget bounds is over then.
     """
 
     __slots__ = (
@@ -90,7 +89,7 @@ class Budget:
         self.met: LimitExceeded | None = None
 
     def narrower(self, concurrency: int) -> Budget:
-        """The budget of a part in which fewer strands may be active at once; all else that is used is this one's."""
+        """The budget of a part in which fewer strands may be active at once; it shares all other counts with this one."""
         part = Budget(replace(self.limits, concurrency=concurrency), parent=self)
         part.steps, part.strands = None, self.strands
         return part
@@ -154,14 +153,14 @@ class Budget:
         return left
 
     def owe(self, steps: int) -> None:
-        """Count steps that were taken already. Whatever they are too many shows when more are wanted."""
+        """Count steps that were already taken. A limit they exceed is reported at the next :meth:`grant`."""
         budget: Budget | None = self
         while budget is not None:
             budget._steps_granted += steps
             budget = budget.parent
 
     def _reclaim(self) -> int:
-        """Take back the unused steps of other strands, so that the limit is met exactly."""
+        """Take back the unused steps of other strands, so that the limit applies exactly."""
         for strand in self.strands:
             if strand.fuel > 0:
                 self.give_back(strand.fuel)
@@ -170,7 +169,7 @@ class Budget:
         return self.steps - self._steps_granted
 
     def start_clock(self, spent_s: float = 0.0) -> float | None:
-        """Start the time of the whole run, of which ``spent_s`` are used. Returns the seconds that are left, or None."""
+        """Start the clock of the whole run, with ``spent_s`` seconds already used. Returns the seconds left; None: no limit."""
         self.wall_s = self.limits.wall_s
         if self.wall_s is None:
             return None
@@ -179,13 +178,13 @@ class Budget:
         return left
 
     def start_part_clock(self, seconds: float | None) -> None:
-        """Start the time of what this budget bounds, which has so many ``seconds``; None: as much as what is around it."""
+        """Start the clock of a part of a run, which may take ``seconds``; None: as long as the outer budget."""
         self.wall_s = seconds
         self.deadline = None if seconds is None else time.monotonic() + seconds
 
     @property
     def cleanup(self) -> CleanupTime:
-        """The time that ``finally`` forms have while the run is being stopped, counted from the first of them."""
+        """The time allowed to ``finally`` forms while the run is being stopped, counted from the first of them."""
         if self._cleanup is None:
             self._cleanup = CleanupTime() if self.parent is None else self.parent.cleanup
         return self._cleanup
@@ -204,7 +203,7 @@ class Budget:
             raise self.met
         allowed = self.limits.effects
         if allowed is not None and self.effects_used >= allowed:
-            message = f"the run has made its {allowed:,} effects"
+            message = f"the run has used its {allowed:,} effects"
             raise self.meet(LimitExceeded(message, limit="effects", allowed=allowed, used=allowed, span=span))
         self.effects_used += 1
         if self.parent is not None:
@@ -217,16 +216,16 @@ class Budget:
         allowed = self.limits.branches
         if allowed is not None and self.branches_used + count > allowed:
             used = self.branches_used + count
-            message = f"the run has forked its {allowed:,} branches"
+            message = f"the run has used its {allowed:,} branches"
             raise self.meet(LimitExceeded(message, limit="branches", allowed=allowed, used=used, span=span))
         self.branches_used += count
         if self.parent is not None:
             self.parent.charge_branches(count, span)
 
     def meet(self, error: LimitExceeded) -> LimitExceeded:
-        """Keep ``error`` as the one that a limit of this budget raised, and of those around it that are met with it.
+        """Remember ``error`` in this budget, and in those around it whose limit is reached with it.
 
-        From then on what they bound is over, whoever caught the error; a part with narrower limits ends alone.
+        From then on whatever they bound is over, even if the error is caught; a part with narrower limits ends alone.
         """
         at: Budget | None = self
         while at is not None:
@@ -238,12 +237,12 @@ class Budget:
         return error
 
     def check_over(self) -> None:
-        """Raise the LimitExceeded of a limit that was met, if one was."""
+        """Raise LimitExceeded again if a limit was reached before."""
         if self.met is not None:
             raise self.met
 
     def check_met(self) -> None:
-        """Raise LimitExceeded if a limit was met, or the time is up."""
+        """Raise LimitExceeded if a limit was reached before or the time is up."""
         if self.met is not None:
             raise self.met
         if self.deadline is not None:

@@ -30,7 +30,7 @@ def calling_span(level: int) -> Span | None:
 
 
 def primitive_code(primitive: Primitive) -> Code:
-    """The code of a primitive as a procedure value; a call takes a step, like a closure's."""
+    """The code of a primitive used as a procedure value; each call takes a step, as a call of a closure does."""
     function = primitive.function
 
     async def calling(rt: Runtime, d: int, *arguments: Any) -> Any:

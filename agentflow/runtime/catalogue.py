@@ -1,4 +1,4 @@
-"""Runs by their ids, from the two places that know of them: logs, which say what was seen, and a journal, which resumes."""
+"""Runs by their ids, read from the event logs, which record runs, and from the journal, which resumes them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from agentflow.runtime.waiting import question_of
 
 _LOOK_S = 0.2
 _LATE_LOOKS = 10
-"""Number of looks without an event after which one that has ended is taken to have no more."""
+"""Number of polls without a new event after which an ended run is taken to have no more events."""
 RunState: TypeAlias = Outcome | RunStatus | Literal["unfinished"]
-"""The status of a durable run, else the outcome of a recorded one; ``unfinished`` is one whose log has no end."""
+"""The status of a durable run, else the outcome of a recorded one; ``unfinished``: its log has no end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
     """A run as it is listed.
 
-    ``started`` and ``updated`` are unix seconds; ``duration_s`` is that of its last stretch, ``usage`` and ``cost_usd`` those
-    of the whole run. ``error`` is the message of its failure; ``slices`` the number of stretches it was worked on.
-    ``recorded`` says that its events can be read, from ``where``; ``durable`` that it can be gone on with.
+    ``started`` and ``updated`` are unix seconds; ``duration_s`` is the length of its last slice in seconds, ``usage`` and
+    ``cost_usd`` (US dollars) are totals of the whole run. ``error`` is the message of its failure; ``slices`` the number of
+    times it was started or resumed. ``recorded`` says that its events can be read, from ``where``; ``durable`` that it can
+    be resumed.
     """
 
     run_id: str
@@ -50,7 +51,7 @@ class RunSummary:
 class RunCatalogue:
     """All runs of some event stores and a journal, joined by run id.
 
-    Reading is of logs; whatever goes on with a run needs the journal.
+    Events are read from the logs; whatever resumes a run needs the journal.
     """
 
     def __init__(self, stores: Sequence[EventStore] = (), journal: JournalStore | None = None) -> None:
@@ -58,7 +59,7 @@ class RunCatalogue:
         self._journal = journal
 
     async def list(self, *, limit: int = 100) -> list[RunSummary]:
-        """The runs, the last changed first. Raises OSError and JournalError for a store that cannot be read."""
+        """At most ``limit`` runs, the last changed first. Raises OSError and JournalError for a store that cannot be read."""
         runs: dict[str, RunSummary] = {}
         for store in self._stores:
             for log in await asyncio.to_thread(store.list, limit=limit):
@@ -69,7 +70,7 @@ class RunCatalogue:
         return sorted(runs.values(), key=lambda run: -run.updated)[:limit]
 
     async def find(self, run: str) -> RunSummary:
-        """The run of this id, or the only one whose id begins or ends with it. Raises JournalError (``durable/unknown-run``)."""
+        """The run with this id, or the only one whose id begins or ends with it. Raises JournalError (``durable/unknown-run``)."""
         exact = await self._find(run)
         if exact is not None:
             return exact
@@ -80,7 +81,7 @@ class RunCatalogue:
         raise JournalError(
             f"there is no run '{run}'" if not begun else f"{len(begun)} runs begin or end with '{run}'",
             code="durable/unknown-run",
-            hint="agentflow runs lists those there are",
+            hint="agentflow runs lists all runs",
         )
 
     async def events(self, run: str, after: EventId = FIRST) -> list[dict[str, Any]]:
@@ -95,9 +96,9 @@ class RunCatalogue:
         return await asyncio.to_thread(read)
 
     async def follow(self, run: str, after: EventId = FIRST) -> AsyncGenerator[dict[str, Any]]:
-        """The same, with those that come too, in whatever process they arise, until the run has ended.
+        """Like :meth:`events`, and then new events as they are recorded, by any process, until the run has ended.
 
-        A run that waits, or whose process died, has not ended: somebody goes on with it.
+        A run that waits, or whose process died, has not ended, since it may be resumed.
         """
         quiet = 0
         while True:
@@ -114,7 +115,7 @@ class RunCatalogue:
             await asyncio.sleep(_LOOK_S)
 
     async def gc(self, bounds: LogBounds) -> list[str]:
-        """Remove the oldest logs of each store beyond ``bounds``, but never that of a run that can be gone on with."""
+        """Remove the oldest logs of each store beyond ``bounds``, but never that of a run that can be resumed."""
         spare: set[str] = set()
         if self._journal is not None:
             spare = {row.run for row in await self._journal.list(limit=1_000_000) if row.status not in ENDED}
@@ -124,11 +125,11 @@ class RunCatalogue:
         return gone
 
     async def row(self, run: str) -> RunRow | None:
-        """What the journal holds of a run."""
+        """The journal's row of a run; None without one."""
         return None if self._journal is None else await self._journal.find(run)
 
     async def effects(self, run: str) -> list[EffectRow]:
-        """The records of a durable run, in the order in which they began; none for another."""
+        """The records of a durable run, in the order in which they began; none for any other run."""
         return [] if self._journal is None or await self.row(run) is None else await self._journal.effects(run)
 
     async def questions(self, run: str) -> list[Question]:
@@ -154,7 +155,7 @@ class RunCatalogue:
 
 
 def summary_of(log: LogInfo) -> RunSummary:
-    """A run as its log tells it."""
+    """The summary of a run from its log."""
     end = log.finished or {}
     error = None if end.get("outcome") == "suspended" else end.get("error")
     return RunSummary(

@@ -1,4 +1,4 @@
-"""How long ``finally`` forms may take that run because of a limit or a cancellation."""
+"""Time limits for ``finally`` forms that run because of a limit or a cancellation."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 FORM_S = 1.0
-"""Seconds that one form has."""
+"""Seconds allowed to one form."""
 GRANTED_S = 2.0
-"""Seconds that the forms of programs with grants have together while a run is being stopped."""
+"""Seconds allowed to all forms of programs with grants together while a run is being stopped."""
 HOST_S = 3.0
-"""Seconds that those of the host's own programs have together."""
+"""Seconds allowed to all forms of the host's own programs together."""
 
 
 class CleanupTime:
-    """The time of the ``finally`` forms of a run that is being stopped: ``each`` has some, and all have so much together.
+    """The time allowed to the ``finally`` forms of a run that is being stopped: ``each`` form, and all of them together.
 
-    Forms of programs with grants (``granted``) cannot use up the time of the host's (``host``). Time in which several run
-    counts once. What was used comes back as fast while none runs: a run that goes on has it all for its next stop.
+    All times are in seconds. Forms of programs with grants (``granted``) cannot use up the time of the host's (``host``).
+    Time in which several forms run counts once. Used time is restored at the same rate while no form runs, so that a run
+    that continues has all of it for its next stop.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class CleanupTime:
 
     @contextmanager
     def form(self, *, trusted: bool) -> Generator[float, None, None]:
-        """Count the time of a form; gives the seconds it has. With none left it runs as far as it can without waiting."""
+        """A block that counts the time of a form, and yields the seconds it may take; at 0 the form runs until it first waits."""
         allowance = self._host if trusted else self._granted
         allowance.settle(self._now())
         allowance.running += 1

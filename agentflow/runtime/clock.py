@@ -10,9 +10,9 @@ from agentflow.runtime.budget import Budget, out_of_time
 
 
 class WallClock:
-    """Ends its block when the wall time of ``budget`` is up; the time starts with the block.
+    """Ends its block with LimitExceeded when the wall time of ``budget`` is up; the time starts with the block.
 
-    ``spent_s`` of it were used before, by earlier stretches of a durable run. Raises LimitExceeded then.
+    ``spent_s`` are the seconds already used by earlier slices of a durable run.
     """
 
     __slots__ = ("_budget", "_timer")

@@ -1,17 +1,17 @@
 """Values of programs as JSON data that can be stored, and back: ``decode(encode(value)) == value``.
 
 Numbers, texts, booleans, null, lists and dicts stand for themselves, dicts with their keys in order. Everything else is an
-object of one key that begins with ``$``:
+object whose only key begins with ``$``:
 
 ========  ==================================================================
 ``$s``    a symbol
 ``$f``    a float that is not finite; ``$i`` an integer too long for JSON readers, in hexadecimal
 ``$u``    a text in which two lone surrogates would be read as one character, cut between them
-``$d``    a dict some of whose keys are no texts, or begin with ``$``: its pairs
+``$d``    a dict with keys that are not text or begin with ``$``: its pairs
 ``$r``    a TaskResult, ``$e`` an ErrorValue, ``$m`` a MatchItem, ``$q`` a SubtaskRequest
 ``$c``    a procedure (see :mod:`agentflow.lang.portable`), ``$n`` a primitive by name
 ``$p``    a pydantic model: the dict of its fields, which is what it becomes
-``$g``    data that is deep, or that shares much: its lists, dicts and objects one by one, ``$k`` one of these by number
+``$g``    deep or widely shared data: a numbered list of its containers; ``$k`` refers to one by number
 ========  ==================================================================
 
 No class is ever looked up by a stored name, and nothing is pickled.
@@ -50,33 +50,33 @@ from agentflow.runtime.error_codec import NotData, read_error, write_error
 from agentflow.runtime.recovery import ErrorValue
 
 MAX_DEPTH = 60
-"""Nesting from which on data is written one container at a time."""
+"""Depth of nesting beyond which data is written as a list of containers."""
 MAX_CONTAINERS = 20_000
 MAX_TEXT = 8_000_000
-"""Containers and characters from which on data is written so that what is shared is written once."""
+"""Numbers of containers and characters beyond which shared data is written only once."""
 _LONG_TEXT = 1_000
 _FEW = 16
 _SMALL = 1 << 62
-"""Items and numbers below which data is looked at before it is written: it may be written as it stands."""
+"""Limits below which data is first checked for being plain JSON, which is written unchanged."""
 _INTEGER_BITS = 10_000
 _RESULT_USAGE = 5
-"""Where in the data of a TaskResult its usage is."""
+"""Index of the usage in the data of a TaskResult."""
 _PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 _USAGE: Callable[[Usage], tuple[int, ...]] = attrgetter(*[field.name for field in fields(Usage)])
 
 
 class _TooMuch(Exception):
-    """A value is too deep or too large to be written as it stands."""
+    """A value is too deep or too large to be written directly."""
 
 
 class Codec:
-    """Writes and reads values. ``names`` says what the free names of procedures that are read back mean."""
+    """Writes and reads values. ``names`` resolves the free names of procedures that are read back."""
 
     def __init__(self, names: Names | None = None) -> None:
         self._names = names
 
     def encode(self, value: Any) -> Any:
-        """``value`` as JSON data. Raises NotData, which says what in it is no data."""
+        """``value`` as JSON data. Raises NotData, which names the part that is not data."""
         return _Writer().write(value)
 
     def decode(self, data: Any, source: Source | None = None) -> Any:
@@ -93,16 +93,16 @@ class Codec:
 
 
 def fingerprint(kind: str, *content: Any) -> bytes:
-    """A digest of what an effect asks for: equal for equal content in every process, in whatever order its keys are.
+    """A digest of the content of an effect, equal for equal content in every process and for any order of keys.
 
-    What is no data counts by its type.
+    A value that is not data counts by its type.
     """
     quick = quick_fingerprint(kind, *content)
     return _digest(_Writer(lenient=True).write([kind, *content])) if quick is None else quick
 
 
 def quick_fingerprint(kind: str, *content: Any) -> bytes | None:
-    """The :func:`fingerprint` of little content that is written as it stands, as most effects have; None for other content."""
+    """The :func:`fingerprint` of small content that is plain JSON, as that of most effects; None for any other content."""
     written: list[Any] = [kind]
     for each in content:
         if not _stands(each, 2):
@@ -117,7 +117,7 @@ def _digest(written: Any) -> bytes:
 
 
 def _stands(value: Any, depth: int) -> bool:
-    """Whether a value is small, and written as it stands but for the order of a dict's keys, which may be at its top alone."""
+    """Whether a value is small plain JSON. A dict may only be at the top level: its keys are sorted there."""
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is str:
         return len(value) <= _LONG_TEXT and value.isascii()
@@ -135,7 +135,7 @@ def _stands(value: Any, depth: int) -> bool:
 
 
 def lasting(data: Any) -> Any:
-    """The data of a value without the usage of results in it, which differs between any two runs."""
+    """The data of a value without the usage of the results in it, which differs between runs."""
     if isinstance(data, list):
         return [lasting(each) for each in cast("list[Any]", data)]
     if not isinstance(data, dict):
@@ -147,7 +147,7 @@ def lasting(data: Any) -> Any:
 
 
 def write_usage(usage: Usage) -> tuple[int, ...] | None:
-    """The fields of a usage in order; None for none."""
+    """The fields of a usage in order; None if all are zero."""
     return None if usage is NO_USAGE else _USAGE(usage)
 
 
@@ -157,7 +157,7 @@ def read_usage(tokens: Iterable[int] | None) -> Usage:
 
 
 class _Writer:
-    """Writes one value. ``lenient`` is for a fingerprint: the type of what is no data, and dicts in the order of their keys."""
+    """Writes one value. ``lenient``, for fingerprints, writes the type of a value that is not data, and sorts keys."""
 
     def __init__(self, *, lenient: bool = False) -> None:
         self._lenient = lenient
@@ -187,7 +187,7 @@ class _Writer:
         if depth > MAX_DEPTH or self._containers > MAX_CONTAINERS:
             raise _TooMuch
         depth += 1
-        if kind is list or kind is tuple:  # the commonest, without a call for each short text in them
+        if kind is list or kind is tuple:  # the most frequent case: no call for each short text
             return [
                 each
                 if each is None or (type(each) is str and len(each) <= _LONG_TEXT and each.isascii())
@@ -208,7 +208,7 @@ class _Writer:
         return self._container(value, partial(self._any, depth=depth))
 
     def _container(self, value: Any, write: Callable[[Any], Any]) -> Any:
-        """What is neither text nor number, its parts written by ``write``."""
+        """A value that is neither text nor number; ``write`` writes its parts."""
         kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind is list or kind is tuple or kind is SharedList:
             return [write(each) for each in value]
@@ -238,7 +238,7 @@ class _Writer:
         return {"$d": [[write(key), write(each)] for key, each in value.items()]}
 
     def _object(self, value: Any, write: Callable[[Any], Any]) -> Any:
-        """What is neither a plain text or number, nor a list, nor a Python dict."""
+        """A value that is not a plain text or number, a list or a Python dict."""
         if isinstance(value, TaskResult):
             return {"$r": self._result(value, write)}
         if isinstance(value, Symbol):
@@ -299,11 +299,11 @@ class _Writer:
         try:
             return dump_closure(closure)
         except AgentflowError as error:
-            raise NotData(f"a procedure that is no data ({error.message})") from error
+            raise NotData(f"a procedure that is not data ({error.message})") from error
 
     def _graph(self, value: Any) -> Any:
-        """A value as a list of its containers, each written once, the parts of one before it."""
-        self._containers = self._text = -(1 << 62)  # each is counted once, so nothing is too much
+        """A value as a list of its containers, each written once and after its parts."""
+        self._containers = self._text = -(1 << 62)  # each container is written once here, so the limits do not apply
         nodes: list[Any] = []
         numbers: dict[int, int] = {}
         parts: dict[int, list[Any]] = {}
@@ -323,7 +323,7 @@ class _Writer:
             if isinstance(item, str):
                 node = self._string(item)
             elif ready:
-                written = iter(parts[id(item)])  # not what it asks for now: some parts are made when it is asked
+                written = iter(parts[id(item)])  # not its parts as of now: some objects build them on each request
                 node = self._container(item, lambda _, written=written: reference(next(written)))
             else:
                 if id(item) not in parts:  # else it is open, and contains itself
@@ -350,12 +350,12 @@ _REQUEST = tuple(field.name for field in fields(SubtaskRequest))
 
 
 def _settings(value: Any) -> Any:
-    """A field of a request; its settings as the dicts they are read from."""
+    """A field of a request; settings become the dicts that they are validated from."""
     return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
 
 
 def _entries(notes: Notes) -> dict[str, Any]:
-    """The entries of notes, read from its fields: asking the mapping for one key after the other takes four times as long."""
+    """The entries of notes, read from its fields: reading them through the mapping takes four times as long."""
     entries = {key: _note(entry) for key, name in Notes.FIELDS.items() if (entry := getattr(notes, name)) is not None}
     for key, entry in notes.others.items():
         entries[key] = _note(entry)
@@ -363,7 +363,7 @@ def _entries(notes: Notes) -> dict[str, Any]:
 
 
 def _note(entry: Any) -> Any:
-    """An entry of notes as data from which :meth:`Notes.of` makes it again."""
+    """An entry of notes as data from which :meth:`Notes.of` restores it."""
     if isinstance(entry, tuple):
         items = cast("tuple[Any, ...]", entry)
         if items and isinstance(items[0], FailedPart):
@@ -373,7 +373,7 @@ def _note(entry: Any) -> Any:
 
 
 def _assigned(closure: Closure) -> str | None:
-    """A variable from outside, of a closure or of one it uses, that its program changes; None when there is none."""
+    """A free variable of a closure, or of one it uses, that its program assigns; None if there is none."""
     pending, seen = [closure], {id(closure.raw)}
     while pending:
         at = pending.pop()
@@ -391,10 +391,10 @@ _TEXT_NOTES = ("template_used", "context_source", "model", "program")
 _COUNT_NOTES = ("context_files_count", "turns")
 """The fields of notes that are stored as they are, by their keys, which are their names."""
 _MADE_NOTES = frozenset({*Notes.FIELDS, "$d"}) - {*_TEXT_NOTES, *_COUNT_NOTES}
-"""The keys of notes whose entries are made of what is stored."""
+"""The keys of notes whose entries are rebuilt from their data."""
 _TEXT, _COUNT = frozenset({str, type(None)}), frozenset({int, type(None)})
 _HELD = frozenset({list, dict})
-"""What JSON data may hold that is to be read."""
+"""Types of JSON data that may hold other data."""
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""Compiling within a run: beside the event loop, and within what the run may use."""
+"""Compiling within a run: without blocking the event loop, and within the run's limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentflow.runtime.memory import BYTES_PER_STEP, MemoryAccount
 T = TypeVar("T")
 
 SMALL_TEXT = 1_000
-"""Characters of a text that is compiled at once: some 3 ms of processor time, at most 10. A thread costs 0.2."""
+"""Longest text, in characters, that is compiled on the loop: about 3 ms of processor time, at most 10. A thread costs 0.2 ms."""
 
 
 class _Allowance(Allowance):
@@ -35,7 +35,7 @@ class _Allowance(Allowance):
 
 
 def is_small(text: str) -> bool:
-    """Whether a text is compiled at once: it is short, and has no macros that could take long."""
+    """Whether a text may be compiled on the loop: it is short, and has no macros that could take long."""
     return len(text) <= SMALL_TEXT and "defmacro" not in text
 
 
@@ -47,8 +47,8 @@ async def beside_the_loop(
     *,
     at_once: bool = True,
 ) -> T:
-    """The result of ``work``, which compiles or checks ``text``: on a thread, unless the text is small and has no
-    macros, and may be worked on ``at_once``.
+    """The result of ``work``, which compiles or checks ``text``: in a thread, unless ``at_once`` is true and
+    the text :func:`is_small`.
 
     Macros take their steps from ``budget``, that of the run; without one, before the run is opened, ``limits`` bound
     them, and its wall time the whole. On cancellation the thread is told to stop, and not waited for.

@@ -1,4 +1,4 @@
-"""Sessions that last: loaded, locked and stored, for runs of every kind."""
+"""Stored sessions: loading, locking and saving them, for runs of every kind."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NAME_CHARS = 200
 
 
 class Conversations:
-    """The sessions of one flow that last.
+    """The stored sessions of one flow.
 
-    ``codec`` writes what is stored of them, ``redactor`` takes secrets out of it.
+    ``codec`` encodes what is stored of them, ``redactor`` removes secrets from it.
     """
 
     def __init__(self, store: SessionStore, codec: Codec, redactor: Redactor | None) -> None:
@@ -48,25 +48,25 @@ class Conversations:
         return LastingSession(self, name, wait_s)
 
     def write(self, changes: dict[str, Any]) -> SessionChanges:
-        """Changes of a session (see :meth:`Session.changes_since`) as they are stored."""
+        """Encode changes of a session (see :meth:`Session.changes_since`) for the store."""
         rest = {name: self._stored(value) for name, value in changes.items() if name not in ("turns", "reset")}
         turns = [self._stored(each) for each in changes.get("turns", ())]
         return SessionChanges(turns=turns, state=rest, reset="reset" in changes)
 
     def apply(self, stored: SessionChanges, session: Session) -> None:
-        """Change ``session`` as :meth:`write` wrote it."""
+        """Apply changes that :meth:`write` encoded to ``session``."""
         changes = {name: self._codec.decode(value) for name, value in stored.state.items()}
         turns = [self._codec.decode(each) for each in stored.turns]
         session.apply({**changes, "turns": turns, "reset": stored.reset})
 
     def mark(self, session: Session | None) -> list[Any]:
-        """What tells a run that is given ``session`` from another: the session's name, or what was said in it."""
+        """What identifies ``session`` as an input of a run: its name, or its content."""
         if session is None:
             return []
         return [name_of(session) or fingerprint("session", session.whole()).hex()]
 
     def opening(self, session: Session | None) -> tuple[dict[str, Any] | None, list[Any]]:
-        """What a new run stores of the session it is given, and the exchanges in it."""
+        """What a new run stores of its session, and the exchanges in it."""
         if session is None:
             return None, []
         scope = session.scope if session.named else None
@@ -79,11 +79,11 @@ class Conversations:
         }, changes.turns
 
     async def list(self, limit: int) -> list[SessionInfo]:
-        """The sessions that last, the last changed first. Raises JournalError."""
+        """At most ``limit`` stored sessions, the last changed first. Raises JournalError."""
         return await self.store.list(limit)
 
     async def remove(self, name: str, wait_s: float) -> bool:
-        """Delete the session called ``name``; false if there is none. Raises SessionBusy while somebody has it."""
+        """Delete the session called ``name``; false if there is none. Raises SessionBusy if it is in use for ``wait_s`` seconds."""
         lasting = self.session(name, wait_s)
         async with lasting as session:
             removed = await self.store.remove(name)
@@ -93,40 +93,40 @@ class Conversations:
         return removed
 
     async def copy(self, row: RunRow) -> Session | None:
-        """What was said before a run, as a session of its own; None if the run has none. Raises JournalError."""
+        """A copy of a run's session as it was before the run; None if the run has none. Raises JournalError."""
         opening: dict[str, Any] | None = row.input.get("session")
         if opening is None:
             return None
         return RunSession(self, Session(scope=opening["scope"]), await self._before(row), None).session
 
     async def _before(self, row: RunRow) -> SessionChanges:
-        """What was said before a run that has a session. Raises JournalError (``durable/corrupt``)."""
+        """The session of a run as it was before the run. Raises JournalError (``durable/corrupt``)."""
         opening: dict[str, Any] = row.input["session"]
         exchanges = await self.store.opening(row.run)
         if len(exchanges) != opening["exchanges"]:
             raise JournalError(
-                f"the database of durable runs is damaged: what was said before the run '{row.run}' is missing",
+                f"the database of durable runs is damaged: the conversation before the run '{row.run}' is missing",
                 code="durable/corrupt",
             )
         return SessionChanges(turns=exchanges, state=opening["state"])
 
     def with_changes(self, result: dict[str, Any] | None, run: RunRow, changes: SessionChanges | None) -> Any:
-        """The stored result of a run, with what it changed in a session that is not stored itself."""
+        """The stored result of a run, with its changes of a session that is not stored itself."""
         opening = run.input.get("session")
         if changes is None or opening is None or opening["name"] is not None:
             return result
         return {**(result or {}), "session": _data(changes)}
 
     def ended(self, row: RunRow, session: Session | None) -> None:
-        """Change the caller's session as a run did that ended before."""
+        """Apply to the caller's ``session`` what a run that has already ended changed in it."""
         if session is not None and row.result is not None and "session" in row.result:
             self.apply(_changes(row.result["session"]), session)
 
     async def begin(self, row: RunRow, target: Session | None) -> RunSession | None:
-        """The session of a run that is started or gone on with now; None if it has none.
+        """The session of a run that is being started or resumed; None if the run has none.
 
-        ``target`` is the caller's, which changes when the run has ended. Raises SessionBusy, and JournalError
-        (``durable/session``) for a run that ended in a session which has gone on since.
+        ``target`` is the caller's session, which changes when the run has ended. Raises SessionBusy, and JournalError
+        (``durable/session``) for a run that has ended if its session was used since.
         """
         opening: dict[str, Any] | None = row.input.get("session")
         if opening is None:
@@ -139,7 +139,7 @@ class Conversations:
         return RunSession(self, Session(scope=opening["scope"]), before, target)
 
     async def _held(self, name: str, run: str) -> Session:
-        """The session called ``name``, taken for a run that holds it: the one open here, or opened for it alone."""
+        """Acquire the session called ``name`` for a run: the one that is open here, or one opened for the run."""
         lasting = self.open.get(name)
         if lasting is None:
             async with LastingSession(self, name, 0.0) as session:
@@ -151,7 +151,7 @@ class Conversations:
             holder, last = await self.store.runs(name)
             if run != (holder or last):
                 raise JournalError(
-                    f"the session '{name}' has gone on since the run '{run}' ended",
+                    f"the session '{name}' was used again after the run '{run}' ended",
                     code="durable/session",
                     hint="start another run in it",
                 )
@@ -170,8 +170,8 @@ class Conversations:
 class LastingSession:
     """A session that is stored: ``async with flow.session(name) as session``.
 
-    The block has it for itself, in all processes; what each run adds to it is stored when that run ends, the rest at the
-    end of the block.
+    While the block runs, nobody else in any process can use the session. What a run adds is stored when that run ends,
+    everything else at the end of the block.
     """
 
     def __init__(self, conversations: Conversations, name: str, wait_s: float) -> None:
@@ -183,7 +183,7 @@ class LastingSession:
         self._left = True
 
     async def __aenter__(self) -> Session:
-        """The session as it was stored last. Raises SessionBusy while another process or block has it, JournalError."""
+        """The session as it was last stored. Raises SessionBusy while another process or block uses it, and JournalError."""
         store = self._all.store
         end = asyncio.get_running_loop().time() + self._wait_s
         while (stored := await store.open(self.name)) is None:
@@ -205,11 +205,12 @@ class LastingSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._left = True
-        if not self.session.busy:  # else the run that has it stores it, and lets go of it
+        if not self.session.busy:  # else the run that uses it stores and releases it
             await self.keep()
 
     async def begin(self) -> None:
-        """Raises SessionBusy while a durable run has the session, JournalError (``session/closed``) after the block."""
+        """Check that a run may begin. Raises SessionBusy while a durable run uses the session, JournalError (``session/closed``)
+        after the block."""
         if self._left:
             raise JournalError(
                 f"the session '{self.name}' is closed",
@@ -221,7 +222,7 @@ class LastingSession:
             raise session_held(self.name, holder)
 
     async def keep(self) -> None:
-        """Store what was added; after the block, let go of it."""
+        """Store what was added; after the block, release the session too."""
         changes = self.session.changes_since(self._mark)
         self._mark = self.session.mark()
         try:
@@ -233,19 +234,19 @@ class LastingSession:
                 self._all.store.close(self.name)
 
     def forget(self) -> None:
-        """Take what the session is now for what is stored of it."""
+        """Treat the session's present content as stored."""
         self._mark = self.session.mark()
 
     def follow(self, changes: SessionChanges) -> None:
-        """Change the session as what is stored of it was changed already."""
+        """Apply changes that are already stored."""
         self._all.apply(changes, self.session)
         self._mark = self.session.mark()
 
 
 class RunSession:
-    """The session of a durable run: ``session``, which begins with what is stored of it with the run.
+    """The session of a durable run: ``session`` begins with the content that was stored with the run.
 
-    The ``given`` one is the caller's, or the one that lasts; it changes when the run has ended, and waits until then.
+    ``target`` is the caller's session, or the stored one: busy until the run has ended, and changed then.
     """
 
     def __init__(
@@ -259,7 +260,7 @@ class RunSession:
         self._opening = opening
 
     def changes(self, *, again: bool) -> SessionChanges:
-        """What the run has added so far; when it had ended before, ``again`` in the place of what it added then."""
+        """The changes of the run so far; with ``again``, for a run that had ended before, they replace those it made then."""
         added = self._all.write(self.session.changes_since(self._mark) or {})
         if not again:
             return added
@@ -268,7 +269,7 @@ class RunSession:
         return SessionChanges(turns=turns, state={**before, **added.state}, reset=True)
 
     async def end(self, changes: SessionChanges | None) -> None:
-        """Give the session back, changed if the run has ended."""
+        """Release the target session, with ``changes`` applied if the run has ended."""
         target = self._target
         if target is None:
             return
@@ -293,7 +294,7 @@ def _changes(data: Mapping[str, Any]) -> SessionChanges:
 
 
 def name_of(session: Session) -> str | None:
-    """The name of a session that lasts; None for any other."""
+    """The name of a stored session; None for any other."""
     return session.keeper.name if isinstance(session.keeper, LastingSession) else None
 
 

@@ -1,4 +1,4 @@
-"""Work done side by side: the branches of a form, or the tool calls of an answer, under the permits of the run."""
+"""Concurrent work under the permits of a run: the branches of a form, or the tool calls of an answer."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from agentflow.runtime.permits import waiting
 T = TypeVar("T")
 
 BEGUN_AT_ONCE = 8
-"""Workers begun before any has run. When all of those wait for something, as many again are begun."""
+"""Workers started before any has run. When all of them wait for something, as many again are started."""
 
 
 class Crew(Generic[T]):
-    """Workers that do one thing with each of ``items``, as many at once as ``width`` and the run's permits allow.
+    """Workers that process ``items``, as many at once as ``width`` and the run's permits allow.
 
-    The first works with the permit of whoever awaits :meth:`run`, who has it back when all have ended. A worker begins
-    when there is a permit for it, so a million items take no more memory than the workers do, and when those before it
-    wait for something, so items that wait for nothing are done by few. Between two items it passes its permit on if
-    somebody waits for one, and lets others have the loop when the run's slice of it is used up.
+    The first worker uses the permit of whoever awaits :meth:`run`, which is returned when all have ended. Another starts
+    only when there is a permit for it and the workers before it wait for something: memory depends on the workers, not on
+    the items, and items that never wait are processed by few workers. Between two items a worker passes its permit on if
+    somebody waits for one, and pauses when the run's slice of the loop is used up.
 
-    ``call`` is what they are part of.
+    ``call`` is the call that they are part of.
     """
 
     def __init__(self, budget: Budget, items: Iterable[T], width: int, call: CallContext) -> None:
@@ -46,9 +46,9 @@ class Crew(Generic[T]):
         self._error: Exception | None = None
 
     async def run(self, step: Callable[[T], Awaitable[object]]) -> None:
-        """Do ``step`` with every item until all are done or it is settled, and every worker has ended.
+        """Call ``step`` with every item until none is left or the crew is settled; return when every worker has ended.
 
-        An exception of ``step`` settles it. Raises the error that it was settled with.
+        An exception of ``step`` settles the crew. Raises the error that it was settled with.
         """
         most = BEGUN_AT_ONCE
         try:
@@ -76,9 +76,9 @@ class Crew(Generic[T]):
             raise self._error from self._error.__cause__
 
     def settle(self, error: Exception | None = None) -> None:
-        """End it, with an error or without: the other workers are cancelled.
+        """End the work, with or without an error: cancel the other workers.
 
-        Only the first call counts, except that a limit of the run goes before any other error.
+        Only the first call counts, except that a limit of the run takes precedence over any other error.
         """
         if self._settled:
             if isinstance(error, LimitExceeded) and not isinstance(self._error, LimitExceeded | None):
@@ -104,7 +104,7 @@ class Crew(Generic[T]):
             self._waiter.set_result(False)
 
     async def _queue(self) -> bool:
-        """Wait for a permit for another worker; False when no more are to begin."""
+        """Wait for a permit for another worker; False if no more may start."""
         self._waiter = self._permits.queue(self._call)
         with waiting(self._call):
             return await self._permits.wait(self._waiter)
@@ -152,9 +152,9 @@ class Crew(Generic[T]):
 
 
 async def together(budget: Budget, work: Sequence[Callable[[], Awaitable[T]]], call: CallContext) -> list[T]:
-    """The results of all of ``work``, done side by side, in order. ``call`` is what they are part of.
+    """Await all of ``work`` concurrently and return the results in order. ``call`` is the call that they are part of.
 
-    The first failure cancels the others and is raised when they have ended, a limit of the run before any other.
+    The first failure cancels the others and is raised when they have ended; a limit of the run takes precedence.
     """
     results: list[Any] = [None] * len(work)
 

@@ -1,7 +1,7 @@
-"""What depends on the order in which things finish, recorded before anything follows from it: who settles a form, and
-whether its time was up.
+"""Decisions that depend on timing, recorded before anything depends on them: which branch settles a form, and whether its
+time was up.
 
-When a run is gone on with, branches that lost run again as far as their records go and wait there to be cancelled, so that
+When a run is resumed, branches that lost run again as far as their records go and wait there to be cancelled, so that
 they clean up as they did; so does the body of a form whose time was up.
 """
 
@@ -20,7 +20,7 @@ from agentflow.runtime.permits import Permits
 from agentflow.runtime.records import Records, wait_for_end, without_permit
 
 ARRIVAL_S = 5.0
-"""Seconds for which the branch that settles a form waits for those that lost to come as far as they had: to their clean-up."""
+"""Seconds for which the branch that settles a replayed form waits until the others have reached their clean-up."""
 
 
 class JournalVerdict:
@@ -58,7 +58,7 @@ class JournalVerdict:
                 records.close_gate(self._losers[-1], partial(self._arrive, index))
 
     async def begins(self, index: int) -> None:
-        """Branch ``index`` begins. Never returns when the form was settled before it did."""
+        """Note that branch ``index`` begins. Never returns if the form was settled before."""
         if self._recorded is None:
             self._started.add(index)
         elif index not in self._started:
@@ -66,7 +66,7 @@ class JournalVerdict:
                 await wait_for_end()
 
     def _arrive(self, index: int) -> bool:
-        """A branch that lost has come as far as it had when it was cancelled."""
+        """Note that a branch that lost has reached the point at which it was cancelled."""
         self._absent.discard(index)
         if not self._absent:
             self._arrived.set()
@@ -88,7 +88,7 @@ class JournalVerdict:
                 self._records.open_gate(loser)
             return True
         if self._claimed:
-            await wait_for_end()  # another branch settles it, and cancels this one when that is recorded
+            await wait_for_end()  # another branch settles the form, and cancels this one once that is recorded
         if isinstance(error, self._unrecorded):
             return True
         self._claimed = True
@@ -108,7 +108,7 @@ class JournalVerdict:
         return True
 
     async def ends(self, index: int) -> None:
-        """Branch ``index`` has ended without settling the form: the recorded one does not do that."""
+        """Note that branch ``index`` has ended without settling the form. The recorded winner cannot do that."""
         await self._check()
         self._arrive(index)
         if self._recorded == index:
@@ -123,8 +123,8 @@ class JournalVerdict:
 class JournalClock:
     """The :class:`~agentflow.core.call.Clock` of one form.
 
-    When it starts its end is recorded as a time of day. After an interruption the body runs from its records without a
-    time-out; what is left of the time counts from the first effect that has no record.
+    When it starts, the time of day of its end is recorded. After an interruption the body is replayed without a time-out;
+    the rest of the time counts from the first effect without a record.
     """
 
     def __init__(self, records: Records, path: str, seconds: float, leaf: bytes | None) -> None:
@@ -166,7 +166,7 @@ class JournalClock:
         if self._elapsed:
             await self._end(kind, error, trace)
             if error is None or isinstance(error, Exception):
-                raise TimeoutError  # everything its body did is recorded, and its time was up
+                raise TimeoutError  # all effects of its body are recorded, and its time was up
             return None
         try:
             return await self._end(kind, error, trace)
@@ -180,12 +180,12 @@ class JournalClock:
         return await self._timer.__aexit__(kind, error, trace)
 
     def _expire(self) -> bool:
-        """The recorded end of the time: here, at the first effect that has no record."""
+        """End the time at the first effect without a record, as it was recorded."""
         self._expire_in(0)
         return True
 
     def _go_on(self) -> bool:
-        """The first effect that has no record: from here on what is left of the time counts."""
+        """Start the rest of the time at the first effect without a record."""
         self._records.open_gate(self._path)
         left = self._due - time.time()
         self._expire_in(max(0.0, left))
@@ -210,10 +210,10 @@ class JournalClock:
 
 
 def mismatch(row: EffectRow, now: str) -> JournalError:
-    """The error for a program that does not do what its records say it did."""
+    """The error for a program that does ``now`` something other than its record ``row`` says."""
     was = f"{row.kind} {row.name}".strip()
     return JournalError(
-        f"the records of this run do not fit: at {row.path} it was {was}, and now it is {now},"
+        f"the records do not fit this run: {row.path} was {was}, and is {now} now,"
         " or the same with other arguments or another definition",
         code="durable/mismatch",
         hint="go on with the program, the model, the tasks and the tools it began with, or adopt what has changed:"

@@ -1,6 +1,6 @@
-"""The tasks that programs define, as one call of a run sees them.
+"""The tasks defined by programs that a call of a run can see.
 
-They are looked for in this order: what the branch and the branches around it defined since they forked, the environment
+They are looked up in this order: what the branch and the branches around it defined since they forked, the environment
 the code was written in, the definitions in force around the program, and last the flow's own tasks and tools.
 """
 
@@ -15,7 +15,7 @@ from agentflow.lang.environment import SexpEnvironment
 
 
 class Overlay:
-    """The tasks a branch has defined, by environment, until it joins: its siblings do not see them."""
+    """The tasks that a branch has defined, by environment; its siblings see them only after the join."""
 
     __slots__ = ("parent", "tables")
 
@@ -39,7 +39,7 @@ class View:
     outer: Definitions | None
 
     def task(self, name: str) -> Template | None:
-        """The task called ``name``; None when no program here defined one."""
+        """The task called ``name``; None if no visible program defined one."""
         at: Definitions | None = self
         while isinstance(at, View):  # programs start programs: as many views as they are nested deep
             for table in at._tables():
@@ -50,7 +50,7 @@ class View:
         return at.task(name) if at is not None else None
 
     def tasks(self) -> dict[str, Template]:
-        """All tasks in sight by name, outermost first, the nearest of each name."""
+        """All visible tasks by name, outermost first; of one name the nearest."""
         tables: list[Mapping[str, Template]] = []
         at: Definitions | None = self
         while isinstance(at, View):
@@ -77,7 +77,7 @@ class View:
 
 
 def view(env: SexpEnvironment, overlay: Overlay | None, outer: Definitions | None) -> Definitions:
-    """The definitions that code written in ``env`` sees now; the environment itself where nothing else has any."""
+    """The definitions that code written in ``env`` sees now; ``env`` itself if there are none elsewhere."""
     if overlay is None:
         if outer is None or outer is env:
             return env
@@ -88,14 +88,14 @@ def view(env: SexpEnvironment, overlay: Overlay | None, outer: Definitions | Non
 
 @frozen
 class NamesInForce:
-    """What the names of a program are: variables of ``env``, tasks ``defined`` by programs, the flow's tasks and tools."""
+    """The names a program can use: variables of ``env``, tasks ``defined`` by programs, the flow's tasks and tools."""
 
     flow: Names
     env: SexpEnvironment | None = None
     defined: Definitions | None = None
 
     def describe(self, name: str) -> NameInfo | None:
-        """What ``name`` is; None when it is nothing here."""
+        """The description of ``name``; None if it is not defined here."""
         if self.env is not None and self.env.find(name) is not None:
             return VARIABLE
         template = self.defined.task(name) if self.defined is not None else None

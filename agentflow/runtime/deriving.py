@@ -1,4 +1,4 @@
-"""Begins the generations of durable runs: which run one is based on, what is stored of it, and the taking over of its base."""
+"""Creates the generations of durable runs: finds the run that one is based on, and stores the new one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentflow.runtime.stored_input import StoredInput, limits_data
 
 
 class Generations:
-    """Begins generations of runs in one store. ``stored`` writes and reads what is stored of a run's beginning."""
+    """Creates generations of runs in one store. ``stored`` encodes and decodes their programs and bindings."""
 
     def __init__(self, engine: Engine, store: JournalStore, stored: StoredInput) -> None:
         self._engine = engine
@@ -39,7 +39,7 @@ class Generations:
         bindings: Mapping[str, Any],
         limits: Limits | None,
     ) -> tuple[RunRow, Program | PythonProgram, dict[str, Any]]:
-        """The generation of a run that ``change`` and ``source`` make, stored now or before, with its program and bindings.
+        """The generation of a run with ``change`` and ``source``, created unless it exists, with its program and bindings.
 
         Raises as :meth:`agentflow.runtime.durable.DurableRuns.derive`.
         """
@@ -62,7 +62,7 @@ class Generations:
     async def changed(
         self, run_id: str, change: Change, source: Source | None, bindings: Mapping[str, Any]
     ) -> tuple[RunRow, Program | PythonProgram, dict[str, Any]]:
-        """The run that is changed, the program of its generation and the bindings of that. Raises as :meth:`begin`."""
+        """The run that is changed, and the program and the bindings of its generation. Raises as :meth:`begin`."""
         base, source = await self._base(run_id, change, source)
         values = self._stored.read(base, bindings, change=True)
         change.check(base.run, await self._store.effects(base.run))
@@ -71,7 +71,7 @@ class Generations:
         return base, program, values
 
     async def _base(self, run_id: str, change: Change, source: Source | None) -> tuple[RunRow, Source]:
-        """The run that is changed: the latest generation, unless this very change of an earlier one is there already."""
+        """The run that is changed: the latest generation, unless an earlier one has this change already."""
         base = await stored_run(self._store, run_id)
         source = source or Source.of(str(base.input["name"]), base.program)
         while change.cut is None and (later := successor_of(base)) is not None:
@@ -81,7 +81,7 @@ class Generations:
         return base, source
 
     async def _create(self, run_id: str, base: RunRow, change: Change, new: NewRun) -> RunRow:
-        """Store the generation. One that the base goes on as has its session, any other what was said before the base."""
+        """Store the generation. A successor takes over the base's session, a fork gets it as it was before the base."""
         session: Mapping[str, Any] | None = base.input.get("session")
         if change.cut is not None or base.status in ("done", "cancelled"):
             if session is not None:
@@ -122,23 +122,23 @@ async def stored_run(store: JournalStore, run_id: str) -> RunRow:
 
 
 def successor_of(row: RunRow) -> str | None:
-    """The generation that a run goes on as."""
+    """The id of the generation that continues a run; None without one."""
     return row.result.get("successor") if row.status == "cancelled" and row.result else None
 
 
 def another_run(row: RunRow, edited: str | None) -> JournalError:
-    """The error for an id that is another run's; ``edited`` is the name of the file if only its text is another."""
-    hint = "go on with the program and the bindings it began with, or choose another run id"
+    """The error for an id that another run has; ``edited`` is the file's name if only the program's text differs."""
+    hint = "resume it with the program and the bindings it began with, or choose another run id"
     details: dict[str, Any] = {}
-    what = "of another program, of other bindings, another allow or session"
+    what = "with another program, other bindings, another allow or session"
     if edited is not None:
         at = successor_of(row) or row.run
         hint = (
-            f"agentflow resume {at} --program {edited} adopts the program as it is now, and what it has in common with"
-            f" the run is not paid for again; from Python flow.resume('{at}', program=...)"
+            f"agentflow resume {at} --program {edited} adopts the edited program; effects that have not changed"
+            f" are not paid for again; from Python flow.resume('{at}', program=...)"
         )
         details = {"adopt": at}
-        what = "of another text of the program"
+        what = "with another text of the program"
     return JournalError(
-        f"the durable run '{row.run}' is one {what}", code="durable/mismatch", hint=hint, details=details
+        f"the durable run '{row.run}' was started {what}", code="durable/mismatch", hint=hint, details=details
     )

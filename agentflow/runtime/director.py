@@ -16,12 +16,13 @@ from agentflow.runtime.strand import Strand
 
 
 async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], *values: Any) -> Any:
-    """Run the loop. Raises SexpEvaluationError for an invalid count, phase or decision; a phase's error names it."""
+    """Run the loop and return its value. Raises SexpEvaluationError for an invalid count, phase or decision, and the errors
+    of phases, which name the phase."""
     clauses = dict(zip(names, values, strict=True))
     limit = clauses["max-iterations"]
     if type(limit) is not int or limit < 0:
         raise SexpEvaluationError(
-            "max-iterations is an integer that is not negative, and this is " + print_value(limit, limit=80),
+            "max-iterations is a non-negative integer, not " + print_value(limit, limit=80),
             code="director/max-iterations",
             span=span,
         )
@@ -29,7 +30,7 @@ async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], 
         function = clauses[phase]
         if type_name(function) != "procedure" and name_of(function) is None:
             raise SexpEvaluationError(
-                f"'{phase}' is a procedure, and this is {print_value(function, limit=80)}",
+                f"'{phase}' is a procedure, not {print_value(function, limit=80)}",
                 code="director/phase",
                 span=span,
                 hint=f"write ({phase} (lambda (...) ...))",
@@ -67,10 +68,10 @@ async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limi
             return pair[1]
         if word != "continue":
             raise SexpEvaluationError(
-                f"controller, iteration {i}: {print_value(cast(object, decision), limit=200)} is no decision",
+                f"controller, iteration {i}: {print_value(cast(object, decision), limit=200)} is not a decision",
                 code="director/decision",
                 span=span,
-                hint="give (list 'continue next-input) or (list 'stop value)",
+                hint="return (list 'continue next-input) or (list 'stop value)",
                 details={"phase": "controller", "iteration": i},
             )
         task_input = pair[1]
@@ -78,7 +79,7 @@ async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limi
 
 
 async def loop_config(rt: Strand, d: int, span: Span) -> list[Any]:
-    """``*loop-config*``. Raises UnboundSymbolError outside a director-evaluator loop."""
+    """The value of ``*loop-config*``. Raises UnboundSymbolError outside a director-evaluator loop."""
     if rt.loop_config is None:
         raise unbound(
             "*loop-config*",

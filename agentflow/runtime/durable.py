@@ -1,6 +1,6 @@
 # pyright: reportPrivateUsage=false
-# The private part of a handle is for the object here that works on its run.
-"""Durable runs: started, gone on with after an interruption, given up and listed."""
+# Private members of a handle are used here, by the object that works on its run.
+"""Starting, resuming, cancelling and listing durable runs."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ from agentflow.runtime.waiting import question_of
 
 
 class DurableRuns:
-    """Starts durable runs and goes on with them: those of one flow, in one store.
+    """Starts and resumes the durable runs of one flow in one store.
 
-    ``redactor`` takes secrets out of everything before it is stored; ``on_inflight`` decides what becomes of tools that may
-    not be repeated and were at work when their run was interrupted.
+    ``redactor`` removes secrets from everything before it is stored; ``on_inflight`` decides what happens to calls of tools
+    that may not be repeated and that an interruption of their run left unfinished; ``records`` reads recorded events.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class DurableRuns:
         tenant: Tenant | str | None = None,
         queue: str | None = None,
     ) -> DurableRun:
-        """Start a run, go on with it where it was interrupted, or give the one that ended: once for each ``run_id``.
+        """Start the run called ``run_id``, resume it if it was interrupted, or return its handle if it has ended.
 
-        With ``queue`` the workers of that queue do it. Raises JournalError: ``durable/mismatch`` when the id is that of a run
-        of another program, other bindings, another ``allow`` or another session, ``durable/owned``, ``durable/secret``, and those of the store;
-        SessionBusy; ConfigurationError (``config/where``).
+        With ``queue`` the workers of that queue carry it out. Raises JournalError: ``durable/mismatch`` if a run with this id
+        has another program, other bindings, another ``allow`` or another session, ``durable/owned``, ``durable/secret``, and
+        those of the store; SessionBusy; ConfigurationError (``config/where``).
         """
         if run_id is not None:
             check_name(run_id, None, self._redactor)
@@ -142,7 +142,7 @@ class DurableRuns:
         tenant: str = "",
         queue: str | None = None,
     ) -> NewRun:
-        """What is stored of a run at its beginning; nothing is stored yet. Raises as :meth:`start`."""
+        """The row to be stored for a new run. Stores nothing itself. Raises as :meth:`start`."""
         check_name(None, labels)
         check_priority(priority)
         source = program.source
@@ -179,19 +179,19 @@ class DurableRuns:
 
     @property
     def jobs(self) -> JobQueue:
-        """The jobs of workers. Raises ConfigurationError (``config/where``) for a store that has none."""
+        """The queue of jobs for workers. Raises ConfigurationError (``config/where``) for a store without one."""
         if self._store.jobs is None:
             raise ConfigurationError(
-                "workers do runs that are stored in PostgreSQL, and this flow stores them in a file",
+                "workers carry out runs that are stored in PostgreSQL, and this flow stores runs in a file",
                 code="config/where",
                 hint="AgentFlow(durable='postgresql://user@host/database')",
             )
         return self._store.jobs
 
     async def take(self, claim: Claim) -> DurableRun | None:
-        """Go on with a run that workers do, as the job says that was claimed; None for one that failed before it began.
+        """Resume the run of a claimed job; None if it failed before it began.
 
-        Raises JournalError (``durable/owned``) when the job is late, and as :meth:`resume`.
+        Raises JournalError (``durable/owned``) if another worker has already taken the run, and as :meth:`resume`.
         """
         row = await stored_run(self._store, claim.run)
         if row.slice != claim.slice or row.status not in ("queued", "waiting"):
@@ -210,7 +210,7 @@ class DurableRuns:
             return None
 
     async def cancel_asked(self) -> None:
-        """Cancel the runs that this process works on and somebody elsewhere has cancelled, until this is cancelled."""
+        """Cancel runs of this process when another process asks for it, until this coroutine is cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 for run_id in await self.jobs.cancelled():
@@ -220,7 +220,7 @@ class DurableRuns:
                 await asyncio.sleep(LOOK_S)
 
     def release(self) -> None:
-        """Give up the runs that this process does for the workers' queues; others go on with them."""
+        """Give up the runs that this process has claimed from workers' queues; other workers resume them."""
         self._runs.release()
 
     def _another_run(
@@ -231,7 +231,7 @@ class DurableRuns:
         names: list[str] | None,
         session: Session | None,
     ) -> JournalError:
-        """The error for an id that is that of another run; it says so if only the program differs."""
+        """The error for an id that another run has; it says so if only the program's text differs."""
         mark = self.sessions.mark(session)
         edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
         return another_run(row, source.name if edited and reference_in(source.text) is None else None)
@@ -246,10 +246,10 @@ class DurableRuns:
         on_inflight: OnInflight | None = None,
         tenant: Tenant | None = None,
     ) -> DurableRun:
-        """Go on with a run by what is stored of it. The last failures of a failed one are tried again.
+        """Resume a run from what is stored of it. The last failures of a failed run are tried again.
 
-        ``bindings`` are those that are not stored, because they are secret or no data; ``limits`` replace the run's, and
-        ``on_inflight`` the flow's; ``tenant`` is whom it is done for.
+        ``bindings`` are those that are not stored, because they are secret or not data; ``limits`` replace the run's, and
+        ``on_inflight`` the flow's; ``tenant`` pays for it.
         Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/owned``, and those of the store.
         """
         chosen = _checked(on_inflight or self._on_inflight)
@@ -279,10 +279,11 @@ class DurableRuns:
         approve: Approver | None = None,
         on_inflight: OnInflight | None = None,
     ) -> DurableRun:
-        """Start, or go on with, the generation of a run that ``change`` and the program ``source`` (None: its own) make.
+        """Start, or resume, the generation of a run with ``change`` and the program ``source`` (None: the run's own).
 
-        ``as_run`` is its id. Unless it is a fork the run goes on as its generation: it is cancelled itself if it has not
-        ended, and what it goes on as already is the base then. ``bindings`` replace and add to those of the run. Raises as :meth:`resume`, and what compiling raises.
+        ``as_run`` is the new id. Unless it is a fork, the generation continues the run: a run that has not ended is
+        cancelled, and the latest of several generations is the base. ``bindings`` replace those of the run or add to them.
+        Raises as :meth:`resume`, and what compiling raises.
         """
         chosen = _checked(on_inflight or self._on_inflight)
         row, program, values = await self._generations.begin(
@@ -304,7 +305,7 @@ class DurableRuns:
         source: Source | None = None,
         bindings: Mapping[str, Any] | None = None,
     ) -> RunPlan:
-        """What :meth:`derive`, or without ``change`` and ``source`` :meth:`resume`, would do. Stores nothing, and carries nothing out."""
+        """What :meth:`derive`, or :meth:`resume` without ``change`` and ``source``, would do. Stores and carries out nothing."""
         chosen = change or Change(overrides={})
         row, program, values = await self._generations.changed(run_id, chosen, source, bindings or {})
         rows = await self._store.effects(row.run)
@@ -329,18 +330,17 @@ class DurableRuns:
         )
 
     async def gc(self, older_than_s: float | None, bounds: LogBounds | None = None) -> int:
-        """Remove runs that ended so many seconds ago, results for reuse that are older, and the oldest beyond ``bounds``.
-
-        Gives the number of runs.
+        """Remove runs that ended more than ``older_than_s`` seconds ago, older results for reuse, and the oldest runs beyond
+        ``bounds``. Returns the number of runs removed.
         """
         return await self._store.gc(None if older_than_s is None else time.time() - older_than_s, bounds)
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a run for good, whether it works here, waits or was interrupted, and wait until it has cleaned up.
 
-        One that is not at work is replayed as far as its records go, and cleans up there. Where that cannot be done, since
-        its program does not fit its records any more or needs bindings that are not stored, it is cancelled as it is.
-        Nothing becomes of one that has ended well. Raises JournalError.
+        A run that is not at work is replayed to the end of its records, and cleans up there. If that is impossible, because
+        its program does not fit its records any more or needs bindings that are not stored, it is cancelled without
+        clean-up. A run that is done stays done. Raises JournalError.
         """
         live = self._runs.find(run_id)
         if live is not None and not live._resting:
@@ -361,7 +361,7 @@ class DurableRuns:
             self._runs.end(live, RunEnd("cancelled"))
 
     async def _cleaned_up(self, row: RunRow, live: DurableRun | None) -> bool:
-        """Whether a run that is not at work was brought up, cleaned up and has ended."""
+        """Replay a run that is not at work so that it cleans up. Returns whether that succeeded."""
         try:
             if live is not None:
                 live._cancelled = True
@@ -379,13 +379,13 @@ class DurableRuns:
     async def _stored_program(
         self, row: RunRow, bindings: Mapping[str, Any]
     ) -> tuple[Program | PythonProgram, dict[str, Any]]:
-        """The program of a stored run and its bindings, those that are not stored from ``bindings``. Raises JournalError."""
+        """The program and the bindings of a stored run; ``bindings`` has those that are not stored. Raises JournalError."""
         values = self._input.read(row, bindings)
         source = Source.of(str(row.input["name"]), row.program)
         return await self._engine.prepared(source, values, row.input["allow"]), values
 
     async def take_over(self) -> None:
-        """Begin to go on with the runs of processes that die, until this is closed."""
+        """Start resuming the runs of processes that die, until this is closed."""
         await self._runs.watch(Takeover(self._store, self.resume, self._fail).watch())
 
     async def _fail(self, row: RunRow, error: AgentflowError, slice: int | None = None) -> None:
@@ -407,10 +407,10 @@ class DurableRuns:
         return [asked for _, asked in await self._asked(await stored_run(self._store, run_id))]
 
     async def send(self, run_id: str, key: str, answer: Any) -> None:
-        """Answer an open question or approval of a run, wherever that works or waits; the first answer counts.
+        """Answer an open question or approval of a run, in whatever process the run works; the first answer counts.
 
-        Raises DataError: ``question/unknown``, also when another answer came first, and ``question/answer`` when it does not
-        fit; JournalError.
+        Raises DataError: ``question/unknown``, also if another answer came first, and ``question/answer`` if the answer does
+        not fit the question; JournalError.
         """
         rows = await self._asked(await stored_run(self._store, run_id))
         matching = [(row, asked) for row, asked in rows if asked.key == key]
@@ -442,7 +442,7 @@ class DurableRuns:
         return None if row is None else RunInfo.of(row)
 
     async def events(self, run_id: str, store: EventStore, after: EventId) -> AsyncGenerator[dict[str, Any]]:
-        """The events of a run that are recorded in ``store``, until it has ended. Raises JournalError."""
+        """The events of a run recorded in ``store`` after ``after``, and new ones until it has ended. Raises JournalError."""
         await stored_run(self._store, run_id)
         async with contextlib.aclosing(RunCatalogue([store], self._store).follow(run_id, after)) as events:
             async for event in events:
@@ -450,15 +450,15 @@ class DurableRuns:
 
     @property
     def results(self) -> ResultStore:
-        """The results that are stored beside the runs."""
+        """The results for reuse that are stored beside the runs."""
         return self._store.results
 
     async def list(self, limit: int = 100) -> list[RunInfo]:
-        """The runs of the store, the last changed first."""
+        """At most ``limit`` runs of the store, the last changed first."""
         return [RunInfo.of(row) for row in await self._store.list(limit=limit)]
 
     async def aclose(self) -> None:
-        """Give up the runs that work here, to be gone on with later, and close the store."""
+        """Give up the runs that work here, to be resumed later, and close the store."""
         try:
             await self._runs.aclose()
         finally:
@@ -466,7 +466,7 @@ class DurableRuns:
 
 
 def _check_portable(bindings: Mapping[str, Any], session: Session | None) -> None:
-    """Raise ConfigurationError (``config/where``) for a run that needs what only this process has."""
+    """Raise ConfigurationError (``config/where``) for a run that needs something only this process has."""
     kept = [name for name, data in bindings.items() if data is None]
     if kept or session is not None:
         what = f"the binding '{kept[0]}', which is secret or no data" if kept else "a session of this process"
@@ -480,8 +480,8 @@ def _check_portable(bindings: Mapping[str, Any], session: Session | None) -> Non
 def _checked(on_inflight: OnInflight) -> OnInflight:
     if on_inflight not in ("retry", "ask", "fail"):
         raise ConfigurationError(
-            f"on_inflight={on_inflight!r} is no way to go on",
+            f"on_inflight is 'retry', 'ask' or 'fail', not {on_inflight!r}",
             code="config/on-inflight",
-            hint="'retry' repeats what was at work, 'ask' waits for a decision, 'fail' takes it to have failed",
+            hint="'retry' repeats unfinished calls, 'ask' waits for a decision, 'fail' treats them as failed",
         )
     return on_inflight

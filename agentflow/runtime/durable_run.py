@@ -1,4 +1,4 @@
-"""A durable run as its starter has it: the handle, and what is listed of it."""
+"""The handle of a durable run, and the summary with which it is listed."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ T = TypeVar("T", default=Any)
 class RunInfo:
     """A durable run as it is listed.
 
-    ``status`` is queued (to be gone on with), running, waiting (for an answer or a time), interrupted (a
-    decision is wanted), done, failed or cancelled;
-    ``name`` its program's name; ``slices`` the number of stretches it was worked on; ``error`` the message of a failed one;
-    ``wake_at`` when a waiting one goes on by itself. ``base`` is the run whose records it
-    may reuse, ``successor`` the one that it goes on as; ``program`` the digest of its text, ``labels`` what it was started with. ``queue`` is that of the
-    workers that do it, ``tenant`` whom for. Times are unix seconds.
+    ``status`` is queued (to be resumed), running, waiting (for an answer or a time), interrupted (a decision is wanted),
+    done, failed or cancelled. ``name`` is its program's name; ``slices`` the number of times it was started or resumed;
+    ``error`` the message of its failure; ``wake_at`` when a waiting run continues by itself. ``base`` is the run whose
+    records it may reuse, ``successor`` the generation that continues it. ``program`` is the digest of its text, ``labels``
+    those it was started with, ``queue`` that of the workers that carry it out, ``tenant`` who pays for it. Times are unix
+    seconds.
     """
 
     run_id: str
@@ -58,7 +58,7 @@ class RunInfo:
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
-        """What is listed of a stored run."""
+        """The summary of a stored run."""
         return cls(
             run_id=row.run,
             status=row.status,
@@ -78,7 +78,7 @@ class RunInfo:
 
 
 class RunEnd(NamedTuple):
-    """How a run ended here."""
+    """How a run ended in this process: its status with its result, its error or its successor."""
 
     status: RunStatus
     result: RunResult | None = None
@@ -87,7 +87,7 @@ class RunEnd(NamedTuple):
 
 
 class RunWork(NamedTuple):
-    """What it takes to go on with a run here. ``again``: it had ended before."""
+    """What is needed to resume a run in this process. ``again``: it had ended before."""
 
     program: Program | PythonProgram
     bindings: Mapping[str, Any]
@@ -100,12 +100,11 @@ class RunWork(NamedTuple):
 
 
 class DurableRun(Generic[T]):
-    """A durable run that was started or gone on with here, or that had ended before.
+    """A durable run that was started or resumed here, or that had ended before.
 
-    ``run_id`` is its id. ``replayed`` is the number of its effects that were answered from records, ``saved`` and
-    ``saved_cost`` the tokens and USD that it had used before this process took it up, and those of the records that it took
-    over from the run it is based on. ``wake_at`` is when a waiting run goes on by itself, in unix seconds; None when it
-    waits for answers alone.
+    ``run_id`` is its id. ``replayed`` is the number of its effects that were answered from records; ``saved`` and
+    ``saved_cost`` are the tokens and US dollars of those records, its own and those it took over from the run it is based
+    on. ``wake_at`` is when a waiting run continues by itself, in unix seconds; None if it waits for answers only.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class DurableRun(Generic[T]):
     def status(self) -> RunStatus:
         """``running`` or ``waiting`` until it ends: ``done``, ``failed``, ``cancelled``, or ``queued`` when interrupted.
 
-        A run waits when it has nothing to do before somebody answers, or before it is time.
+        A run waits when it has nothing to do before somebody answers or before a certain time.
         """
         if self._end is not None:
             return self._end.status
@@ -147,7 +146,7 @@ class DurableRun(Generic[T]):
     def waiting(self) -> list[Question]:
         """The questions and approvals that are open, each with ``key``, ``question``, ``schema``, ``reason`` and ``path``.
 
-        ``flow.send`` answers them, also while other branches of the run are at work.
+        ``flow.send`` answers them, also while other branches of the run continue.
         """
         if self._resting or self._records is None:
             return list(self._questions)
@@ -171,7 +170,7 @@ class DurableRun(Generic[T]):
 
     @property
     def account(self) -> Account:
-        """What the run has used so far, whatever process it arose in."""
+        """The steps, tokens and cost of the run so far, in all processes."""
         end = self._end
         if end is not None and end.result is not None:
             return Account(self.run_id, end.result.usage, end.result.cost, end.result.steps)
@@ -179,10 +178,10 @@ class DurableRun(Generic[T]):
         return Account(self.run_id, *self._before) if run is None else account_of(run)
 
     async def result(self) -> RunResult[T]:
-        """Wait for the end, also while the run waits. Raises the program's error, and JournalError.
+        """Wait for the end of the run and return its result. Raises the program's error, and JournalError.
 
-        Its codes are ``durable/cancelled``, ``durable/superseded``, and when the flow closes before ``durable/interrupted``
-        and ``durable/waiting``. Usage and cost of the result are those of the whole run, whatever process they arose in.
+        Its codes are ``durable/cancelled``, ``durable/superseded``, and if the flow closes first ``durable/interrupted`` or
+        ``durable/waiting``. Usage and cost of the result are those of the whole run, in all processes.
         """
         await self._ended.wait()
         assert self._end is not None
@@ -193,25 +192,25 @@ class DurableRun(Generic[T]):
         return self._end.result
 
     async def wait(self) -> RunStatus:
-        """Wait until the run has ended, or itself has to wait. Gives its status."""
+        """Wait until the run has ended or has to wait itself. Returns its status."""
         await self._still.wait()
         return self.status
 
     async def cancel(self) -> None:
-        """Cancel the run for good, and wait until it has cleaned up. It cannot be gone on with afterwards."""
+        """Cancel the run for good, and wait until it has cleaned up. It cannot be resumed afterwards."""
         if self._cancel is not None and (self._resting or self._elsewhere is not None):
             await self._cancel(self.run_id)
         elif self._task is not None and not self._task.done():
             self._cancelled = True
-            await asyncio.sleep(0)  # a task that is cancelled before its first step would never know
+            await asyncio.sleep(0)  # a task that is cancelled before its first step would never run its handlers
             self._task.cancel()
             await asyncio.wait([self._task])
             if self._cancel is not None and (self._end is None or self._end == RunEnd("queued")):
-                await self._cancel(self.run_id)  # it came to rest, or was being stored, just then
+                await self._cancel(self.run_id)  # it began to wait, or its end was being stored, just then
                 self._settle(RunEnd("cancelled"))
 
     def _settle(self, end: RunEnd) -> None:
-        """Note the end, for all who wait for it."""
+        """Record the end, and wake all who wait for it."""
         if end.status != "waiting":
             self._resting, self._questions, self.wake_at = False, [], None
         self._end = end
@@ -219,7 +218,7 @@ class DurableRun(Generic[T]):
         self._ended.set()
 
     def _follow(self, status: RunStatus, rest: Rest | None = None) -> None:
-        """Note how far a run is that workers do; ``rest`` is what it waits for."""
+        """Record the status of a run that workers carry out; ``rest`` is what it waits for."""
         self._elsewhere = status
         if rest is not None:
             self._rest(rest)
@@ -228,13 +227,13 @@ class DurableRun(Generic[T]):
             self._still.clear()
 
     def _rest(self, rest: Rest) -> None:
-        """Note that the run waits, outside of the memory."""
+        """Record that the run waits and has left the memory."""
         self._resting = True
         self._questions, self.wake_at = rest.questions, rest.wake_at
         self._still.set()
 
     def _suspend(self) -> None:
-        """Give the run up, to be gone on with later."""
+        """Give the run up, to be resumed later."""
         if self._resting:
             self._settle(RunEnd("waiting"))
         if self._records is not None:
@@ -246,13 +245,13 @@ class DurableRun(Generic[T]):
 def _no_result(run_id: str, end: RunEnd, *, elsewhere: bool) -> JournalError:
     if elsewhere and end.status not in ENDED:
         return JournalError(
-            f"the run '{run_id}' had not ended when this flow was closed; workers go on with it",
+            f"the run '{run_id}' had not ended when this flow was closed; workers resume it",
             code="durable/elsewhere",
-            hint=f"flow.start with run_id='{run_id}' follows it again, flow.find_run('{run_id}') says how far it is",
+            hint=f"flow.start with run_id='{run_id}' follows it again, flow.find_run('{run_id}') tells its status",
         )
     if end.successor is not None:
         return JournalError(
-            f"the run '{run_id}' goes on as '{end.successor}'",
+            f"the run '{run_id}' is continued by '{end.successor}'",
             code="durable/superseded",
             hint=f"flow.resume('{end.successor}')",
             details={"successor": end.successor},
@@ -263,10 +262,10 @@ def _no_result(run_id: str, end: RunEnd, *, elsewhere: bool) -> JournalError:
         return JournalError(
             f"the run '{run_id}' waits for an answer or a time",
             code="durable/waiting",
-            hint=f"flow.send answers what it asks, and flow.resume('{run_id}') goes on with it",
+            hint=f"flow.send answers what it asks, and flow.resume('{run_id}') resumes it",
         )
     return JournalError(
         f"the run '{run_id}' was interrupted",
         code="durable/interrupted",
-        hint=f"flow.resume('{run_id}') goes on with it",
+        hint=f"flow.resume('{run_id}') resumes it",
     )

@@ -1,4 +1,4 @@
-"""The engine: opens runs, and runs programs, subtasks and procedures in them. Built after everything that runs in a run."""
+"""The engine: opens runs, and runs programs, subtasks and procedures in them. It is built after the components it calls."""
 
 from __future__ import annotations
 
@@ -58,13 +58,14 @@ from agentflow.tasks.inputs import request_from_arguments
 
 
 class Engine:
-    """Opens runs and does what things inside a run ask of it; the :class:`~agentflow.runtime.run.RunServices`.
+    """Opens runs and serves the code inside them; implements :class:`~agentflow.runtime.run.RunServices`.
 
     Parameters: ``tasks``, ``tools`` and ``memory`` carry out what programs ask for; ``solver`` and ``workflows`` carry
     out ``solve`` and ``call-workflow``; ``limits`` are the defaults of a run; ``approver`` answers approval requests,
     ``answerer`` the questions of programs; those of runs that are not durable stay open for ``approval_ttl`` seconds;
-    ``redactor`` takes secrets out of events and errors. ``observers`` get the events of every run. Once ``closed`` it
-    opens none. ``news`` gives the codes and texts of what the next run is warned of. ``functions`` are the Python functions that durable runs may be one of, by reference.
+    ``redactor`` removes secrets from events and errors. ``observers`` get the events of every run. Once ``closed`` it
+    opens no run. ``news`` returns the codes and texts of warnings for the next run. ``functions`` are the Python functions
+    that may be programs of durable runs, by reference.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Engine:
         self.limits = limits or Limits()
         self.observers: list[Observer] = []
         self.shows_bounds = False
-        """Whether an observer asks, by an attribute ``bounds``, for what programs may do at most."""
+        """Whether an observer wants the bounds of programs: it has a true attribute ``bounds``."""
         self.effects = EffectRunner(
             tasks=tasks,
             tools=tools,
@@ -113,12 +114,12 @@ class Engine:
     # -- runs -----------------------------------------------------------------------------------------------------
 
     def attend(self, approver: Approver | None, answerer: Answerer | None) -> None:
-        """Ask these where nobody was named to answer approval requests, or the questions of programs."""
+        """Set the approver and the answerer of runs for which the flow names none."""
         self._approver = self._approver or approver
         self._answerer = self._answerer or answerer
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
-        """Give every event of every later run to ``observer``; the returned function ends that."""
+        """Send the events of all later runs to ``observer``. Returns a function that ends the subscription."""
         self.observers.append(observer)
         self.shows_bounds = self.shows_bounds or getattr(observer, "bounds", False)
 
@@ -148,14 +149,15 @@ class Engine:
         quiet: bool = False,
         tenant: Tenant | None = None,
     ) -> OpenRun:
-        """Open a run around a block. The block's outcome becomes the run's; whatever happens, RunFinished comes last.
+        """Open a run around a block. The block's outcome becomes the run's; RunFinished is always the last event.
 
-        Gives the run and its outermost call. ``journal`` makes it a durable run; ``tenant`` is whom it is done for; of a ``quiet`` one no observer is told. Raises SessionBusy when ``session`` is in use, LimitExceeded when the wall
-        time is up, ConfigurationError for a ``run_id`` or ``labels`` that cannot be.
+        Yields the run and its outermost call. ``journal`` makes it a durable run; ``tenant`` pays for it; a ``quiet`` run has
+        no observers. Raises SessionBusy if ``session`` is in use, LimitExceeded when the wall time is up, ConfigurationError
+        for an invalid ``run_id``, ``labels`` or ``priority``.
         """
         if self.closed:
             raise ConfigurationError(
-                f"this flow is closed, so nothing runs in it any more, '{clip(name, 80)}' neither",
+                f"this flow is closed, so '{clip(name, 80)}' cannot run in it",
                 code="flow/closed",
                 hint="call within its async with block, before aclose",
             )
@@ -197,8 +199,8 @@ class Engine:
     ) -> tuple[RunPart, CallContext]:
         """A part of the run that ``outer`` belongs to, and its outermost call, at ``path``.
 
-        ``grants`` is its authority, which cannot exceed that of ``outer``; ``priority`` 0 is that of ``outer``; the rest as
-        for :meth:`open`.
+        ``grants`` is its authority, which cannot exceed that of ``outer``; ``priority`` 0 means that of ``outer``; the other
+        parameters are those of :meth:`open`.
         """
         if priority:
             check_priority(priority)
@@ -211,12 +213,12 @@ class Engine:
         return part, call
 
     def called_back(self, call: CallContext, inner: CallContext | None = None) -> CallBack:
-        """A block in which the host code of ``call`` has its run do something, at ``inner``: within the run's concurrency."""
+        """A block in which host code at ``call`` runs something in its run, at ``inner``, within the run's concurrency."""
         call.run = run_of_host_code(call)
         return CallBack(budget_of(call).permits, call, inner or call)
 
     def redaction(self) -> EventRedactor | None:
-        """What redacts the events of one stream for a reader that is none of the run's; None if nothing is redacted."""
+        """A redactor for the events of one stream whose reader does not belong to the run; None if nothing is redacted."""
         return None if self._redactor is None else EventRedactor(self._redactor)
 
     def _throttle_here(self) -> StartThrottle:
@@ -238,10 +240,10 @@ class Engine:
         limits: Limits | None = None,
         defined: Definitions | None = None,
     ) -> Program:
-        """Check and compile a program text against the names known now.
+        """Check and compile a program text against the names defined now.
 
-        ``bindings`` are names the program will find bound; ``grants`` the only tasks and tools it may name; ``defined``
-        the tasks that programs defined around it. Raises SexpSyntaxError and SexpEvaluationError with the span.
+        ``bindings`` are names that will be bound; ``grants`` the only tasks and tools it may name; ``defined`` the tasks
+        defined by programs around it. Raises SexpSyntaxError and SexpEvaluationError with the span.
         """
         fitting, request = self._request(program, env, bindings, grants, limits, defined)
         return fitting or compile_program(**request)
@@ -256,9 +258,9 @@ class Engine:
         defined: Definitions | None = None,
         budget: Budget | None = None,
     ) -> Program:
-        """Like :meth:`compile`, without holding the event loop; macros take their steps from ``budget``.
+        """Like :meth:`compile`, without blocking the event loop; macros take their steps from ``budget``.
 
-        What is small and needs no budget is compiled on the spot.
+        A small text without a budget is compiled at once.
         """
         if (revision := self._revision(env, defined)) is not None:
             ready = self._cache.current(program, grants, limits or self.limits, revision)
@@ -266,7 +268,7 @@ class Engine:
                 return ready
         if budget is None and is_small(program if isinstance(program, str) else program.text):
             return self.compile(program, env=env, grants=grants, limits=limits, defined=defined)
-        running_loop()  # raises, in words, where there is none
+        running_loop()  # raises a clear error if there is none
         fitting, request = self._request(program, env, (), grants, limits, defined)
         fitting = fitting or compiled_before(**request)
         if fitting is not None:
@@ -288,7 +290,7 @@ class Engine:
         limits: Limits | None,
         defined: Definitions | None,
     ) -> tuple[Program | None, dict[str, Any]]:
-        """The program itself if it fits as it is, and the arguments of :func:`compile_program` for it."""
+        """The program itself if it needs no compiling, and the arguments of :func:`compile_program` for it."""
         limits = limits or self.limits
         names = self.names(env, defined)
         revision = None if bindings else self._revision(env, defined)
@@ -309,12 +311,12 @@ class Engine:
         }
 
     def _revision(self, env: SexpEnvironment | None, defined: Definitions | None) -> tuple[object, object] | None:
-        """Equal as long as every name means the same to a program; None where it has names besides the flow's."""
+        """A value that is equal as long as every name means the same; None if there are names besides the flow's."""
         ours = defined is None and (env is None or env.is_empty)
         return (self.tasks.revision, self.tools.revision) if ours else None
 
     def names(self, env: SexpEnvironment | None = None, defined: Definitions | None = None) -> NamesInForce:
-        """What names are to a program in ``env``, around which programs ``defined`` tasks."""
+        """The names of a program in ``env``, where ``defined`` are the tasks of the programs around it."""
         if env is not None:
             defined = env if defined is None else view(env, None, defined)
         return NamesInForce(self.effects, env, defined)
@@ -326,9 +328,9 @@ class Engine:
         env: SexpEnvironment,
         defined: Definitions | None = None,
     ) -> frozenset[str] | None:
-        """The grants that ``allow`` gives a program, None for the host's authority.
+        """The grants that ``allow`` gives a program; None for the host's authority.
 
-        Raises ConfigurationError (``config/allow``) for a name that means nothing.
+        Raises ConfigurationError (``config/allow``) for an undefined name.
         """
         if allow is None:
             return None
@@ -344,9 +346,9 @@ class Engine:
         publish: Publish | None = None,
         fitted: bool = False,
     ) -> Any:
-        """Run a compiled program in ``env`` at ``call``; ``publish`` is told of what it defines.
+        """Run a compiled program in ``env`` at ``call`` and return its value; ``publish`` gets the tasks it defines.
 
-        ``fitted`` says that it was compiled for this environment just now, so that its names need no second look.
+        ``fitted``: it was compiled for this environment just now, so its names are not checked again.
         """
         budget = budget_of(call)
         value = await plain_result(
@@ -367,10 +369,9 @@ class Engine:
     async def define(
         self, program: str | Source | Program, bindings: Mapping[str, Any] | None, call: CallContext
     ) -> list[str]:
-        """Run a program with the host's authority and make the tasks it defines the task system's: all, or none.
+        """Run a program with the host's authority and register the tasks it defines with the task system.
 
-        Returns their names, in the order of their definition; when the program fails, nothing is registered.
-        Raises what the program raises.
+        Returns their names in the order of definition. If the program fails, none is registered and its error is raised.
         """
         env = SexpEnvironment(bindings)
         defined: dict[str, Template] = {}
@@ -386,10 +387,7 @@ class Engine:
         return self.effects.publish([*defined.values()], call)
 
     def _performer(self, call: CallContext) -> EffectHandler:
-        """Who carries out the effects of a program at ``call``: in a durable run, with its records in between.
-
-        Where something records, effects wait for it.
-        """
+        """The handler of effects at ``call``: with the records in a durable run, and paced by recorders if there are any."""
         handler = self.effects if call.run.journal is None else Journaled(self.effects)
         pacers = pacers_of(self.observers) if self.observers else ()
         return Paced(handler, pacers) if pacers else handler
@@ -397,7 +395,7 @@ class Engine:
     async def prepared(
         self, source: Source, bindings: Iterable[str], allow: Sequence[str] | None
     ) -> Program | PythonProgram:
-        """The program of a durable run, from what is stored of it. Raises JournalError, and what compiling raises."""
+        """The compiled program of a durable run, from its stored source. Raises JournalError, and what compiling raises."""
         grants = None if allow is None else frozenset(allow)
         reference = reference_in(source.text)
         if reference is not None:
@@ -405,23 +403,23 @@ class Engine:
         return await asyncio.to_thread(self.compile, source, bindings=bindings, grants=grants)
 
     async def carry_out(self, program: Program | PythonProgram, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run the program of a durable run at its outermost call."""
+        """Run the program of a durable run at its outermost call and return its value."""
         if isinstance(program, PythonProgram):
             return await program.target.carry_out(bindings, call)
         return await self.evaluate(program, SexpEnvironment(dict(bindings)), call)
 
     def strand(self, call: CallContext) -> Strand:
-        """A strand at ``call`` for code of the host that does effects as programs do. Whoever asks for it ends it."""
+        """A strand at ``call`` for host code that performs effects as programs do. The caller must end it."""
         return Strand(call, budget_of(call), self._performer(call), OPERATIONS)
 
     # -- what things inside a run ask for ---------------------------------------------------------------------------
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run what a CONTINUATION asks for, where the Python stack is empty: a subtask may ask for the next."""
+        """Run the subtask that a CONTINUATION asks for, on an empty Python stack, since it may ask for the next one."""
         return await on_fresh_task(self.tasks.run_subtask(request, call))  # pyright: ignore
 
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
-        """Call a Closure or Python callable with ``arguments``; what it does is numbered below ``call``."""
+        """Call a Closure or Python callable with ``arguments``; its effects are numbered below ``call``."""
         budget = budget_of(call)
         async with self.called_back(call):
             performer = self._performer(call)
@@ -440,7 +438,7 @@ class Engine:
         *,
         rounds: int,
     ) -> TaskResult | None:
-        """Have the solver write a program for a task that ran out of context or output; None without a solver."""
+        """Let the solver write a program for a task that ran out of context or output; None without a solver."""
         if self._solver is None:
             return None
         return await self._solver.decompose(template, request, goal, failed, call, rounds=rounds)
@@ -448,7 +446,7 @@ class Engine:
     async def check_program(
         self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: CallContext
     ) -> Sequence[AgentflowError]:
-        """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
+        """All errors of a program that may only call the names in ``allow``; empty if it may run."""
         here, source = self.names(None, call.definitions), as_source(program)
 
         def check(allowance: Allowance) -> Sequence[AgentflowError]:
@@ -461,9 +459,9 @@ class Engine:
     async def past_budget(
         self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: CallContext
     ) -> AgentflowError | None:
-        """Why a program may make more model calls, or cost more, than the run has left; None if its text does not say so.
+        """The error for a program that may make more model calls, or cost more, than the run has left; None if it may run.
 
-        What has no bound, or one that depends on sizes which are not known, is not refused: the limits of the run hold.
+        A program without a bound, or with one that depends on unknown sizes, is not refused: the run's limits apply to it.
         """
         purse = call.run.purse
         calls, usd = call.run.calls_left, None if purse is None else purse.usd_left
@@ -480,10 +478,10 @@ class Engine:
     async def admit_program(
         self, program: str | Source, bindings: Mapping[str, Any], call: CallContext
     ) -> frozenset[str] | None:
-        """The grants of a program that a model wrote and that is about to run at ``call``, once it has the approval it needs.
+        """The grants of a program written by a model that is about to run at ``call``, after the approval it needs.
 
-        A program asks once where tools need approvals that it calls itself: what was approved is then all that it is
-        granted. One that may run code which its text does not show asks for each call, and so does one in Python.
+        A program that calls tools which need approval is approved once, and is granted what was approved and no more. A
+        program that may run code which its text does not show, or one in Python, asks for each call.
         Raises AgentflowError (``bounds/not-approved``).
         """
         grants, estimator, source = call.grants, self._estimator, as_source(program)
@@ -506,7 +504,7 @@ class Engine:
         bindings: Mapping[str, Any],
         call: CallContext,
     ) -> Bounds:
-        """The bounds of a program that is about to run within ``call``, worked out in its time and without holding the loop."""
+        """The bounds of a program that is about to run within ``call``, computed within its time and off the event loop."""
         names = self.names(None, call.definitions)
         await estimator.ready()
 
@@ -527,23 +525,23 @@ class Engine:
         steps: int | None = None,
         written: bool = False,
     ) -> Any:
-        """Run a program, numbered below ``call``; ``inputs`` are its variables; ``allow`` None: the call's authority.
+        """Run a program and return its value; its effects are numbered below ``call``.
 
-        ``steps`` bounds it below what the run has left. One that a model has ``written`` needs what :meth:`admit_program`
-        asks for. Raises what the program raises.
+        ``inputs`` are its variables; ``allow`` None means the call's authority; ``steps`` limits it below what the run has
+        left. ``written``: a model wrote it, so it is admitted by :meth:`admit_program`. Raises what the program raises.
         """
         source = as_source(program)
         inner = call.at(call.next_path("program", source.text, inputs), grants=allow)
         if written:
             inner.grants = await self.admit_program(source, inputs, inner)
         elif inner.grants is not None:
-            inner.run.cover(inner.path, {})  # nobody was shown the text of this one
+            inner.run.cover(inner.path, {})  # nobody has approved the text of this program
         env = SexpEnvironment(dict(inputs))
         budget = budget_of(inner)
         if steps is not None:
             budget = Budget(budget.limits, parent=budget, steps=steps)
         compiled = await self.compiled(source, env=env, grants=inner.grants, defined=inner.definitions, budget=budget)
-        # Programs start programs (workflows that call workflows): each begins where the Python stack is empty.
+        # Programs start programs (workflows that call workflows): each begins on an empty Python stack.
         return await plain_result(
             await on_fresh_task(
                 run_program(

@@ -32,10 +32,10 @@ def run_program(
     publish: Publish | None = None,
     fitted: bool = False,
 ) -> Coroutine[Any, Any, Any]:
-    """Run a program in ``env`` at ``call`` (to be awaited), and give its last value.
+    """Run a program in ``env`` at ``call``; the returned coroutine gives its last value.
 
-    A program whose free names have changed since it was compiled is compiled again for ``env``, unless it is known to be
-    ``fitted`` to it. ``publish`` is called with each task the program defines. Raises SexpEvaluationError, TaskError and
+    A program whose free names have changed since it was compiled is compiled again for ``env``, unless the caller says that
+    it is ``fitted``. ``publish`` is called with each task the program defines. Raises SexpEvaluationError, TaskError and
     LimitExceeded, with their spans and the program calls they went through.
     """
     names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
@@ -82,7 +82,7 @@ async def call_closure(
     budget: Budget,
     programs: ProgramCache | None = None,
 ) -> Any:
-    """Call a procedure value from the host, numbered below ``call``: a host may call several at once."""
+    """Call a procedure value from the host. Its effects are numbered below ``call``, since a host may call several at once."""
     inner = call.at(call.next_path("call", function, arguments))
     env = function.env if isinstance(function, Closure) else None
     strand = Strand(inner, budget, performer, OPERATIONS, programs=programs, env=env)

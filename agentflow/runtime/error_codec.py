@@ -1,4 +1,4 @@
-"""Errors as JSON data, and back: class by a stable tag, then what the class says of the error."""
+"""Errors as JSON data, and back: a stable tag for the class, then the error's attributes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentflow.core.values import plain
 
 
 class NotData(Exception):
-    """A value holds what no record can: an object of the host, or a procedure that changes a variable."""
+    """A value cannot be stored: it holds an object of the host, or a procedure that changes a variable."""
 
 
 TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
@@ -58,14 +58,14 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
         "protocol": errors.ProtocolError,
     }
 )
-"""The class of each tag. A tag is never given to another class; an error of a class of the host counts as its base."""
+"""The class of each tag. A tag is never reused for another class; an error of a host's own class is stored as its base class."""
 _CLASSES = {kind: tag for tag, kind in TAGS.items()}
 _STATE = (
     *("message", "code", "hint", "__notes__"),
     *("value", "irritants", "name", "kind", "_reason", "resource", "limit", "allowed", "used"),
     *("status", "request_id", "partial", "provider", "model", "retry_after", "attempts"),
 )
-"""The attributes of errors that are stored, where an error has them."""
+"""The attributes of errors that are stored if present."""
 
 
 def write_error(error: AgentflowError, write: Callable[[Any], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The most that a program of a flow may do and cost, said before it runs."""
+"""Upper bounds of what a program of a flow may do and cost, computed before it runs."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _MODEL, _TOOL, _USD, _INPUT, _OUTPUT = "model", "tool", "usd", "input", "output"
 FIGURES = ("model_calls", "tool_calls", "width", "usd", "input_tokens", "output_tokens")
 """The figures of :class:`Bounds`."""
 _DEEPEST = 6
-"""Tasks whose texts call tasks, within one another."""
+"""Depth to which tasks in the texts of tasks are followed."""
 
 
 @frozen
 class Bounds:
-    """The most that a program may do, as polynomials in named sizes (``1 + 2*len(files)``).
+    """Upper bounds of what a program may do, as polynomials in named sizes (``1 + 2*len(files)``).
 
-    ``model_calls`` and ``tool_calls`` are counted with those of its tasks; ``width`` is how many calls run at once;
-    ``input_tokens``, ``output_tokens`` and ``usd`` are those if every call had the longest input and answer that its model takes; ``calls`` the calls of each task,
-    tool and other effect, as ``task:review``. ``unbounded`` are the parts without a bound, with span and reason;
-    ``by_data`` the spans where data says what is called; ``authority`` is what the program can reach. ``loose`` names the tasks that
-    may take far more turns than they need, and what to write; ``notes`` say what makes a bound larger than it need be, or
-    unknown.
+    ``model_calls`` and ``tool_calls`` include those of its tasks; ``width`` is the number of calls that run at once.
+    ``input_tokens``, ``output_tokens`` and ``usd`` (US dollars) assume that every call has the longest input and answer that
+    its model allows. ``calls`` has the calls of each task, tool and other effect, under names such as ``task:review``.
+    ``unbounded`` are the parts without a bound, with span and reason; ``by_data`` the spans of calls whose target is data;
+    ``authority`` is what the program can reach. ``loose`` names tasks that may take far more turns than they need, and says
+    what to write; ``notes`` say what makes a bound larger than necessary, or unknown.
     """
 
     model_calls: Bound
@@ -65,9 +65,9 @@ class Bounds:
         return frozenset[str]().union(*(each.sizes for each in all_bounds))
 
     def at(self, sizes: Mapping[str, float]) -> dict[str, float | None]:
-        """Each of :data:`FIGURES` where the lists have these sizes: ``{"files": 50}``.
+        """The value of each of :data:`FIGURES` for lists of these ``sizes``: ``{"files": 50}``.
 
-        None where there is no bound, or a size is missing.
+        None for a figure without a bound, or whose sizes are not all given.
         """
         values = named_sizes(sizes)
         return {name: _at(getattr(self, name), values) for name in FIGURES}
@@ -77,7 +77,7 @@ class Bounds:
         return {name: str(bound) for name in FIGURES if (bound := getattr(self, name)) != UNBOUNDED}
 
     def to_dict(self, sizes: Mapping[str, float] | None = None) -> dict[str, Any]:
-        """The bounds as data for JSON: text, and the value where all ``sizes`` of a bound are given."""
+        """The bounds as JSON data: each as text, with its value if ``sizes`` has all sizes in it."""
         values = named_sizes(sizes or {})
 
         def both(bound: Bound) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Bounds:
 
 
 def named_sizes(sizes: Mapping[str, float]) -> dict[str, float]:
-    """``{"files": 50}`` by the names that sizes have in bounds: ``len(files)``."""
+    """Sizes under the names they have in bounds: ``{"files": 50}`` becomes ``{"len(files)": 50}``."""
     return {name if name.startswith("len(") else f"len({name})": size for name, size in sizes.items()}
 
 
@@ -105,10 +105,10 @@ def _at(bound: Bound, sizes: Mapping[str, float]) -> float | None:
 
 
 class ProgramEstimator:
-    """Works out the bounds of programs from what a flow has.
+    """Computes the bounds of programs of a flow.
 
-    Parameters: ``facts`` are those of what programs call, ``router`` knows the models and their prices, ``limits`` are those
-    of its runs; ``looks_up`` says that looking files up asks models.
+    Parameters: ``facts`` describes the tasks and tools, ``router`` the models and their prices, ``limits`` are those of runs;
+    ``looks_up`` says that file lookups ask models.
     """
 
     def __init__(self, facts: NameFacts, router: Router, limits: Limits, *, looks_up: bool = False) -> None:
@@ -128,9 +128,9 @@ class ProgramEstimator:
         defined: Definitions | None = None,
         allowance: Allowance | None = None,
     ) -> Bounds:
-        """The bounds of a program text. ``bindings`` are values that it is given, ``sources`` names of variables whose
-        value is not known yet, as are all names that nothing binds; ``allow`` the only names that it may call,
-        ``defined`` the tasks that programs around it define.
+        """The bounds of a program text. ``bindings`` are the values of its variables, ``sources`` names of variables whose
+        values are not known yet, as are those of all unbound names; ``allow`` are the only names that it may call,
+        ``defined`` the tasks defined by programs around it, ``allowance`` what macros may use.
 
         Raises SexpSyntaxError and SexpEvaluationError for a text that cannot be compiled.
         """
@@ -155,12 +155,12 @@ class ProgramEstimator:
         return _bounds(analysis, weights, authority)
 
     async def ready(self) -> None:
-        """Load the prices of models, and saved workflows."""
+        """Load the prices of models and the saved workflows. Call it before :meth:`bounds`."""
         await self._router.prices.loaded()
         await self.facts.ready()
 
     def consumption(self, template: TaskTemplate, model_calls: int, note: Callable[[str], None]) -> dict[str, float]:
-        """The most tokens and dollars that the model calls of a task take. What is not known of a price is noted."""
+        """The most tokens and US dollars that the model calls of a task may take. ``note`` gets a text for each unknown price."""
         most: dict[str, float] = {}
         for name in (template.model, *template.fallbacks):
             full, window, cost = self._route(name)
@@ -174,7 +174,7 @@ class ProgramEstimator:
             prices = [each for each in costs if each is not None]
             if window is None or len(prices) < len(costs):
                 note(
-                    f"no price: the context window or the price of {full} is not known"
+                    f"no price: the context window or the price of {full} is unknown"
                     if full
                     else "no price: no model is configured"
                 )
@@ -184,7 +184,7 @@ class ProgramEstimator:
         return {key: each * model_calls for key, each in most.items() if each}
 
     def _route(self, name: str | None) -> tuple[str, int | None, Callable[[Usage], float | None]]:
-        """A model's whole name, its context window, and what a call costs; no key is needed."""
+        """A model's full name, its context window in tokens, and its prices. Needs no API key."""
         full = self._router.full_name(name)
         if self._router.has_own_adapter:
             adapter, model = self._router.resolve(name)
@@ -196,7 +196,7 @@ class ProgramEstimator:
 
 
 class _Weights:
-    """What the effects of one program count as."""
+    """The weights of the effects of one program: what each counts as."""
 
     def __init__(self, estimator: ProgramEstimator, grants: frozenset[str] | None, defined: Definitions | None) -> None:
         self._e = estimator
@@ -211,7 +211,7 @@ class _Weights:
         if kind == "tool":
             return self._tool(name)
         if kind == "context":
-            return "looking files up asks models as often as the files take" if self._e.looks_up else {}
+            return "file lookups ask models, as often as the files need" if self._e.looks_up else {}
         if kind == "task":
             return self._tasks(name, own)
         if kind == "any":
@@ -224,25 +224,25 @@ class _Weights:
         return {}
 
     def within(self, grants: frozenset[str] | None) -> _Weights:
-        """The weights in a program that was granted less; what it notes is noted here."""
+        """The weights in an inner program with fewer grants; its notes are collected here."""
         inner = _Weights(self._e, grants, self._defined)
         inner.notes, inner.loose = self.notes, self.loose
         return inner
 
     def shape(self, name: str, own: Sequence[Any]) -> Mapping[str, Any] | None:
-        """The JSON Schema that the answers of a task are checked against; None where a task has several, or none."""
+        """The JSON Schema of the answers of a task; None if it has several or none."""
         tasks = self._called_by(name, own)
         return tasks[0].returns if len(tasks) == 1 and tasks[0].checked else None
 
     def _called_by(self, name: str, own: Sequence[Any]) -> list[TaskFacts]:
-        """The tasks that a name may mean: those that the program defines, and one that there is before it does."""
+        """The tasks that a name may mean: those that the program defines, and the one defined before it."""
         outer = self._facts.task(name, self._defined, self._grants)
         return [*[self._facts.own_task(each, self._grants) for each in own], *([] if outer is None else [outer])]
 
     def _tool(self, name: str) -> Mapping[str, float] | str:
         facts = self._facts.tool(name)
         if facts is not None and facts.calls_models:
-            return f"'{name}' runs tasks, which are not known before"
+            return f"'{name}' runs tasks that are not known in advance"
         return {_TOOL: 1}
 
     def _tasks(self, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
@@ -296,13 +296,13 @@ class _Weights:
             task = self._facts.task(name, self._defined, self._grants)
             weights = self._tool(name) if task is None else self._task(task, 0)
             if isinstance(weights, str):
-                return f"data says what is called here, and {weights}"
+                return f"the target of this call is data, and {weights}"
             most = _greater(most, weights)
         return most
 
 
 _UNPRICED, _UNCOUNTED, _UNTOLD = "unpriced", "uncounted", "untold"
-"""Counted in place of the dollars, of the tokens of input, and of everything but model calls, that are not known."""
+"""Counted instead of unknown dollars, of unknown input tokens, and of everything unknown but model calls."""
 
 
 def _sum(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
@@ -317,7 +317,9 @@ def _bounds(analysis: Analysis, weights: _Weights, authority: Authority) -> Boun
     def unless(unknown: str, key: str) -> Bound:
         return analysis.bound(key) if analysis.bound(unknown) == analysis.bound(_UNTOLD) == ZERO else UNBOUNDED
 
-    calls = {key: bound for key, bound in analysis.counts.items() if ":" in key and not key.startswith(("any:", "solve:"))}
+    calls = {
+        key: bound for key, bound in analysis.counts.items() if ":" in key and not key.startswith(("any:", "solve:"))
+    }
     return Bounds(
         model_calls=analysis.bound(_MODEL),
         tool_calls=unless(_UNTOLD, _TOOL),

@@ -1,4 +1,4 @@
-"""What a flow knows of its tasks and tools before any is called."""
+"""What a flow knows about its tasks and tools before any is called."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from agentflow.tasks.workflows import WorkflowLibrary
 class Facts:
     """The tasks and tools of a flow.
 
-    Parameters: ``templates`` and ``tools`` hold them, ``limits`` are those of its runs, ``workflows`` the saved ones; ``looks_up`` says that looking files
-    up asks models, ``decompose`` that tasks may have programs written for them which do not say so themselves.
+    Parameters: ``templates`` and ``tools`` hold them, ``limits`` are those of runs, ``workflows`` the saved ones; ``looks_up``
+    says that file lookups ask models, ``decompose`` that tasks which do not decide themselves may have programs written for
+    them.
     """
 
     templates: TemplatePort
@@ -32,12 +33,12 @@ class Facts:
     def task(
         self, name: str, defined: Definitions | None = None, grants: frozenset[str] | None = None
     ) -> TaskFacts | None:
-        """A task that programs ``defined``, or a registered one, called with ``grants`` (None: the host's); or None."""
+        """The facts of a task in ``defined``, or a registered one, called with ``grants`` (None: the host's); None if unknown."""
         template = self.templates.find_compiled(name, defined)
         return None if template is None else self.own_task(template, grants)
 
     def own_task(self, template: Mapping[str, Any] | CompiledTask, grants: frozenset[str] | None = None) -> TaskFacts:
-        """A task that a program itself defines, by its fields. Raises DataError."""
+        """The facts of a task that a program defines, from its fields. Raises DataError."""
         compiled = self.templates.prepare(cast("Mapping[str, Any]", template)) if _is_fields(template) else template
         task = cast(CompiledTask, compiled)
         declared = task.template
@@ -57,12 +58,12 @@ class Facts:
         )
 
     def tool(self, name: str) -> ToolFacts | None:
-        """The tool called ``name``, or None."""
+        """The facts of the tool called ``name``, or None."""
         tool = self.tools.find(name)
         return None if tool is None else tool.facts()
 
     def workflow(self, name: str) -> WorkflowFacts | None:
-        """The saved workflow called ``name``, or None; of those that were loaded, see :meth:`ready`."""
+        """The facts of the saved workflow called ``name``, or None; :meth:`ready` has to load workflows first."""
         saved = None if self.workflows is None else self.workflows.find(name)
         if saved is None:
             return None
@@ -70,7 +71,7 @@ class Facts:
         return WorkflowFacts(name, saved.program, frozenset(saved.params), allow, saved.surface)
 
     async def ready(self) -> None:
-        """Load what is on disk. Raises DataError."""
+        """Load the saved workflows. Raises DataError."""
         if self.workflows is not None:
             await self.workflows.known()
 
@@ -97,7 +98,7 @@ class Facts:
             "enabled" if template.subtype == "subtask" else "disabled"
         )
         if self.looks_up and fresh == "enabled":
-            return f"task '{template.name}' looks files up, which asks models as often as the files take"
+            return f"task '{template.name}' looks up files, which asks models as often as the files need"
         for name in tools:
             facts = self.tool(name)
             if facts is not None and facts.calls_models:

@@ -1,6 +1,6 @@
 # pyright: reportPrivateUsage=false
-# The private part of a handle is for the objects here that say how far its run is.
-"""Handles of runs that workers do: the store is asked how far they are, in one question for all of them."""
+# Private members of a handle are set here, by the object that follows its run.
+"""Follows runs that workers carry out: one query to the store updates the handles of all of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from agentflow.runtime.parking import Rest
 from agentflow.runtime.waiting import question_of
 
 LOOK_S = 0.1
-"""Seconds after which the store is asked again."""
+"""Seconds between two queries."""
 _AWAY_S = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 class Following:
-    """Asks ``store`` how far runs are; ``recorded`` gives the stored end of one."""
+    """Polls ``store`` for the status of runs; ``recorded`` returns the stored end of one."""
 
     def __init__(self, store: JournalStore, recorded: Callable[[RunRow, Source], RunEnd | None]) -> None:
         self._store = store
@@ -33,21 +33,21 @@ class Following:
         self._watching = False
 
     def add(self, handle: DurableRun) -> bool:
-        """Follow a run. True where :meth:`watch` has to be called."""
+        """Follow a run. Returns whether :meth:`watch` has to be started."""
         handle._follow("queued")
         self._handles.setdefault(handle.run_id, []).append(handle)
         begins, self._watching = not self._watching, True
         return begins
 
     def close(self) -> None:
-        """Follow no run any more."""
+        """Stop following runs."""
         for handles in self._handles.values():
             for handle in handles:
                 handle._settle(RunEnd("queued"))
         self._handles.clear()
 
     async def watch(self) -> None:
-        """Ask until no run is followed, or the store is closed."""
+        """Poll until no run is followed, or the store is closed."""
         try:
             while self._handles:
                 pause = LOOK_S
@@ -56,7 +56,7 @@ class Following:
                 except JournalError as error:
                     if error.code == "durable/closed":
                         return
-                    _log.warning("how far runs of workers are is not known: %s", error.message)
+                    _log.warning("cannot ask for the status of runs of workers: %s", error.message)
                     pause = _AWAY_S
                 await asyncio.sleep(pause)
         finally:
@@ -96,9 +96,9 @@ class Following:
 
 def _no_data(run: str) -> JournalError:
     return JournalError(
-        f"the value of the run '{run}' is no data, so it stayed with the worker",
+        f"the value of the run '{run}' is not data, so it stayed with the worker",
         code="durable/no-value",
-        hint=f"let the program give text, numbers, lists or dicts; flow.resume('{run}') works its value out from the records",
+        hint=f"let the program return text, numbers, lists or dicts; flow.resume('{run}') computes its value from the records",
     )
 
 

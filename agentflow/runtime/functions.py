@@ -39,12 +39,14 @@ R = TypeVar("R")
 
 
 class TaskSettings(TypedDict, total=False):
-    """The options of a task: ``model`` and ``fallbacks`` by name, ``tools`` that its model may call, the ``system`` prompt,
-    ``settings`` native to the model's dialect, ``timeout_s`` seconds for one attempt, ``retries`` further attempts after a
-    failure, what ``context`` it is given and how it uses the ``history`` of the conversation (False: it is neither sent nor
-    added to), and ``reuse="1d"``, how old the result of an equal call may be to be used again.
-    ``effort`` is how hard the model is to think, ``prompt_cache`` how long the provider is to keep the prompt,
-    ``provider_tools`` what the provider itself may do, as search the web.
+    """The options of a task.
+
+    ``model`` and ``fallbacks`` are names of models; ``tools`` are those that the model may call; ``system`` is the system
+    prompt; ``settings`` are native to the model's dialect; ``timeout_s`` are the seconds for one attempt, ``retries`` the
+    further attempts after a failure. ``context`` is what the task gets to read, ``history`` how it uses the conversation
+    (False: it neither sends it nor adds to it). ``reuse="1d"`` says how old the result of an equal call may be to be used
+    again, ``effort`` how hard the model thinks, ``prompt_cache`` how long the provider keeps the prompt,
+    ``provider_tools`` what the provider itself may do, such as searching the web.
     """
 
     model: str
@@ -63,7 +65,7 @@ class TaskSettings(TypedDict, total=False):
 
 
 class Task(Generic[R]):
-    """A task that Python calls: its template, what it answers with, and how often it is tried."""
+    """A task called from Python: its template, the type of its answer, and the number of attempts."""
 
     def __init__(self, host: Host, fields: Mapping[str, Any], returns: Returns[R], settings: TaskSettings) -> None:
         self._template: Template = host.engine.tasks.prepare({**fields, **returns.fields, **_fields(host, settings)})
@@ -77,7 +79,7 @@ class Task(Generic[R]):
         return self._template
 
     async def work(self, line: Line, inputs: dict[str, Any], span: Span | None) -> R:
-        """Run it on a line. Raises the error of a FAILED result."""
+        """Run the task on a line and return its value. Raises the error of a FAILED result."""
         journal = line.strand.call.run.journal
         template = self._template if journal is None else journal.template(self._template)
         env = self._env if template is self._template else _alone(template)
@@ -90,7 +92,7 @@ class Task(Generic[R]):
 
 
 class TaskFunction(Generic[P, R]):
-    """A function that ``@flow.task`` made a task. Its call validates the arguments, then asks the model."""
+    """A task declared with ``@flow.task``. A call validates the arguments, then asks the model."""
 
     def __init__(self, host: Host, function: Callable[P, Awaitable[R]], settings: TaskSettings) -> None:
         functools.update_wrapper(cast(Any, self), function)
@@ -117,20 +119,20 @@ class TaskFunction(Generic[P, R]):
 
     @property
     def reference(self) -> str:
-        """Its module and qualified name, by which durable runs find it again."""
+        """Its module and qualified name, by which durable runs refer to it."""
         return reference_of(self._function)
 
     @property
     def digest(self) -> str:
-        """A digest of its file."""
+        """A digest of the file that defines it."""
         return source_of(self._host, self._function).digest
 
     async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run it with these arguments, JSON data by name, at the outermost call of a run."""
+        """Run it with ``bindings``, its arguments as JSON data by name, at the outermost call of a run."""
         return await carried_out(self, self._signature.bind(dict(bindings), call), call)
 
     def restore(self, value: Any) -> Any:
-        """What it gave, from the JSON data that was stored of that."""
+        """Its return value, from the JSON data that was stored."""
         return self._returns.restore(value)
 
     @property
@@ -140,7 +142,7 @@ class TaskFunction(Generic[P, R]):
 
     @property
     def tool(self) -> Tool:
-        """The task for models that are given it by name."""
+        """The task as a tool that models call by name."""
 
         async def request(arguments: dict[str, Any], call: CallContext) -> SubtaskRequest:
             return SubtaskRequest(name=self.name, inputs=arguments)
@@ -149,12 +151,12 @@ class TaskFunction(Generic[P, R]):
         return Tool(spec=spec, call=request, kind="subtask", builtin=True)
 
     def with_options(self, **settings: Unpack[TaskSettings]) -> TaskFunction[P, R]:
-        """A copy with other options, for Python alone: programs go on to call the first. Raises as ``@flow.task``."""
+        """A copy with other options, for calls from Python: programs still call the original. Raises as ``@flow.task``."""
         return TaskFunction(self._host, self._function, cast(TaskSettings, {**self._settings, **settings}))
 
 
 class WorkflowFunction(Generic[P, R]):
-    """A function that ``@flow.workflow`` made a workflow: what it calls are the effects of one run."""
+    """A workflow declared with ``@flow.workflow``: the calls it awaits are the effects of one run."""
 
     def __init__(self, host: Host, function: Callable[P, Awaitable[R]]) -> None:
         functools.update_wrapper(cast(Any, self), function)
@@ -183,25 +185,25 @@ class WorkflowFunction(Generic[P, R]):
 
     @property
     def reference(self) -> str:
-        """Its module and qualified name, by which durable runs find it again."""
+        """Its module and qualified name, by which durable runs refer to it."""
         return reference_of(self._function)
 
     @property
     def digest(self) -> str:
-        """A digest of its file."""
+        """A digest of the file that defines it."""
         return source_of(self._host, self._function).digest
 
     async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run it with these arguments, JSON data by name, at the outermost call of a run."""
+        """Run it with ``bindings``, its arguments as JSON data by name, at the outermost call of a run."""
         return await carried_out(self, self._signature.bind(dict(bindings), call), call)
 
     def restore(self, value: Any) -> Any:
-        """What it gave, from the JSON data that was stored of that."""
+        """Its return value, from the JSON data that was stored."""
         return value if self._returns is None else self._returns.validate_python(value)
 
     @property
     def tool(self) -> Tool:
-        """The workflow as programs call it, and models that are given it by name."""
+        """The workflow as a tool that programs and models call by name."""
 
         async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
             named = self._signature.bind(await plain_arguments(arguments), call)
@@ -224,7 +226,7 @@ class WorkflowFunction(Generic[P, R]):
 
 
 class ProgramFunction(Generic[R]):
-    """A program that Python calls, its bindings by name, each validated as the type that ``parameters`` says."""
+    """A program called from Python with its bindings as keywords, each validated as the type in ``parameters``."""
 
     def __init__(
         self, host: Host, program: ProgramLike, parameters: Mapping[str, Any] | None, returns: Any = None
@@ -263,14 +265,14 @@ class ProgramFunction(Generic[R]):
         return await engine.evaluate(program, env, call, fitted=True)
 
     def _checked(self, bindings: Mapping[str, Any], *, some: bool = False) -> dict[str, Any]:
-        """The bindings, each validated: all of them, or ``some``."""
+        """The validated bindings: all of them, or with ``some`` a part."""
         types = self._types
         if types is None:
             return dict(bindings)
         wrong = sorted(bindings.keys() - types.keys() if some else bindings.keys() ^ types.keys())
         if wrong:
             raise TypeError(
-                f"program '{self.name}' takes {', '.join(types)}: {', '.join(wrong)} is missing or too much"
+                f"program '{self.name}' takes {', '.join(types)}: {', '.join(wrong)} is missing or not expected"
             )
         checked: dict[str, Any] = {}
         for name, value in bindings.items():
@@ -286,7 +288,7 @@ class ProgramFunction(Generic[R]):
 
 
 async def carried_out(function: Callable[..., FlowCall[Any]], named: Mapping[str, Any], call: CallContext) -> Any:
-    """What the call of a function with these arguments gives, as the whole of a run."""
+    """The value of a function's call with the arguments ``named``, as the whole of a run."""
     work = function(**named)
     work.begin()
     return await work.evaluate(call)
@@ -303,13 +305,13 @@ def reference_of(function: Callable[..., Any]) -> str:
 
 
 def read_back(function: Callable[..., Any], value: Any) -> Any:
-    """What a function gave, from the data that was recorded of it: by its annotation, if it has one."""
+    """The return value of a function, from its recorded data, validated as its annotation if it has one."""
     adapter = adapter_of(annotated(function).get("return", Any))
     return value if adapter is None else adapter.validate_python(value)
 
 
 def adapter_of(kind: Any) -> TypeAdapter[Any] | None:
-    """What validates data as ``kind``; None for a type that pydantic does not know."""
+    """A validator for ``kind``; None for a type that pydantic does not support."""
     try:
         return TypeAdapter(kind)
     except PydanticUserError:
@@ -327,7 +329,7 @@ def _program_name(program: ProgramLike) -> str:
 
 
 def _alone(template: Template) -> SexpEnvironment:
-    """Definitions of this task alone: what Python calls is its own, whatever programs around it call so."""
+    """Definitions with this task alone: Python calls this one, whatever programs define under its name."""
     env = SexpEnvironment()
     env.define_task(template)
     return env

@@ -1,4 +1,4 @@
-"""New generations of durable runs: an edited program, other tasks or another start, answered from an earlier run's records."""
+"""New generations of durable runs: an edited program or changed tasks, answered from an earlier run's records."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from agentflow.runtime.codec import fingerprint
 from agentflow.runtime.pool import Pool
 
 _FIXED = frozenset({"name", "type", "subtype", "params", "is_function", "output_model"})
-"""Fields of a task that other code relies on."""
+"""Fields of a task that cannot be overridden, since other code relies on them."""
 Overrides = Mapping[str, Mapping[str, Any]]
-"""Fields of tasks, by the task's name, that hold other values in one run."""
+"""Fields of tasks, by the task's name, with their values in one run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """How a generation differs from the run it is based on.
 
-    ``overrides`` change tasks; ``cut`` is the path from which on everything is carried out again, in a run of the same
-    program: each effect is answered from the record at its own path then.
+    ``overrides`` change tasks. ``cut`` is the path from which on everything is carried out again in a run of the same
+    program, in which each effect is answered only from the record at its own path.
     """
 
     overrides: Overrides
@@ -33,17 +33,17 @@ class Change:
 
     @classmethod
     def of(cls, row: RunRow) -> Change:
-        """What is stored with a run."""
+        """The change that is stored with a run."""
         return cls(overrides=row.input.get("overrides") or {}, cut=row.input.get("cut"))
 
     def run_id(self, base: RunRow, text: str) -> str:
-        """The id of the generation of ``base`` that runs ``text``: the same whenever it is asked for."""
+        """The id of the generation of ``base`` that runs ``text``: always the same for the same change."""
         root = str(base.input.get("root") or base.run)
         mark = fingerprint("generation", base.run, text, self.overrides, self.cut).hex()[:8]
         return f"{root[:190]}.{mark}"
 
     def new_run(self, base: RunRow, text: str, digest: str, run_input: Mapping[str, Any]) -> NewRun:
-        """What the generation begins with; ``run_input`` is what is stored of its input."""
+        """The new run to be stored for the generation; ``run_input`` is its stored input."""
         root = str(base.input.get("root") or base.run)
         stored = {**run_input, "root": root, "overrides": {name: dict(each) for name, each in self.overrides.items()}}
         if self.cut is not None:
@@ -51,7 +51,7 @@ class Change:
         return NewRun(program=text, digest=digest, input=stored, base=base.run)
 
     def check(self, run_id: str, rows: Iterable[EffectRow]) -> None:
-        """Raise JournalError (``durable/path``) if nothing is recorded where a fork is to begin."""
+        """Raise JournalError (``durable/path``) if there is no record at the path where a fork is to begin."""
         cut = self.cut
         if cut is not None and not any([row.path == cut or row.path.startswith(f"{cut}/") for row in rows]):
             raise JournalError(
@@ -66,10 +66,10 @@ class Change:
 
 
 class TaskOverrides:
-    """The tasks of one run of which fields are overridden; the :class:`~agentflow.core.names.Definitions` of the registered ones.
+    """The tasks of one run with overridden fields; the :class:`~agentflow.core.names.Definitions` of the registered ones.
 
     Parameters: ``find`` and ``prepare`` are those of the task system. Raises JournalError (``durable/override``) for a task
-    or field that cannot be: ``text`` is the program, which may define tasks too.
+    or field that cannot be overridden; ``text`` is the program, which may define tasks too.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class TaskOverrides:
                 )
 
     def of(self, template: Template) -> Template:
-        """A task as the run has it. Raises JournalError when a value does not fit."""
+        """``template`` with its overrides. Raises JournalError if a value is not valid."""
         fields = self._overrides.get(template.name)
         if fields is None or template in self._registered.values():
             return template

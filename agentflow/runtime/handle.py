@@ -30,7 +30,7 @@ _SHOWN = 20_000
 
 
 class Recorded(Protocol):
-    """Where the events of runs are kept. ``wire`` tells the HTTP request of a model call, if it is known."""
+    """Where the events of runs are recorded. ``wire`` returns the HTTP request of a model call, if it is known."""
 
     @property
     def wire(self) -> Callable[..., Any] | None: ...
@@ -46,9 +46,10 @@ class Recorded(Protocol):
 
 @frozen
 class RunResult(Generic[T]):
-    """A finished run: its ``value``, the tokens used, the ``cost`` in USD (None: a price is unknown), its id.
+    """A finished run: its ``value``, the tokens used, the ``cost`` in US dollars (None: a price is unknown), its id.
 
-    ``records`` holds its recorded events, where they are kept; ``reports`` are the pages that were written of it.
+    ``steps`` is the number of steps taken; ``records`` reads its recorded events, None if there are none; ``reports`` are
+    the paths of the pages written about it.
     """
 
     value: T
@@ -60,7 +61,7 @@ class RunResult(Generic[T]):
     reports: list[str] = field(default_factory=list[str], repr=False, compare=False)
 
     async def report(self, path: str | Path) -> None:
-        """Write the run as an HTML page, which only its owner may read.
+        """Write the run as an HTML page to ``path``; only the file's owner may read it.
 
         Raises ConfigurationError (``report/not-recorded``) for a run of a flow that records none, OSError.
         """
@@ -92,7 +93,7 @@ class RunResult(Generic[T]):
 
 @frozen
 class Account:
-    """What a run has used so far: its id, the tokens, the ``cost`` in USD (None: a price is unknown), the steps."""
+    """What a run has used so far: its id, the tokens, the ``cost`` in US dollars (None: a price is unknown), the steps."""
 
     run_id: str = ""
     usage: Usage = NO_USAGE
@@ -101,7 +102,7 @@ class Account:
 
 
 class AccountedRun(Protocol):
-    """A run as its account sees it."""
+    """The attributes of a run from which its account is taken."""
 
     run_id: str
     usage: Usage
@@ -117,7 +118,7 @@ def account_of(run: AccountedRun) -> Account:
 
 
 class OwnReader(Subscriber):
-    """The queue of the caller's own stream, which knows the run that it reads once there is one."""
+    """The queue of the caller's own stream; ``run`` is the run that it reads, once it is open."""
 
     __slots__ = ("run",)
 
@@ -131,8 +132,8 @@ class RunStream(Generic[T]):
 
     Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block
     early cancels the run and waits for its end. A failed run raises its error from :meth:`value` or, if nobody awaited
-    that, at the end of the block. ``in_turn`` gives a block that holds while the run goes on: in the code of a workflow the
-    run is one of its calls.
+    that, at the end of the block. ``in_turn`` returns a context manager that is held while the run lasts: in the code of a
+    workflow the run is one of its calls.
     """
 
     def __init__(
@@ -179,14 +180,14 @@ class RunStream(Generic[T]):
         try:
             await self._group.__aexit__(None if not isinstance(error, asyncio.CancelledError) else kind, error, trace)
         finally:
-            self._block.close()  # a task that was cancelled before it began did not
+            self._block.close()  # a task cancelled before its first step did not close it
         if error is None and finished and self._error is not None and not self._seen:
             raise self._error
         return None
 
     @property
     def account(self) -> Account:
-        """What the run has used so far."""
+        """The steps, tokens and cost of the run so far."""
         run = self._events.run
         return Account() if run is None else account_of(run)
 
@@ -211,7 +212,7 @@ class RunStream(Generic[T]):
         return self._events.__aiter__()
 
     async def of(self, kind: type[E]) -> AsyncIterator[E]:
-        """The events of one kind, as ``async for part in run.of(PartialOutput)``; the others are passed over."""
+        """The events of one kind, as in ``async for part in run.of(PartialOutput)``; all others are skipped."""
         async for event in self:
             if isinstance(event, kind):
                 yield event

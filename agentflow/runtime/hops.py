@@ -39,7 +39,7 @@ async def _resolve(work: Coroutine[Any, Any, Any], done: asyncio.Future[tuple[An
         value = await work
     except asyncio.CancelledError as cancelled:
         error = cancelled
-    except Exception as failure:  # noqa: BLE001 - carried over to the waiting task, and raised there
+    except Exception as failure:  # noqa: BLE001 - passed to the waiting task, and raised there
         error = annotate(failure)
         error.__traceback__ = None
     if not done.done():

@@ -1,4 +1,4 @@
-"""Where in the host's Python files the calls of its workflows are made, as spans of those files."""
+"""The spans, in the host's Python files, of the calls that its workflows make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentflow.core.source import Source, Span
 
 _OURS = ("agentflow.", "asyncio.")
 _MOST = 20_000
-"""HostSpans that are remembered: more than a program has, so only one that makes functions as it goes has them dropped."""
+"""Calls whose spans are cached: more than a program has, unless it keeps creating functions."""
 
 
 class HostSpans:
@@ -22,9 +22,9 @@ class HostSpans:
         self._sources: dict[str, Source] = {}
 
     def here(self, above: int = 1) -> Span | None:
-        """The call in the nearest code of the host, seen from whoever asks; None where the event loop called us.
+        """The span of the nearest call in host code up the stack; None if the event loop comes first.
 
-        ``above`` is how many of our own functions stand between the host's call and this one.
+        ``above`` is the number of the package's own functions between the host's call and this one.
         """
         frame: FrameType | None = sys._getframe(above + 1)  # pyright: ignore[reportPrivateUsage]
         cached = self._spans.get((id(frame.f_code), frame.f_lasti))
@@ -52,7 +52,7 @@ class HostSpans:
         return span
 
     def source(self, file: str, scope: dict[str, Any] | None = None) -> Source:
-        """A Python file as it is now; without a text where there is none, as of code that was typed."""
+        """A Python file as it is now; with empty text if there is no file, as for code typed at a prompt."""
         source = self._sources.get(file)
         if source is None:
             source = self._sources[file] = Source(file, "".join(linecache.getlines(file, scope)))
@@ -63,7 +63,7 @@ class HostSpans:
         starts = source.line_starts
         if first is None or last is None or start is None or end is None or last > len(starts):
             if line > len(starts):
-                source = Source(source.name, "\n" * (line - 1))  # no text, but the number of the line is right
+                source = Source(source.name, "\n" * (line - 1))  # no text, but the line number is right
             return source.span(source.line_starts[line - 1], source.line_starts[line - 1])
         return source.span(_offset(source, first, start), _offset(source, last, end))
 

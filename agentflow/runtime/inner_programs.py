@@ -17,18 +17,18 @@ from agentflow.lang.bounds.inner import PARAMETER, Inner
 from agentflow.lang.diagnosis import analyse
 
 _DEEPEST = 8
-"""Programs within one another."""
+"""Depth to which inner programs are followed."""
 
 
 class Weighing(Protocol):
-    """What the effects of a program count as."""
+    """The weights of the effects of a program."""
 
     @property
     def of(self) -> Callable[[str, str, Sequence[Any]], Mapping[str, float] | str]: ...
     @property
     def shape(self) -> Callable[[str, Sequence[Any]], Mapping[str, Any] | None]: ...
     def within(self, grants: frozenset[str] | None) -> Weighing:
-        """The weights in a program that was granted less."""
+        """The weights in an inner program with fewer grants."""
         ...
 
 
@@ -48,7 +48,7 @@ class Around:
         return NameInfo("task", None, open=True) if isinstance(last, Mapping) else last.info
 
     def prepare(self, fields: Mapping[str, Any]) -> Template:
-        """Build the template of a definition from its fields. Raises AgentflowError that names their fault."""
+        """Build the template of a definition from its fields. Raises AgentflowError that says what is wrong with them."""
         return self.names.prepare(fields)
 
     def known_names(self) -> Iterable[str]:
@@ -58,7 +58,7 @@ class Around:
 
 @dataclass(frozen=True)
 class InnerPrograms:
-    """Analyses the programs that one program runs, with the authority that it has.
+    """Analyses the programs that a program runs, with the authority of that program.
 
     ``grants`` are those of the program, ``templates`` the tasks that it and those around it define; ``outer`` are the
     programs that are being analysed, the outermost first.
@@ -75,7 +75,7 @@ class InnerPrograms:
     cache: dict[tuple[Any, ...], Inner | str] = field(default_factory=dict[tuple[Any, ...], "Inner | str"])
 
     def workflow(self, name: str, visits: int) -> Inner | str:
-        """The saved workflow called ``name``, in at most ``visits`` visits."""
+        """The analysis of the saved workflow called ``name`` in at most ``visits`` visits; a text says why there is none."""
         saved = self.facts.workflow(name)
         if saved is None:
             return f"there is no workflow '{name}' yet"
@@ -85,14 +85,14 @@ class InnerPrograms:
         return self._analysed(f"workflow {name}", program, saved.allow, saved.parameters, visits)
 
     def text(self, text: str, allow: frozenset[str], parameters: frozenset[str], visits: int) -> Inner | str:
-        """A program text that may call ``allow`` only and finds ``parameters`` bound."""
+        """The analysis of a program text that may only call ``allow``, with ``parameters`` bound; a text says why there is none."""
         return self._analysed(text, Source.unnamed(text, "sexp"), allow, parameters, visits)
 
     def _analysed(
         self, key: str, program: Source, allow: frozenset[str] | None, parameters: frozenset[str], visits: int
     ) -> Inner | str:
         if len(self.outer) >= _DEEPEST:
-            return "programs run programs, too many within one another"
+            return "programs run programs that run programs, too many levels deep"
         whole = key, allow, parameters
         seen = self.cache.get(whole)
         if seen is None:

@@ -1,8 +1,8 @@
-"""Durable runs: effects are answered from their records, or carried out and recorded before anything follows from them.
+"""Durable runs: an effect is answered from its record, or carried out and recorded before anything depends on it.
 
-Leaves have records: calls of tasks, tools and host callables, context lookups, timers. What contains them (``solve``, saved
-workflows, evaluated programs) runs again, and its leaves answer. A record belongs to a path; paths do not depend on the
-order in which anything finishes. What does depend on it is recorded as a decision (:mod:`agentflow.runtime.decisions`).
+Leaf effects have records: calls of tasks, tools and host callables, context lookups, timers. Effects that contain others
+(``solve``, saved workflows, evaluated programs) run again, and their leaves are answered. A record belongs to a path; paths
+do not depend on the order in which effects finish. What does depend on it is recorded as a decision (:mod:`agentflow.runtime.decisions`).
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from agentflow.runtime.waiting import answered
 T = TypeVar("T")
 
 UNRECORDED = (LimitExceeded, ConfigurationError, JournalError)
-"""Errors that are no outcome of an effect: with a higher limit or another setting it would go on."""
+"""Errors that are not recorded as outcomes: with a higher limit or another setting the effect might succeed."""
 
 
 class RunJournal:
     """The records of a run, seen from the run or from one recorded effect in it; a :class:`~agentflow.core.call.JournalPort`.
 
-    ``at`` is the path of that effect and ``leaf`` its key, ``asked`` the digest of what it asks for, ``meter`` counts what it costs,
-    ``opening`` is its record while it works; None for the run itself. ``begun`` says that the opening was stored, because
-    the effect may not be repeated.
+    ``at`` is the path of that effect, ``leaf`` its key and ``asked`` the digest of its content; ``meter`` counts its cost;
+    ``opening`` returns its record while it is at work. All are None for the run itself. ``begun`` says that the opening was
+    stored because the effect may not be repeated.
     """
 
     __slots__ = ("asked", "at", "begun", "codec", "meter", "opening", "records", "redactor")
@@ -75,20 +75,20 @@ class RunJournal:
         self.meter = meter
 
     dry = False
-    """Whether nothing is carried out: the records are read to see how far they go."""
+    """Whether effects are only answered from records and never carried out."""
 
     @property
     def leaf(self) -> bytes | None:
-        """The key of the recorded effect around; worked out when it is asked for, since most have no records within."""
+        """The key of the surrounding recorded effect; computed on demand, since most effects contain no records."""
         return None if self.at is None else effect_key(self.at)
 
     @property
     def suspending(self) -> bool:
-        """Whether the run is given up without an end."""
+        """Whether the run is being suspended without an end."""
         return self.records.suspending
 
     def verdict(self, path: str, prefix: str, count: int, budget: object) -> JournalVerdict:
-        """Who settles the form at ``path``."""
+        """The verdict of the form at ``path``: which of its branches settles it."""
         permits = budget.permits if isinstance(budget, Budget) else None
         return JournalVerdict(self.records, path, prefix, count, UNRECORDED, self.leaf, permits)
 
@@ -107,9 +107,9 @@ class RunJournal:
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
     ) -> T:
-        """Do ``work`` or answer it from its record; see :meth:`~agentflow.core.call.JournalPort.step`."""
+        """Do ``work``, or return its recorded result; see :meth:`~agentflow.core.call.JournalPort.step`."""
         if call.path == self.at:
-            return await work()  # the effect around it is this very one
+            return await work()  # this effect is already being recorded
         digest = fingerprint(kind, name, content() if callable(content) else content)
         row = await self.find(kind, name, digest, call)
         if row is not None:
@@ -128,14 +128,14 @@ class RunJournal:
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
     ) -> T:
-        """Do ``work``, which has no record yet, and store what it gives; ``digest`` is that of what it asks for."""
+        """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content."""
         started = time.time()
         opening = partial(self._opening, kind, name, digest, call.path, started)
         run = _LeafRun(call.run, self, call.path, digest, opening)
         call.run = run
         session = call.session
         if "/~" in call.path:
-            call.session = session.fork()  # what runs beside it commits to the same session
+            call.session = session.fork()  # concurrent work commits to the same session
         mark = call.session.mark()
         value, failure = None, None
         try:
@@ -167,7 +167,9 @@ class RunJournal:
         await self._commit(row, run.meter)
         if row.turns is not None and (done.cleaned or call.session is not session):
             if call.session is session:
-                session.go_back(mark)  # secrets were taken out of what is stored, and later tasks send what is stored
+                session.go_back(
+                    mark
+                )  # the stored exchanges lack secrets, and later tasks must send the same as after a replay
             session.apply(self.codec.decode(row.turns))
         if done.same:
             return cast(T, value)
@@ -181,7 +183,7 @@ class RunJournal:
         changes: dict[str, Any] | None = None,
         write: Callable[[T], Any] | None = None,
     ) -> _Written:
-        """What an effect gave, and added to the conversation, as data without secrets. Raises NotData."""
+        """The outcome of an effect and its exchanges as data without secrets. Raises NotData."""
         encode, redactor = self.codec.encode, self.redactor
         much = failure is None and holds_much(value)
         if failure is not None:
@@ -200,12 +202,12 @@ class RunJournal:
         return _Written(stored, kept, much, kept is not turns, same)
 
     def template(self, template: Template) -> Template:
-        """A task that a program defines, as this run has it."""
+        """A task defined by a program, with the overrides of this run."""
         overrides = self.records.overrides
         return template if overrides is None else overrides.of(template)
 
     async def begin(self, call: CallContext) -> bool:
-        """Record that something begins at ``call`` that may not be repeated: so the recorded effect around it may not be."""
+        """Record that something which may not be repeated begins at ``call``, which makes the surrounding effect unrepeatable."""
         if self.opening is None or self.begun:
             return True
         self.begun = await self.records.begin(
@@ -217,14 +219,14 @@ class RunJournal:
         return self.begun
 
     async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
-        """What :meth:`keep` stored at ``call``."""
+        """The value that :meth:`keep` stored at ``call``; None without one."""
         row = await self.find(kind, name, self._part(kind, name, content), call)
         return None if row is None else self.replayed(row, call)
 
     async def keep(
         self, kind: str, name: str, content: object, value: Any, call: CallContext, usage: Usage, cost: float | None
     ) -> Any:
-        """Store what was done at ``call``, and give it as it is read back."""
+        """Store the result of work at ``call``, and return it as it will be read back."""
         try:
             done = await self._written(value)
         except NotData as what:
@@ -237,11 +239,11 @@ class RunJournal:
         return await beside(done.much, self.outcome, row.value, call)
 
     def _part(self, kind: str, name: str, content: object) -> bytes:
-        """A digest of a part of what the effect around it asks for."""
+        """A digest for a part of the surrounding effect."""
         return fingerprint(kind, name, [content, None if self.asked is None else self.asked.hex()])
 
     def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
-        """What the run was given first; see :meth:`~agentflow.core.call.JournalPort.pin`."""
+        """The text that was first recorded under this name; see :meth:`~agentflow.core.call.JournalPort.pin`."""
         if text is not None and self.redactor is not None and holds_secret((name, text), self.redactor):
             self._not_recorded(kind, name, NotData("a text with a secret"), call)
             return text
@@ -254,7 +256,7 @@ class RunJournal:
         return await answered(self, question, content, call, consult)
 
     async def find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None:
-        """The record of what is asked for at ``call``; None when it may be carried out."""
+        """The record of the effect at ``call``; None if it may be carried out."""
         row = self.records.find(call.path)
         if row is None and self.records.pool is not None:
             row = await self.records.adopt(call.path, digest, self.leaf)
@@ -267,7 +269,7 @@ class RunJournal:
         return row
 
     def replayed(self, row: EffectRow, call: CallContext) -> Any:
-        """What the record of ``call`` gives, in place of carrying it out."""
+        """The outcome of the effect at ``call`` from its record ``row``."""
         self.records.replayed += 1
         if row.turns is not None:
             self._take_turns(row.turns, call.session)
@@ -277,9 +279,9 @@ class RunJournal:
         return self.outcome(row.value, call)
 
     def _take_turns(self, stored: Any, session: Session) -> None:
-        """Add what a recorded effect added to the conversation.
+        """Add the exchanges of a recorded effect to the conversation.
 
-        An exchange is kept as its text: most are never read again, and the parts of thousands would fill the memory.
+        They stay encoded until read: most are never read again, and thousands of decoded ones would fill the memory.
         """
         count = exchanges_of(stored)
         if count is None:
@@ -335,7 +337,7 @@ class RunJournal:
         await self.records.commit(row)
 
     def outcome(self, data: Mapping[str, Any], call: CallContext, original: AgentflowError | None = None) -> Any:
-        """What an effect gives, read back from its record: a first execution too cannot differ from a replayed one."""
+        """The outcome of an effect, decoded from its record even on the first execution, so that a replay cannot differ."""
         source = call.span.source if call.span is not None else None
         if "ok" in data:
             return self.codec.decode(data["ok"], source)
@@ -346,7 +348,7 @@ class RunJournal:
     def _not_recorded(self, kind: str, name: str, what: NotData, call: CallContext) -> None:
         call.warn(
             "durable/not-recorded",
-            f"what the {kind} {name} gave cannot be stored: {what}; it is carried out again when the run is gone on with",
+            f"the result of the {kind} {name} cannot be stored: {what}; it is carried out again when the run is resumed",
             kind=kind,
             name=name,
         )
@@ -363,7 +365,7 @@ class RunJournal:
         )
 
     def _lose(self, kind: str, name: str, run: _LeafRun, path: str) -> None:
-        """Record what an effect had cost that has no outcome to record, and that it is not at work any more."""
+        """Record the cost of an effect that ended without a recordable outcome, and that it is no longer at work."""
         usage = run.meter.usage
         drop = [effect_key(path)] if run.journal.begun and not self.records.suspending else []
         if usage is not None or drop:
@@ -375,10 +377,10 @@ class RunJournal:
 
 @frozen
 class _Written:
-    """What an effect gave, and the ``turns`` it added to the conversation, as they are stored.
+    """The outcome of an effect, and the exchanges (``turns``) it added to the conversation, as they are stored.
 
-    ``much``: it would hold the loop to read them; ``cleaned``: secrets were taken out of the turns; ``same``: what is read
-    back is what it gave.
+    ``much``: reading them would block the loop; ``cleaned``: secrets were removed from the exchanges; ``same``: the value
+    read back equals the outcome.
     """
 
     data: Any
@@ -389,7 +391,7 @@ class _Written:
 
 
 def is_its_record(value: object) -> bool:
-    """Whether reading back what is stored of ``value`` is known to give the same: of results that are a text, as most of tools."""
+    """Whether the stored form of ``value`` surely reads back as an equal value: it is a text, as most tool results are."""
     return (
         type(value) is TaskResult
         and type(value.content) is str
@@ -401,14 +403,14 @@ def is_its_record(value: object) -> bool:
 
 
 def holds_much(value: object) -> bool:
-    """Whether writing and reading ``value`` would hold the loop: what an effect gave, or what it asks for."""
+    """Whether encoding or decoding ``value``, an outcome or the content of an effect, would block the loop."""
     if isinstance(value, TaskResult):
         return len(value.content) > LONG_TEXT or (value.parsed_content is not None and is_long(value.parsed_content))
     return is_long(value)
 
 
 async def beside(much: bool, work: Callable[..., T], *arguments: Any) -> T:
-    """What ``work`` gives for the arguments, on a thread if they hold much."""
+    """The result of ``work(*arguments)``, computed in a thread if ``much`` is true."""
     return await asyncio.to_thread(work, *arguments) if much else work(*arguments)
 
 
@@ -416,12 +418,12 @@ _COUNTED = re.compile(r'\{"exchanges":(\d+),')
 
 
 def counted(changes: dict[str, Any]) -> dict[str, Any]:
-    """Changes of a conversation as they are stored: those that are exchanges alone begin with their number."""
+    """Changes of a conversation as they are stored: if they are only exchanges, their number comes first."""
     return {"exchanges": len(changes["turns"]), **changes} if changes.keys() == {"turns"} else changes
 
 
 def exchanges_of(stored: Any) -> int | None:
-    """How many exchanges stored changes are; None where they are more than that. Their text is not read for it."""
+    """The number of exchanges in stored changes, read from the first characters; None if they hold other changes."""
     if not isinstance(stored, JsonText):
         return stored.get("exchanges")
     counted = _COUNTED.match(stored)
@@ -433,7 +435,7 @@ def _data_of(stored: Any) -> dict[str, Any]:
 
 
 class _LeafRun(ForwardingRun):
-    """The run as a recorded effect and all that it starts see it: what they cost is the effect's."""
+    """The run as seen by a recorded effect and everything it starts: their cost counts as the effect's."""
 
     def __init__(
         self, run: RunPort, journal: RunJournal, path: str, asked: bytes, opening: Callable[[], EffectRow]

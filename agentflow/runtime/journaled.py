@@ -1,4 +1,4 @@
-"""Effects of programs in durable runs: which have records, and what each of them asks for."""
+"""Effects of programs in durable runs: which ones have records, and the content that identifies each."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from agentflow.runtime.waiting import slept
 
 @frozen
 class Journaled:
-    """An :class:`~agentflow.runtime.naming.EffectHandler` before another: the records of the run come first."""
+    """An :class:`~agentflow.runtime.naming.EffectHandler` that answers from the run's records, or passes on to ``runner``."""
 
     runner: EffectRunner
 
     def describe(self, name: str) -> NameInfo | None:
-        """What ``name`` is among the flow's tasks and tools."""
+        """The description of the task or tool called ``name``; None if there is none."""
         return self.runner.describe(name)
 
     def prepare(self, fields: Mapping[str, Any]) -> Template:
@@ -70,7 +70,7 @@ class Journaled:
             if adapter is not None:
                 result = await self._typed(result, adapter, name, call, journal)
         if call.steps is not None:
-            call.steps.append((name, result, call.grants))  # as perform does: later steps may be given it
+            call.steps.append((name, result, call.grants))  # as perform does: later steps may read it
         return result
 
     async def _typed(

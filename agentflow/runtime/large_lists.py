@@ -1,7 +1,7 @@
 """Large lists of a run, freed in slices.
 
-Freeing a list takes as long as it has elements, and nothing can interrupt that: five million take 50 ms. So a run holds its
-large lists itself, and empties those that nobody else holds any more, some of their elements at a time.
+The time to free a list grows with its length, and freeing cannot be interrupted: five million elements take 50 ms. So a
+run keeps references to its large lists, and empties those that nothing else refers to any more, a few elements at a time.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from time import monotonic
 from typing import Any
 
 LARGE = 100_000
-"""Elements from which on a list is large: it takes about a millisecond."""
+"""Number of elements from which on a list is large: freeing it takes about a millisecond."""
 _AT_ONCE = 1_024
 _SLICE_S = 0.002
 _EVERY_S = 0.05
 _HELD_S = 0.2
-"""Seconds after the end of a run for which its lists are looked after: its error may hold them for a moment."""
+"""Seconds after the end of a run during which its lists are still freed here: its error may hold them for a moment."""
 
 _probe: tuple[list[Any]] = ([],)
 _ALONE = getrefcount(_probe[0])
-"""The count of references of a list that one container holds, and nobody else."""
+"""The reference count of a list that is held by one container only."""
 
 
 class LargeLists:
-    """The large lists that a run has built, as far as they live."""
+    """The large lists built by a run that still exist."""
 
     __slots__ = ("_lists", "_timer", "_until")
 
@@ -38,14 +38,14 @@ class LargeLists:
         return bool(self._lists)
 
     def add(self, value: list[Any]) -> None:
-        """Look after a list."""
+        """Add a list, to be freed in slices."""
         if not any(each is value for each in self._lists):
             self._lists.append(value)
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._look)
 
     def free(self) -> bool:
-        """Free elements of lists that nobody else holds, for a slice of time. Whether there are more of them."""
+        """Free elements of lists that nothing else refers to, for one slice. Returns whether there are more."""
         lists = self._lists
         end = monotonic() + _SLICE_S
         for at in range(len(lists) - 1, -1, -1):
@@ -59,14 +59,14 @@ class LargeLists:
         return False
 
     def end(self) -> None:
-        """The run has ended: free what is left of it, and let go of what the host holds."""
+        """End with the run: free what is left of its lists in slices, and release those that the host holds."""
         self._until = monotonic() + _HELD_S
         if self._timer is not None:
             self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
-        """Free a slice between whatever else the loop does, and go on as long as there are lists."""
+        """Free a slice now and then, as long as there are lists."""
         loop = asyncio.get_running_loop()
         if self.free():
             self._timer = loop.call_soon(self._look)

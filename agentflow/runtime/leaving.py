@@ -1,4 +1,4 @@
-"""What leaves the language: the arguments of an effect, as the rest of the package and the host expect data to be."""
+"""Converts data that leaves the language: the arguments of an effect become plain Python data."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def carries_long_text(effect: Effect) -> bool:
 def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
     """``effect`` with Python lists in its arguments.
 
-    Templates, schemas, models and records write arguments out. Data that shares its parts may take much more room there
-    than here: it is refused if its text would have more than ``allowed`` characters. Raises LimitExceeded
+    Templates, schemas, models and records write arguments as text, where shared parts are repeated: data is refused if its
+    text would have more than ``allowed`` characters. Raises LimitExceeded
     (``limits/string``).
     """
     arguments: Any = data_of(effect)
@@ -60,5 +60,5 @@ def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
 
 
 def data_of(effect: Effect) -> Any:
-    """The data of the program that an effect carries; None without."""
+    """The program's data in an effect; None if it has none."""
     return None if effect.data is None else getattr(effect, effect.data)

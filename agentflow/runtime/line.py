@@ -1,4 +1,4 @@
-"""Lines: what the code of a Python workflow does its effects on, one after the other, on a strand as programs have."""
+"""Lines: the sequence in which the code of a Python workflow performs its effects, on a strand like that of a program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentflow.runtime.strand import Strand
 T = TypeVar("T")
 Start = Callable[[], Awaitable[Any]]
 _LOOKED_AT = 100
-"""How many parts of a list are looked at for calls that were not awaited: who forgets it, forgets it for all."""
+"""Number of parts of a list that are checked for calls that were not awaited: if one was forgotten, usually all were."""
 _NOWHERE = Source("<python>", "").span(0, 0)
 
 
@@ -36,7 +36,7 @@ class LineWork(Protocol):
 
 
 class HostFailure(AgentflowError):
-    """An exception of the host's own on its way through the runtime, which knows errors of its own only."""
+    """Carries a host exception through the runtime, which handles only its own errors."""
 
     default_code = "host/raised"
 
@@ -47,11 +47,11 @@ class HostFailure(AgentflowError):
 
 
 class Line:
-    """One sequential line of Python code: its ``strand``, the task ``at_work`` on that code, and the call ``in_flight`` in it,
-    which the task ``flying`` awaits.
+    """One sequential line of Python code: its ``strand``, the task ``at_work`` on that code, and the call ``in_flight``, which
+    the task ``flying`` awaits.
 
-    ``forgotten`` says which call was dropped without having been awaited; ``entered`` that code runs on it. In code of the
-    host whose order nobody knows, as that of a tool, each call has a line of its own.
+    ``forgotten`` names the call that was dropped without being awaited; ``entered`` says that code runs on the line. In host
+    code without a fixed order, such as that of a tool, each call has a line of its own.
     """
 
     __slots__ = ("at_work", "entered", "flying", "forgotten", "in_flight", "strand")
@@ -65,9 +65,9 @@ class Line:
         self.at_work: asyncio.Task[Any] | None = None
 
     async def run(self, start: Start, *, source: Source | None = None) -> Any:
-        """Run code of the host to its end, with its effects numbered on this line.
+        """Run host code to its end and return its value, with its effects numbered on this line.
 
-        What it left in flight is cancelled and has ended. Raises WorkflowError for a call that it forgot to await.
+        A call left in flight is cancelled and has ended. Raises WorkflowError for a call that was not awaited.
         """
         call = self.strand.call = self.strand.call.of_line(self)
         self.entered = True
@@ -79,15 +79,15 @@ class Line:
         return value
 
     async def do(self, call: LineWork) -> Any:
-        """Carry out one call. Raises as :meth:`flight` does."""
+        """Carry out one call and return its value. Raises as :meth:`flight` does."""
         with self.flight(call):
             return call.read(await call.work(self))
 
     @contextmanager
     def flight(self, call: LineWork | str) -> Generator[None, None, None]:
-        """A block in which a call, or what has this name, is in flight.
+        """A block during which a call, or something with this name, is in flight.
 
-        Raises PythonOverlap while another one is, WorkflowError after a forgotten one.
+        Raises PythonOverlap if another call is in flight, WorkflowError if one was forgotten before.
         """
         task = asyncio.current_task()
         if self.in_flight is not None or (self.at_work is not None and self.at_work is not task):
@@ -101,7 +101,7 @@ class Line:
             self.in_flight = None
 
     async def body(self, start: Start) -> Any:
-        """Run code of the host that is a part of the call in flight: it does its own calls on this line."""
+        """Run host code that is part of the call in flight: its own calls are made on this line."""
         around, self.in_flight = self.in_flight, None
         outer, self.at_work = self.at_work, asyncio.current_task()
         try:
@@ -136,7 +136,7 @@ class Line:
         return await _unwrapped(branches.each(self.strand, span or _NOWHERE, code, items, limit))
 
     async def fork(self, form: Callable[..., Awaitable[T]], parts: tuple[Awaitable[Any], ...], span: Span | None) -> T:
-        """What ``form``, parallel or race, gives for ``parts``, each awaited in a branch. Those not begun are closed."""
+        """The value of ``form`` (parallel or race) for ``parts``, each awaited in a branch. Parts that never began are closed."""
 
         def code(part: Awaitable[Any]) -> Callable[[Any, int], Coroutine[Any, Any, Any]]:
             return lambda strand, d: _in_branch(strand, lambda: part)
@@ -148,7 +148,7 @@ class Line:
                 close(part)
 
     async def timeout(self, seconds: float, part: Awaitable[T], span: Span | None) -> T:
-        """The value of ``part``, which has so many seconds."""
+        """The value of ``part``, which may take ``seconds``."""
         try:
             return await _unwrapped(
                 recovery.timeout(self.strand, 0, span or _NOWHERE, seconds, self._thunk(lambda: part))
@@ -157,7 +157,7 @@ class Line:
             close(part)
 
     async def retry(self, times: int, start: Callable[[], Awaitable[T]], span: Span | None) -> T:
-        """The value of ``start()``, called again when a task or tool fails in it, ``times`` times in all."""
+        """The value of ``start()``, called again when a task or tool in it fails, at most ``times`` times in all."""
         return await _unwrapped(recovery.retry(self.strand, 0, span or _NOWHERE, times, self._thunk(start)))
 
     def _thunk(self, start: Start) -> Callable[[Runtime, int], Coroutine[Any, Any, Any]]:
@@ -167,14 +167,14 @@ class Line:
         forgotten, self.forgotten = self.forgotten, None
         if forgotten is not None:
             raise WorkflowError(
-                f"{forgotten} was made and never awaited, so nothing was done",
+                f"{forgotten} was called and never awaited, so it did nothing",
                 code="python/not-awaited",
-                hint="write await before it; a call that is not wanted after all has close()",
+                hint="write await before it; close() drops a call that is not wanted",
             )
 
 
 async def carried_out(line: Line, work: LineWork, source: Source | None = None) -> Any:
-    """What ``work`` gives, done on a line that nothing else is done on."""
+    """The value of ``work``, carried out on a line of its own."""
     strand = line.strand
     try:
         return await line.run(lambda: line.do(work), source=source)
@@ -186,18 +186,18 @@ async def carried_out(line: Line, work: LineWork, source: Source | None = None) 
 
 
 def in_turn(line: Line | None, name: str) -> AbstractContextManager[None]:
-    """A block that in the code of a workflow, on its line, is one of its calls; elsewhere it is only a block."""
+    """A block that counts as a call on ``line``, in the code of a workflow; without a line it does nothing."""
     return nullcontext() if line is None else line.flight(name)
 
 
 async def started(start: Start) -> Any:
-    """The value of what ``start()`` gives. Raises WorkflowError if that cannot be awaited, or its value still must be."""
+    """The value of awaiting ``start()``. Raises WorkflowError if that cannot be awaited, or if its value is awaitable itself."""
     awaitable = start()
     if not isawaitable(awaitable):
         raise WorkflowError(
-            f"a function that gives {type(awaitable).__name__}, not something to await, stands where a workflow's code is wanted",
+            f"the workflow's function returns {type(awaitable).__name__}, which cannot be awaited",
             code="python/not-async",
-            hint="give a task, a workflow or an async function; flow.step takes plain ones too",
+            hint="pass a task, a workflow or an async function; flow.step takes plain functions too",
         )
     value = await awaitable
     _check_value(value)
@@ -205,20 +205,20 @@ async def started(start: Start) -> Any:
 
 
 def _check_value(value: Any) -> None:
-    """Raise WorkflowError for a value that somebody should have awaited, or one with such among its first parts."""
+    """Raise WorkflowError if ``value``, or one of its first parts, should have been awaited."""
     parts = cast("Iterable[Any]", value) if isinstance(value, list | tuple) else (value,)
     for part in islice(parts, _LOOKED_AT):
         if isawaitable(part):
             close(part)
             raise WorkflowError(
-                f"{getattr(part, 'label', None) or repr(part)} is given back itself, not what it gives",
+                f"{getattr(part, 'label', None) or repr(part)} is returned itself, instead of its value",
                 code="python/not-awaited",
-                hint="write await before it; of several calls flow.map or flow.parallel gives all values",
+                hint="write await before it; for several calls flow.map or flow.parallel returns all values",
             )
 
 
 def close(part: Any) -> None:
-    """Close what may not have been begun, so that no warning is left of it."""
+    """Close something that may not have begun, so that Python does not warn about it."""
     end = getattr(part, "close", None)
     if end is not None and hasattr(part, "__await__"):
         end()
@@ -248,7 +248,7 @@ async def _unwrapped(work: Awaitable[T]) -> T:
 def _overlap(call: LineWork | str, other: LineWork | str | None) -> PythonOverlap:
     beside = "the code around it is in flight" if other is None else f"{_label(other)} is in flight on the same branch"
     return PythonOverlap(
-        f"{_label(call)} was begun while {beside}: the order of the two would be another each time",
+        f"{_label(call)} was begun while {beside}: their order would differ from run to run",
         hint="use flow.parallel or flow.map, not asyncio.gather or tasks of your own",
     )
 

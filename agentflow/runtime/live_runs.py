@@ -1,6 +1,6 @@
 # pyright: reportPrivateUsage=false
-# The private part of a handle is for the object here that works on its run.
-"""The durable runs that this process has: worked on, waiting outside of the memory, and how their ends are stored."""
+# Private members of a handle are used here, by the object that works on its run.
+"""The durable runs of this process: working on them, parking those that wait, and storing their ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from agentflow.runtime.tenant import Tenant
 class LiveRuns:
     """Works on durable runs until they end, wait or are given up.
 
-    ``stored`` writes and reads what runs are given; ``cancel`` cancels a run by its id.
+    ``stored`` encodes and decodes the inputs of runs; ``cancel`` cancels a run by its id.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LiveRuns:
         return self._live.get(run_id)
 
     async def aclose(self) -> None:
-        """Give up the runs, to be gone on with later."""
+        """Give up the runs, to be resumed later."""
         self._closing = True
         self._resting.close()
         for task in self._watching:
@@ -102,11 +102,11 @@ class LiveRuns:
         tenant: Tenant | None = None,
         slice: int | None = None,
     ) -> DurableRun:
-        """Go on with a stored run; ``session`` is the session of the caller that it works in.
+        """Resume a stored run in the caller's ``session``, and return its handle.
 
-        With ``retry`` the last failures of a failed run are tried again; one that is ``cancelled`` goes on as far as its
-        records go, and cleans up there; with ``slice`` only the job of a worker that is the next slice. Raises JournalError,
-        SessionBusy.
+        With ``retry`` the last failures of a failed run are tried again; a ``cancelled`` run is replayed to the end of its
+        records, and cleans up there; with ``slice``, the number in a worker's job, only if that slice is the next. Raises
+        JournalError, SessionBusy.
         """
         stored = row.input["limits"]
         chosen = limits or (None if stored is None else Limits(**stored))
@@ -123,7 +123,7 @@ class LiveRuns:
         return handle
 
     async def follow(self, row: RunRow) -> DurableRun:
-        """The handle of a run that workers do."""
+        """The handle of a run that workers carry out."""
         await self._open_group()
         handle = DurableRun(row.run, cancel=self._cancel)
         if self._group is not None and self._following.add(handle):
@@ -136,7 +136,7 @@ class LiveRuns:
             self._live[run_id]._suspend()
 
     async def begin(self, handle: DurableRun, row: RunRow, *, retry: bool = False, slice: int | None = None) -> None:
-        """Own a run and work on it. Raises JournalError, SessionBusy."""
+        """Acquire a run and start working on it. Raises JournalError, SessionBusy."""
         self._resting.remove(row.run)
         resting, handle._resting = handle._resting, False
         assert handle._work is not None
@@ -169,7 +169,7 @@ class LiveRuns:
         )
 
     async def watch(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do ``work`` beside the runs, until they are given up."""
+        """Run ``work`` in the background until the runs are given up."""
         await self._open_group()
         self._beside(work, "takeover of durable runs")
 
@@ -193,7 +193,7 @@ class LiveRuns:
             self._group.create_task(work)
 
     async def look(self, run_id: str, due: bool) -> None:
-        """Go on with a run that waits here if it is ``due`` or was answered, unless somebody else does or has done so."""
+        """Resume a run that waits here if it is ``due`` or was answered, unless another process has done so."""
         live = self._live.get(run_id)
         if live is None or not live._resting:
             return
@@ -205,19 +205,20 @@ class LiveRuns:
             elif live._resting and (row.status == "queued" or (due and row.status == "waiting")):
                 await self.begin(live, row)
         except SessionBusy:
-            pass  # whoever has the session ends some time
+            pass  # the session will be released some time
         except JournalError as error:
             if error.code != "durable/owned":
                 self.end(live, RunEnd("queued", error=error))
 
     def end(self, handle: DurableRun, end: RunEnd) -> None:
+        """Set the end of a run on its handle, and drop the handle."""
         self._resting.remove(handle.run_id)
         self._live.pop(handle.run_id, None)
         self._claimed.discard(handle.run_id)
         handle._settle(end)
 
     async def _work(self, handle: DurableRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
-        """Run it until it ends or waits, which is stored. Raises nothing: whoever holds the handle is told."""
+        """Run it until it ends or waits, and store that. Raises nothing: the handle gets the outcome."""
         began = time.monotonic()
         root = cast("asyncio.Task[object] | None", asyncio.current_task())
         assert root is not None
@@ -258,10 +259,10 @@ class LiveRuns:
         await self._leave(handle, records, end)
 
     async def _leave(self, handle: DurableRun, records: Records, end: RunEnd) -> None:
-        """Tell whoever holds the handle of what became of the run, or go on with one that was answered meanwhile."""
+        """Tell the handle what became of the run, or resume a run that was answered meanwhile."""
         if (
             records.rest is None
-            or records.run.queue is not None  # whoever gets the job goes on with it
+            or records.run.queue is not None  # whoever gets the job resumes it
             or self._closing
             or handle._cancelled
             or end.error
@@ -299,8 +300,8 @@ class LiveRuns:
             if has_changed(row.program, program.source):
                 call.warn(
                     "durable/changed",
-                    f"the file of {program.source.name} is not what it was when the run began: what is recorded is not done"
-                    " again, the rest is done as the file is now",
+                    f"the file of {program.source.name} has changed since the run began: recorded effects are not carried"
+                    " out again, all others run as the file is now",
                     reference=reference_in(row.program),
                 )
             value = await self._engine.carry_out(program, work.bindings, call)
@@ -322,7 +323,7 @@ class LiveRuns:
                 data = await beside(much, self._codec.encode, end.result.value)
                 result["value"] = await self._input.cleaned(data) if much else self._input.clean(data)
             except NotData:
-                result = None  # worked out from the records when somebody asks
+                result = None  # computed from the records on demand
         if end.status == "failed" and end.error is not None:
             error = await self.stored_error(end.error)
         await self._store.finish(

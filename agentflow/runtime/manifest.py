@@ -1,4 +1,4 @@
-"""One approval for a program that a model wrote, bound to its text and to what it can reach."""
+"""The single approval of a program written by a model, bound to its text and to what it can reach."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from agentflow.runtime.estimate import Bounds
 async def approved(
     text: str, bounds: Bounds, call: CallContext, is_callable: Callable[[str], bool]
 ) -> frozenset[str] | None:
-    """Ask for a program that is about to run at ``call``, if it calls tools that need approvals, and cover these.
+    """Ask for approval of a program that is about to run at ``call``, if it calls tools that need approval.
 
-    ``is_callable`` says whether a name is a task or tool: of these, no others than those of the manifest stay granted. Gives the grants that the program has then. Raises AgentflowError (``bounds/not-approved``).
+    An approval covers these tools. ``is_callable`` says whether a name is a task or tool: of these, only the ones in the
+    manifest stay granted. Returns the grants of the program after that. Raises AgentflowError (``bounds/not-approved``).
     """
     authority, grants = bounds.authority, call.grants
     covered = [tool for tool in authority.tools if tool.approval and f"tool:{tool.name}" in bounds.calls]
@@ -56,7 +57,7 @@ def manifest_of(text: str, bounds: Bounds, covered: Sequence[ToolFacts]) -> Mani
 
 
 def _digest(text: str, grants: frozenset[str], tools: Sequence[ToolFacts]) -> str:
-    """Of the text, of what it may call, and of which tools those are."""
+    """A digest of the text, the grants and the identities of the tools."""
     parts = [text, *sorted(grants), *sorted(tool.identity for tool in tools)]
     content = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

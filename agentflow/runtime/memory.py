@@ -1,9 +1,9 @@
 """The memory limit of a run.
 
-Python does not say who holds how much. What can be had at no cost is an upper bound of what a run has *allocated*, freed
-or not: its account. What can be had for some microseconds is how far the *process* has grown. A run ends when both are past
-its limit: a run that only makes garbage does not grow the process, and one beside which a host loads its model has
-not allocated that.
+Python does not say which run holds how much memory. Free of cost is an upper bound of what a run has *allocated*, whether
+freed or not: its account. For some microseconds, one can read how much the *process* has grown. A run ends when both exceed
+its limit: a run that only creates garbage does not grow the process, and a run is not charged for a model that the host
+loads meanwhile.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from agentflow.core.errors import LimitExceeded
 from agentflow.lib.resident import resident_bytes
 
 BYTES_PER_STEP = 512
-"""What a step may allocate that is charged by nothing else: a short list, a closure, 64 references, 4 Kbit of an integer."""
+"""Bytes that a step may allocate without being charged: a short list, a closure, 64 references, an integer of 4 Kbit."""
 LOOK_EVERY = 8 << 20
-"""Bytes of its account after which a run that is past its limit looks at the process."""
+"""Bytes added to the account of a run past its limit after which it checks the process."""
 GRACE = 1.1
-"""Times its limit by which the process may grow while another run, which holds more, is to end first."""
+"""Factor of its limit by which the process may grow while another run, which has allocated more, is to end first."""
 _FIRST_LOOK = 16
-"""Part of the limit at which the process is looked at first: growth counts from there. Runs that stay below it cost nothing."""
+"""Fraction of the limit (1/16) at which the process is first measured: growth counts from there. Smaller runs cost nothing."""
 
 _LARGE = 8
-"""Part of the limit past which what is about to be allocated counts as growth already."""
+"""Fraction of the limit (1/8) beyond which an allocation counts as growth before it happens."""
 
 MemoryAccounts = WeakSet["MemoryAccount"]
-"""The accounts of runs beside each other that are large enough to matter."""
+"""The accounts of concurrent runs that are large enough to matter."""
 
 
 class MemoryAccount:
     """What a run, or a part of it with a limit of its own (within ``outer``), has allocated: ``used`` bytes.
 
-    Parameters: ``limit`` in bytes, None for none; ``beside`` the accounts of the runs of the same flow, of which the largest
-    goes first.
+    Parameters: ``limit`` in bytes, None for none; ``beside`` the accounts of the flow's other runs, of which the largest
+    ends first.
     """
 
     __slots__ = ("__weakref__", "_base", "_beside", "_limit", "_next", "_outer", "used")
@@ -49,7 +49,7 @@ class MemoryAccount:
         self.used = 0
 
     def within(self, limit: int | None) -> MemoryAccount:
-        """The account of a part of this that may allocate ``limit``: this, unless that is less."""
+        """The account of a part that may allocate ``limit`` bytes: this account, unless the limit is lower."""
         narrower = limit is not None and (self._limit is None or limit < self._limit)
         return MemoryAccount(limit, self._beside, self) if narrower else self
 
@@ -62,13 +62,13 @@ class MemoryAccount:
         self.used += count
 
     def take_back(self, count: int) -> None:
-        """Count off what was not allocated after all."""
+        """Subtract bytes that were not allocated after all."""
         self.used -= count
         if self._outer is not None:
             self._outer.take_back(count)
 
     def _look(self, count: int) -> None:
-        """Look at the process, before ``count`` bytes are added to the account. Raises LimitExceeded."""
+        """Measure the process before ``count`` bytes are added to the account. Raises LimitExceeded."""
         limit, resident, used = self._limit, resident_bytes(), self.used + count
         assert limit is not None
         if resident is None:

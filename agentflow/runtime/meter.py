@@ -1,4 +1,4 @@
-"""What an effect of a durable run costs, without those of its steps that have records of their own."""
+"""The cost of an effect of a durable run, without those of its steps that have records of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FIELDS = len(fields(Usage))
 
 
 class Meter:
-    """What the model calls within an effect cost, without those that have records of their own."""
+    """Adds up the cost of the model calls within an effect, without those that have records of their own."""
 
     __slots__ = ("_cost", "_outer", "_unpriced", "_usage")
 
@@ -23,11 +23,11 @@ class Meter:
         self._unpriced = 0
 
     def add(self, usage: Usage, cost: float | None) -> None:
-        """Count a model call. The effects around this one are charged with it by their own runs."""
+        """Count a model call; ``cost`` in US dollars, None if unknown. The surrounding effects count it themselves."""
         self._count(write_usage(usage), cost, 1)
 
     def recorded(self, step: Meter) -> None:
-        """Leave out what ``step``, an effect within this one, has recorded itself."""
+        """Subtract what ``step``, an effect within this one, has recorded itself."""
         self._count(step.usage, step.cost, -1)
         if self._outer is not None:
             self._outer.recorded(step)
@@ -42,7 +42,7 @@ class Meter:
 
     @property
     def usage(self) -> tuple[int, ...] | None:
-        """The tokens in the order of Usage; None for none."""
+        """The tokens in the order of the fields of Usage; None if all are zero."""
         return tuple(self._usage) if any(self._usage) else None
 
     @property

@@ -1,4 +1,4 @@
-"""What names mean to the code of a strand where compiling did not settle it: variables, and tasks that programs define."""
+"""Resolves at run time the names that compiling left open: variables, and tasks defined by programs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from agentflow.runtime.calls import shared_set
 from agentflow.runtime.definitions import NamesInForce, Overlay, view
 
 Publish = Callable[[Template], None]
-"""Told of each task that a program has defined in its environment."""
+"""Called with each task that a program has defined in its environment."""
 
 
 class EffectHandler(Names, Protocol):
-    """Carries out effects, and knows which tasks and tools the flow has."""
+    """Carries out effects, and describes the tasks and tools of the flow."""
 
     async def perform(self, effect: Effect, call: CallContext) -> Any: ...
 
 
 class Naming:
-    """The names of a strand, which is the one thing that inherits from this.
+    """Name resolution for a strand, the only subclass.
 
-    ``grants`` is the authority in force (that of ``call``, narrowed by the procedures being run), ``performer`` knows what
-    the flow has. ``env`` is the environment of the program, ``overlay``
-    the tasks that branches defined and have not joined, ``outer`` the definitions around the program; ``publish`` is
-    told of what the program defines. ``branch`` says whether strands may run beside this one, which ``parent`` waits for.
+    ``grants`` is the authority in force (that of ``call``, narrowed by the procedures being run); ``performer`` describes the
+    flow's tasks and tools. ``env`` is the environment of the program, ``overlay`` has the tasks that branches defined and
+    have not joined, ``outer`` the definitions around the program; ``publish`` gets the tasks that the program defines.
+    ``branch`` says whether other strands may run concurrently, while ``parent`` waits.
     """
 
     __slots__ = ("branch", "call", "env", "fresh_names", "grants", "outer", "overlay", "parent", "performer", "publish")
@@ -64,7 +64,7 @@ class Naming:
             self.outer = parent.outer
 
     def unbound(self, env: SexpEnvironment, name: str) -> Any:
-        """The value of a name whose cell holds none: bound meanwhile further out, or a primitive. Raises."""
+        """The value of a name whose cell is empty: one bound meanwhile further out, or a primitive. Raises UnboundSymbolError."""
         cell = env.find(name)
         if cell is not None:
             return cell.v
@@ -79,7 +79,7 @@ class Naming:
         raise unbound(name, f"'{name}' is not bound", self._hint(env, name))
 
     def operator(self, env: SexpEnvironment, name: str) -> Any:
-        """What a name in operator position means now that it is reached. Raises UnboundSymbolError."""
+        """Resolve a free operator name at run time. Raises UnboundSymbolError."""
         cell = env.find(name)
         if cell is not None:
             return cell.v
@@ -94,7 +94,7 @@ class Naming:
             return unbound(name, f"'{name}' is not granted to this program", "grant it with allow", "name/not-granted")
         return unbound(
             name,
-            f"unrecognized operator: '{cut(name, 200)}' is no variable, special form, primitive, task or tool",
+            f"unrecognized operator: '{cut(name, 200)}' is not a variable, special form, primitive, task or tool",
             self._hint(env, name),
             "name/unknown-operator",
         )
@@ -104,18 +104,18 @@ class Naming:
         return name_hint(name, names)
 
     def definitions(self, env: SexpEnvironment | None = None) -> Definitions | None:
-        """The tasks that programs defined as code written in ``env`` sees them; None stands for the strand's own."""
+        """The tasks defined by programs that code written in ``env`` can see; ``env`` None: the strand's own environment."""
         env = env or self.env
         if env is None:
             return self.outer
         return env if self.overlay is None and self.outer is None else view(env, self.overlay, self.outer)
 
     def names(self, env: SexpEnvironment | None = None) -> NamesInForce:
-        """What names are to code written in ``env`` where they are no variables."""
+        """The names other than variables that code written in ``env`` can use."""
         return NamesInForce(self.performer, defined=self.definitions(env))
 
     def callable_kind(self, name: str, env: SexpEnvironment | None = None) -> Literal["task", "tool"] | None:
-        """What a call of ``name`` from ``env`` calls: a task before a tool; None when nothing, or nothing granted."""
+        """Whether a call of ``name`` from ``env`` calls a task or, failing that, a tool; None for neither, or if not granted."""
         grants = self.grants
         defined = self.definitions(env)
         template = defined.task(name) if defined is not None else None
@@ -127,7 +127,7 @@ class Naming:
         return info.kind if info is not None and (info.kind == "task" or info.kind == "tool") else None
 
     def define(self, env: SexpEnvironment, template: Template) -> None:
-        """Bind a task in ``env``, for this branch alone while it runs beside others. Replacing another is warned of."""
+        """Bind a task in ``env``; in a branch, only for the branch until it joins. Warns if it replaces a different task."""
         before = view(env, self.overlay, None).task(template.name)
         if before is not None and before is not template and before.fields != template.fields:
             self.call.warn("task/redefined", f"task '{template.name}' is defined again", name=template.name)
@@ -141,12 +141,12 @@ class Naming:
             self.publish(template)
 
     def fresh_name(self, stem: str) -> str:
-        """A name that no other call gives, and the same in each repetition of the run."""
+        """A unique name that starts with ``stem``, the same in each replay of the run."""
         self.fresh_names += 1
         return f"{stem}%{self.call.path}.{self.fresh_names}"
 
     def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
-        """The slow way of ``set!`` on a variable of the environment. Raises when it is unbound or shared."""
+        """The slow path of ``set!`` on a variable of the environment. Raises if it is unbound or shared."""
         if self.branch and env.owner is not self:
             raise shared_set(name)
         if cell.v is UNBOUND:

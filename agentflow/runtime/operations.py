@@ -1,4 +1,4 @@
-"""What programs ask of the runtime beside calls and effects: the table of operations, and those about tasks and programs."""
+"""Operations: what programs ask of the runtime besides calls and effects. The table, and those about tasks and programs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ async def define_task(
     env: SexpEnvironment,
     *values: Any,
 ) -> Symbol:
-    """``(defatom ...)``: bind the template, made ready when the program was compiled or now, and give its name.
+    """``(defatom ...)``: bind the template, prepared when the program was compiled or now, and return its name.
 
-    ``computed`` are the fields whose ``values`` the program has just evaluated.
+    ``computed`` are the fields, with their spans, whose ``values`` the program has just evaluated.
     """
     if isinstance(definition, dict):
         definition = _prepare(rt, span, definition, computed, values)
@@ -73,7 +73,7 @@ def _texts(key: str, span: Span, values: list[Any]) -> list[str]:
     texts = [name_of(each) for each in values]
     if None in texts:
         shown = print_value(values[texts.index(None)], limit=80)
-        raise SexpEvaluationError(f"'{key}' of a task is text, and this is {shown}", code="defatom/option", span=span)
+        raise SexpEvaluationError(f"'{key}' of a task is text, not {shown}", code="defatom/option", span=span)
     return cast("list[str]", texts)
 
 
@@ -87,7 +87,7 @@ async def solve(
     goal: Any,
     *values: Any,
 ) -> Any:
-    """``(solve goal ...)``."""
+    """``(solve goal ...)``: let the solver write and run programs. ``keys`` name the options in ``values``."""
     options = dict(zip(keys, values, strict=True))
     rounds = options.get("max-rounds", 3)
     inputs = pairs_to_dict(options.get("inputs", {}))
@@ -116,7 +116,7 @@ async def eval_program(
     program: Any,
     *values: Any,
 ) -> Any:
-    """``(eval-program p ...)``: a program of data or text, in a fresh environment, with what it was granted."""
+    """``(eval-program p ...)``: run a program, as data or text, in a fresh environment with the grants ``allow``."""
     options = dict(zip(keys, values, strict=True))
     bindings = pairs_to_dict(options.get("bindings", {}))
     steps = options.get("max-steps")
@@ -153,7 +153,7 @@ async def eval_program(
 
 
 def _written(program: Any, allowed: int, span: Span) -> Work[str]:
-    """The text of a program that is data. Raises LimitExceeded (``limits/source-bytes``) before it is written."""
+    """The text of a program that is data. Raises LimitExceeded (``limits/source-bytes``) before writing too long a text."""
     if (yield from text_size(program)) // 2 > allowed:
         raise LimitExceeded(
             f"the program would have more than {allowed:,} characters as text",

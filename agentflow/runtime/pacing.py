@@ -1,4 +1,4 @@
-"""Effects of a run that is recorded: each waits, before it starts, until the recorder has room."""
+"""Paces the effects of a recorded run: each waits, before it starts, until the recorders have room."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from agentflow.runtime.naming import EffectHandler
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """An :class:`~agentflow.runtime.naming.EffectHandler` before another, which waits for ``pacers``.
+    """An :class:`~agentflow.runtime.naming.EffectHandler` that waits for ``pacers``, then passes on to ``inner``.
 
-    It stands only where something records, so that effects elsewhere have nothing to ask.
+    It is used only if something records, so that other runs need not check.
     """
 
     inner: EffectHandler
     pacers: tuple[Pacer, ...]
 
     def describe(self, name: str) -> NameInfo | None:
-        """What ``name`` is among the flow's tasks and tools."""
+        """The description of the task or tool called ``name``; None if there is none."""
         return self.inner.describe(name)
 
     def prepare(self, fields: Mapping[str, Any]) -> Template:
@@ -36,7 +36,7 @@ class Paced:
         return self.inner.known_names()
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
-        """Carry out an effect when there is room for what it publishes."""
+        """Carry out an effect once there is room for its events."""
         for pacer in self.pacers:
             if pacer.congested:
                 await pacer.room()
@@ -45,8 +45,8 @@ class Paced:
 
 
 def warn_of_failures(pacers: tuple[Pacer, ...], call: CallContext) -> None:
-    """Publish a Warning (``record/failed``) where the run is not recorded any further."""
+    """Publish a Warning (``record/failed``) for each recorder that has stopped recording the run."""
     for pacer in pacers:
         error = pacer.failure(call.run_id)
         if error is not None:
-            call.warn("record/failed", f"the events of this run are not recorded any further: {error}")
+            call.warn("record/failed", f"the events of this run are no longer recorded: {error}")

@@ -1,7 +1,7 @@
-"""Who waits in a durable run for an answer or a time, and the moment when nobody does anything else.
+"""The waits of a durable run for an answer or a time, and the detection that nothing else is going on.
 
-Everybody who is at work in a run holds a permit (:mod:`agentflow.runtime.permits`); whoever parks gives it back. So a run
-without a permit held, in which somebody is parked, is idle: it need not be in memory until there is an answer, or it is time.
+Everything at work in a run holds a permit (:mod:`agentflow.runtime.permits`) and gives it back to wait here. So a run in
+which no permit is held and something waits is idle: it need not be in memory until there is an answer, or it is time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from agentflow.core.questions import Question
 from agentflow.runtime.permits import Permits
 
 PARKED_S = 5.0
-"""Waits of more seconds than that may be spent outside of the memory."""
+"""Seconds from which on a wait may be spent outside of the memory."""
 
 
 @dataclass(slots=True)
 class _Wait:
-    """Somebody who waits: for the answer to ``question``, or until the unix time ``due``."""
+    """A wait for the answer to ``question``, or until the unix time ``due``."""
 
     future: asyncio.Future[Any]
     question: Question | None
@@ -40,8 +40,9 @@ class Rest:
 class Parking:
     """The waits of one run. ``suspend`` is called when the run is idle.
 
-    ``ending`` says that somebody waits for nothing but the end of the run. ``seq`` counts the answers that the run was given, as far as it has heard of them; ``deadlines`` are the times at which
-    forms end that are being run. Both belong to what a store is told when the run leaves the memory.
+    ``ending`` says that something waits for nothing but the end of the run. ``seq`` is the number of answers that have
+    reached the run; ``deadlines`` are the unix times at which active ``timeout`` forms end. Both are stored when the run
+    leaves the memory.
     """
 
     def __init__(self, seq: int, suspend: Callable[[], None]) -> None:
@@ -54,7 +55,7 @@ class Parking:
         self._over = False
 
     def watch(self, permits: Permits) -> None:
-        """Look at ``permits``, those of the run."""
+        """Watch ``permits``, those of the run, to see when it is idle."""
         self._permits = permits
         permits.idle = self._look_soon
 
@@ -65,7 +66,7 @@ class Parking:
 
     @property
     def wake_at(self) -> float | None:
-        """The unix time at which the run goes on by itself; None if it does not."""
+        """The unix time at which the run continues by itself; None if it does not."""
         times = [*self.deadlines.values(), *(each.due for each in self._waits.values() if each.due is not None)]
         return min(times, default=None)
 
@@ -77,9 +78,9 @@ class Parking:
         question: Question | None = None,
         due: float | None = None,
     ) -> Any:
-        """Wait at ``call`` until :meth:`answer` is called for its path, or until ``due``. Gives the answer, or None.
+        """Wait at ``call`` until :meth:`answer` is called for its path, or until the unix time ``due``.
 
-        Meanwhile somebody else has the permit, one of ``permits``.
+        Returns the answer, or None. The permit, one of ``permits``, is free meanwhile.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -102,9 +103,9 @@ class Parking:
                 timer.cancel()
 
     def answer(self, path: str, answer: Any) -> None:
-        """Hand over the answer to the question at ``path``, if somebody waits for it: the run has heard of it then.
+        """Deliver the answer to the question at ``path``, if something waits for it.
 
-        A run that is being suspended hears of nothing any more, and the store will not let it rest.
+        A run that is being suspended takes no more answers; the store sees the answer and resumes the run.
         """
         wait = self._waits.get(path)
         if wait is not None and not wait.future.done() and not self._over:
@@ -116,7 +117,7 @@ class Parking:
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
-        """Suspend the run if it is idle. A permit that is passed on is back by now, and whoever was woken is awake."""
+        """Suspend the run if it is idle. Called late enough that permits in transit are back and woken tasks have run."""
         waits = self._waits.values()
         if self._over or self._permits is None or self._permits.active or not (waits or self.ending):
             return

@@ -20,7 +20,7 @@ from agentflow.runtime.run import Approver, Run
 
 
 class RunPart(Run):
-    """A part of ``outer`` with its own services and, if passed, its own limits, approver and reader.
+    """A part of the run ``outer`` with its own services and, if passed, its own limits, approver and reader.
 
     Events, numbers, usage and steps of the part are also the outer run's. Its limits only narrow the outer ones, so
     that nothing started inside a run can leave that run's budget. ``usage`` and ``cost_usd`` are the part's.
@@ -76,13 +76,13 @@ class RunPart(Run):
         self._outer.publish(event)
 
     async def examine(self, *values: object, lasting: bool = False) -> None:
-        """Search large values, right before an event shows them, and have them written for the run's recorders."""
+        """Search large values for secrets and encode them for the run's recorders, right before an event shows them."""
         if self._read:
             await super().examine(*values, lasting=lasting)
         await self._outer.examine(*values, lasting=lasting)
 
     async def room(self) -> None:
-        """Wait for both readers."""
+        """Wait until both readers take deltas again."""
         await super().room()
         if self._outer.congested:
             await self._outer.room()
@@ -112,12 +112,12 @@ class RunPart(Run):
         return await super().approve(request, call)
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
-        """Ask no more for ``tools`` that the program at ``path`` calls itself: of whoever :meth:`approve` asks."""
+        """Stop asking for approval of ``tools`` that the program at ``path`` calls itself."""
         if self._approver is None:
             self._outer.cover(path, tools)
         else:
             super().cover(path, tools)
 
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
-        """Ask whoever the run asks."""
+        """Ask the run's answerer."""
         return await self._outer.ask(question, schema, call)

@@ -1,4 +1,4 @@
-"""Every effect of a program goes through here: limits first, then the port that carries it out."""
+"""Carries out the effects of programs: checks limits, then calls the port for the effect."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class EffectRunner:
     """Turns effects into calls of the ports. The state of a run is on the strand and its call, not here.
 
     ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
-    ``redactor`` takes secrets out of what programs log. ``digests`` are those of tools' parameters, by name.
+    ``redactor`` removes secrets from what programs log. ``digests`` are those of tools' parameters, by name.
     """
 
     tasks: TemplatePort
@@ -93,7 +93,7 @@ class EffectRunner:
         return names
 
     def definition(self, effect: Effect, call: CallContext) -> Any:
-        """What an effect asks for at ``call`` besides its arguments: of a task its template, model and history, of a
+        """What else than its arguments identifies an effect at ``call``: of a task its template, model and history, of a
         tool its parameters."""
         if isinstance(effect, TaskCall):
             template = self.tasks.find_compiled(effect.name, call.definitions)
@@ -101,7 +101,7 @@ class EffectRunner:
                 try:
                     request = self.request_from_arguments(template.template, effect.arguments)
                 except AgentflowError:
-                    return template.fields  # the call fails with the same error whenever it is made
+                    return template.fields  # the call fails with the same error every time
                 return self.tasks.content(template, request, call)
         if isinstance(effect, TaskCall | ToolCall):
             tool = self.tools.find(effect.name, call)
@@ -116,16 +116,17 @@ class EffectRunner:
         return None if template is None else template.output_adapter
 
     def _digest(self, tool: Tool) -> str:
-        """A digest of the parameters of a tool, worked out once."""
+        """A digest of the parameters of a tool, computed once."""
         cached = self.digests.get(tool.name)
         if cached is None or cached[0] is not tool:
             cached = self.digests[tool.name] = (tool, fingerprint("tool", tool.spec.input_schema).hex())
         return cached[1]
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
-        """Carry out one effect, whose call is ``call``. Raises what the port raises; an error without a span gets the effect's.
+        """Carry out one effect at ``call`` and return its value. Raises what the port raises, with the effect's span if the
+        error has none.
 
-        The commonest effects are matched first, and a result is copied only where it has an error to locate.
+        The most frequent effects are matched first, and a result is copied only if it has an error to locate.
         """
         span = call.span
         try:
@@ -167,9 +168,9 @@ class EffectRunner:
             raise
 
     def _say(self, text: str, call: CallContext) -> None:
-        """Publish a line of a program's log as an event, and to the logger ``agentflow.program`` for those who listen there.
+        """Publish a line of a program's log as an event, and to the logger ``agentflow.program``.
 
-        On the logger it stays one line: a program cannot forge others.
+        Line breaks are escaped for the logger, so that a program cannot forge log lines.
         """
         call.log(text)
         if _program_log.isEnabledFor(logging.INFO):
@@ -187,12 +188,12 @@ class EffectRunner:
             return await self.tasks.run(template, request, call)
         except AgentflowError:
             raise
-        except Exception as error:  # noqa: BLE001 - the specification's boundary: what nobody foresaw is a FAILED result
+        except Exception as error:  # noqa: BLE001 - the specification's boundary: an unforeseen error is a FAILED result
             _log.warning("task %s failed unexpectedly", effect.name, exc_info=True)
             return TaskResult.from_error(error)
 
     def _with_settings(self, effect: ToolCall | TaskCall) -> dict[str, Any]:
-        """The arguments of a tool: pairs given as its settings are a dict, unless it declares them to be a list."""
+        """The arguments of a tool: a list of pairs becomes a dict, unless the tool declares the parameter as a list."""
         arguments = effect.arguments
         info = self.tools.describe(effect.name)
         converted = dict(arguments)
@@ -243,7 +244,7 @@ class EffectRunner:
     async def _workflow(self, effect: CallWorkflow, call: CallContext, span: Span | None) -> Any:
         if self.workflows is None:
             raise SexpEvaluationError(
-                f"no saved workflows here, so no '{effect.name}'",
+                f"this flow has no saved workflows, so there is no '{effect.name}'",
                 code="workflow/none",
                 span=span,
                 hint="name their directory: AgentFlow(workflows='DIR')",
@@ -262,7 +263,7 @@ def _drawn(effect: Draw) -> float | int | str:
 
 
 def _blamed(result: TaskResult, span: Span | None) -> TaskResult:
-    """``result`` with a span in its error: that of the argument that is wrong, or that of the call."""
+    """``result`` with a span in its error: that of the wrong argument, or that of the call."""
     error = result.problem()
     if span is None or not isinstance(error, AgentflowError) or error.span is not None:
         return result
@@ -293,7 +294,7 @@ def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenera
                 f"get_context knows no key '{key}'",
                 code="context/key",
                 span=span,
-                hint=did_you_mean(key, CONTEXT_KEYS) or f"it knows {', '.join(sorted(CONTEXT_KEYS))}",
+                hint=did_you_mean(key, CONTEXT_KEYS) or f"its keys are {', '.join(sorted(CONTEXT_KEYS))}",
             )
         value = argument
         if name == "inputs":

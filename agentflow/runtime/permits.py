@@ -1,9 +1,9 @@
 """Permits: how many strands of a run may be active at once.
 
 A run begins with one active strand. A form that waits for its branches gives its permit to the first of them and takes
-the last one's back (:mod:`agentflow.runtime.crew`), and so does host code while a procedure or program that it called
-runs (:class:`CallBack`). So every permit is held by something that can go on without another, and nests of any depth
-end under a limit of 1.
+it back from the last (:mod:`agentflow.runtime.crew`), and so does host code while a procedure or program that it called
+runs (:class:`CallBack`). So whatever holds a permit can continue without another one, and forms nested to any depth end
+under a limit of 1.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from agentflow.lib.turns import Turns
 
 
 def waiting(call: CallContext) -> AbstractContextManager[object]:
-    """A block in which what ``call`` does waits for a permit, as a pair of events where somebody watches."""
+    """A block in which ``call`` waits for a permit; publishes a pair of Wait events if somebody watches."""
     return call.scope(WaitStarted, call.path, reason="permit") if call.run.watched else nullcontext()
 
 
 class Permits:
     """The permits of a run or, within ``outer`` ones, of a part of it that has fewer.
 
-    ``active`` is the number of permits held, ``most`` the highest so far. Whoever holds one of a part holds one of the
-    run too. Waiting is done in one queue, the run's, by the priority of calls and by how deep they are in the run: what was
-    begun is so brought to an end before more is begun, and a nest of forms holds few strands that wait. ``idle``, the run's, is
-    called when nobody in the run holds a permit any more, if only for a moment.
+    ``active`` is the number of permits held, ``most`` the highest number so far. A permit of a part is also one of the run.
+    All wait in the run's queue, ordered by priority and then by depth in the run, deepest first: what was begun ends before
+    more begins, and nested forms have few waiting strands. ``idle`` of the run's permits is called when none is held, if
+    only for a moment.
     """
 
     __slots__ = ("active", "excess", "idle", "limit", "most", "outer", "root", "turns", "waiting")
@@ -46,12 +46,12 @@ class Permits:
         self.waiting = self.turns.entries
 
     def within(self, limit: int) -> Permits:
-        """The permits of a part of this that may have ``limit``: these, unless it is less."""
+        """The permits of a part that may hold ``limit``: this object, unless the limit is lower."""
         return self if limit >= self.limit else Permits(limit, self)
 
     @property
     def free(self) -> bool:
-        """Whether a permit can be had at once."""
+        """Whether a permit is free."""
         level: Permits | None = self
         while level is not None:
             if level.active >= level.limit:
@@ -60,7 +60,7 @@ class Permits:
         return True
 
     def wanted(self, own: asyncio.Future[bool] | None = None) -> bool:
-        """Whether somebody in the run waits for a permit and goes before ``own``, which then is the last of its depth."""
+        """Whether somebody in the run waits for a permit before ``own``, which moves behind its equals if it is first."""
         turns = self.root.turns
         moved = False
         while (first := turns.first()) is not None:
@@ -73,7 +73,7 @@ class Permits:
         return False
 
     def take_free(self) -> bool:
-        """Take a permit if there is one."""
+        """Take a permit if one is free. Returns whether it did."""
         if self.outer is not None:
             if not self.free:
                 return False
@@ -88,15 +88,15 @@ class Permits:
         return True
 
     def take_anyway(self) -> None:
-        """Take a permit even past the limit, for what goes on after a cancellation; :meth:`settle` makes good for it."""
+        """Take a permit even beyond the limit, for work that continues after a cancellation; :meth:`settle` compensates."""
         self._count(1)
 
     def queue(self, call: CallContext) -> asyncio.Future[bool]:
-        """A turn for what ``call`` does, to be awaited with :meth:`wait`; whoever sets False to it leaves the queue."""
+        """Join the queue for ``call``. Returns a future to be awaited with :meth:`wait`; setting it to False leaves the queue."""
         return self.root.turns.join(self, call.priority, call.path.count("/"))
 
     async def wait(self, waiter: asyncio.Future[bool]) -> bool:
-        """Wait in the queue; True with a permit."""
+        """Wait in the queue. Returns True with a permit, False after leaving the queue."""
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -105,7 +105,7 @@ class Permits:
             raise
 
     async def take(self, call: CallContext) -> None:
-        """Take a permit for what ``call`` does, waiting for it if need be: that publishes a pair of Wait events."""
+        """Take a permit for ``call``. Waits if none is free, and publishes a pair of Wait events then."""
         if not self.take_free():
             with waiting(call):
                 await self.wait(self.queue(call))
@@ -123,7 +123,7 @@ class Permits:
             root.idle()
 
     async def settle(self, call: CallContext) -> None:
-        """Wait until no more permits are held than the limit, without one's own."""
+        """Give up one's own permit and wait for one, as long as more permits are held than the limit."""
         while self._over:
             self.give()
             try:
@@ -153,7 +153,7 @@ class Permits:
             level = level.outer
 
     def _serve(self) -> None:
-        """Give permits to those in the queue, as far as there are any; who waits for a full part is passed over."""
+        """Give the free permits to those in the queue; whoever waits for a full part is passed over."""
         self.turns.serve(self._goes)
 
     def _goes(self, permits: Permits) -> bool | None:
@@ -166,10 +166,10 @@ class Permits:
 
 
 class CallBack:
-    """A block in which host code has the run do something, and waits for it: its permit serves what runs there.
+    """A block in which host code waits for something it runs in its run: the host's permit passes to what runs there.
 
-    Host code may do several such things at once: the first has the host's own permit, the others take one each, and the
-    last leaves it to the host. Parameters: ``call`` the call of the host code, ``inner`` that of what runs there, which waits.
+    Host code may enter several such blocks at once: the first uses the host's own permit, the others take one each, and the
+    last returns it to the host. Parameters: ``call`` is the call of the host code, ``inner`` that of what runs in the block.
     """
 
     __slots__ = ("_call", "_host", "_permits")

@@ -1,4 +1,4 @@
-"""What going on with a durable run would do, found without doing it: a dry replay that stops at effects without a record."""
+"""Plans what resuming a durable run would do: a dry replay that stops at effects without a record."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ from agentflow.runtime.records import Records, wait_for_end, without_permit
 
 _LOOK_S = 0.002
 _LOOKS = 3
-"""How often in a row nothing may go on before the replay counts as ended."""
+"""Number of consecutive checks without activity after which the replay has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEffect:
-    """An effect of a plan: ``reused``, or to be ``run``.
+    """An effect of a plan: its ``action`` is ``reused``, or ``run``.
 
-    ``usage`` and ``cost`` are what it had cost: for one to be run, the last time at this path, or else on average under its
-    name; None for an unknown cost. ``recorded_at`` is the path of the record that answers it, ``span`` where it stands.
+    ``usage`` (tokens) and ``cost`` (US dollars) are what it had cost: for one to be run, the last time at this path, else
+    the average for its name; None if unknown. ``recorded_at`` is the path of the record that answers it, ``span`` its
+    location in the program.
     """
 
     action: Literal["reused", "run"]
@@ -52,11 +53,11 @@ class PlannedEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What going on with a run would do, as far as that can be known without doing it.
+    """What resuming a run would do, as far as a replay of its records shows.
 
-    ``effects`` in the order of their paths. ``complete`` says that all of it is known: nothing is run, or nothing follows
-    from what is. Else the program goes on after the effects to be run, depending on what they give: some of the
-    ``unused`` records may answer then. ``error`` is the error that the program ends with, from records alone.
+    ``effects`` are in the order of their paths. ``complete`` says that these are all: nothing is run, or nothing follows
+    from it. Otherwise the program continues after the effects to be run, depending on their results, and some of the
+    ``unused`` records may answer then. ``error`` is the message of the error with which the replay ends, if it does.
     """
 
     run_id: str
@@ -77,7 +78,7 @@ class RunPlan:
 
 
 def cost_of(effects: Iterable[PlannedEffect]) -> tuple[Usage, float | None]:
-    """The tokens and USD of effects in all; None if a cost is unknown."""
+    """The total tokens and US dollars of ``effects``; the cost is None if one of them is unknown."""
     usage, cost = NO_USAGE, 0.0
     for each in effects:
         usage += each.usage or NO_USAGE
@@ -100,7 +101,7 @@ async def make_plan(
     session: Session | None,
     limits: Limits | None,
 ) -> RunPlan:
-    """Replay a program from records alone: ``own`` ones at their paths, then those of ``pool``. ``rows`` say what things cost."""
+    """Replay a program from records alone: those in ``own`` at their paths, then those of ``pool``. ``rows`` have the costs."""
     prices = _Prices(rows)
     ended: list[str | None] = []
     replays: list[_DryRecords] = []
@@ -161,7 +162,7 @@ class _Prices:
         )
 
     def expected(self, kind: str, name: str, path: str, span: Span | None) -> PlannedEffect:
-        """An effect to be run, at what it cost the last time; unknown for one whose like was never run."""
+        """An effect to be run, with what it cost the last time; unknown if none of its kind and name was ever run."""
         like = [row for row in self._rows if row.kind == kind and row.name == name]
         here = [row for row in like if row.path == path]
         if here or len(like) == 1:
@@ -181,7 +182,7 @@ class _Prices:
 
 
 class _DryRecords(Records):
-    """Records that nothing is added to. ``effects`` is what was reached."""
+    """Records that are never added to. ``effects`` are those that the replay has reached."""
 
     def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object]) -> None:
         super().__init__(store, owned, root)
@@ -189,20 +190,20 @@ class _DryRecords(Records):
         self._watch: asyncio.TimerHandle | None = None
 
     async def commit(self, row: EffectRow) -> None:
-        """Nothing is stored."""
+        """Store nothing: a plan changes no run."""
 
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
-        """Nothing is stored."""
+        """Store nothing: a plan changes no run."""
 
     async def halt(self, permits: Permits | None) -> NoReturn:
-        """Wait at an effect without a record. When all that is left waits so, the replay has ended."""
+        """Wait at an effect without a record. When everything in the run waits so, the replay has ended."""
         async with without_permit(permits):
             if self._watch is None:
                 self._look(None if permits is None else permits.root, 0)
             await wait_for_end()
 
     def _look(self, permits: Permits | None, idle: int) -> None:
-        """Look every few milliseconds whether anything goes on; end when several times in a row nothing did."""
+        """Check every few milliseconds whether anything is active; end after several checks in a row without activity."""
         if idle == _LOOKS:
             self.suspending = True
             self.root.cancel()
@@ -212,7 +213,7 @@ class _DryRecords(Records):
 
 
 class _DryJournal(RunJournal):
-    """Answers from records, notes what it answers, and lets nothing be carried out."""
+    """Answers from records, notes the effects it answers, and carries out none."""
 
     __slots__ = ("prices",)
     dry = True
@@ -235,7 +236,7 @@ class _DryJournal(RunJournal):
         return row
 
     def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
-        """The text the run was given, if that is recorded."""
+        """The recorded text; ``text`` without a record."""
         row = self.records.find(f"@{kind}/{name}")
         return text if row is None else row.value
 

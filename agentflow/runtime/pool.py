@@ -13,20 +13,20 @@ from agentflow.core.results import NO_USAGE
 from agentflow.runtime.codec import read_usage, write_usage
 
 _OWN = frozenset({"decision", "timeout", "workflow"})
-"""Kinds of records that belong to the program they were made by: what depended on time, and the texts it ran."""
+"""Kinds of records that belong to the program that wrote them: decisions about time, and the texts it ran."""
 _WORK = frozenset({"task", "tool", "host"})
-"""Kinds of records that are open while something works, not while somebody waits."""
+"""Kinds of records that are open while something works, not while it waits."""
 
 SPENT = "spent"
-"""In the value of a record that was taken over: what the effect had cost, which is no cost of the run that has it now."""
+"""Key, in the value of an adopted record, of what the effect had cost, which the adopting run did not pay."""
 
 
 class Pool:
     """The successful records of a run, each to be used once.
 
-    Parameters: ``rows`` are all records of that run; ``exact`` answers an effect only from the record at its own path;
-    ``cut`` is a path: what was recorded there, and what started after that had ended, is left out. ``used`` are records
-    of the generation itself, for which one of the pool was taken already.
+    Parameters: ``rows`` are all records of that run; with ``exact`` an effect is answered only from the record at its own
+    path; ``cut`` is a path: the record there, and those that started after it had ended, are left out. ``used`` are records
+    of the generation itself, each of which already used up one of the pool.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Pool:
             self.take(row.path, row.content)
 
     def take(self, path: str, content: bytes) -> EffectRow | None:
-        """The record for an effect at ``path``: the one there, else the first of equal content; None when there is none."""
+        """Take the record for an effect at ``path``: the one there, else the first of equal content; None if there is none."""
         row = self._free.get(path)
         if row is None or row.content != content:
             row = None if self._exact else self._next(content)
@@ -62,7 +62,7 @@ class Pool:
         return None
 
     def in_flight(self, path: str, content: bytes) -> bool:
-        """Whether what is asked for at ``path`` was at work when the run stopped, there or elsewhere. Once for each that was."""
+        """Whether the effect at ``path``, or an equal one elsewhere, was at work when the run stopped. True once for each."""
         same = [row for row in self._open if row.content == content]
         row = next((row for row in same if row.path == path), None if self._exact or not same else same[0])
         if row is not None:
@@ -70,18 +70,18 @@ class Pool:
         return row is not None
 
     def adopted(self, row: EffectRow, path: str, leaf: bytes | None) -> EffectRow:
-        """A record as that of the effect at ``path`` in the run that takes it over, which it costs nothing."""
+        """``row`` as the record of the effect at ``path`` in the run that adopts it, at no cost to that run."""
         usage, cost = self.spent(row)
         value = row.value if usage is NO_USAGE else {**row.value, SPENT: [write_usage(usage), cost]}
         return replace(row, path=path, leaf=leaf, value=value, usage=None, cost=0.0)
 
     @property
     def unused(self) -> list[EffectRow]:
-        """The records that nothing was answered from so far, in the order of their paths."""
+        """The records not used so far, in the order of their paths."""
         return sorted(self._free.values(), key=lambda row: path_order(row.path))
 
     def spent(self, row: EffectRow) -> tuple[Usage, float | None]:
-        """What a recorded effect had cost, its steps included, in whichever run it was carried out."""
+        """The tokens and US dollars of a recorded effect with its steps, paid by whichever run carried it out."""
         if row.value is not None and SPENT in row.value:
             usage, cost = row.value[SPENT]
             return read_usage(usage), cost
@@ -108,7 +108,7 @@ def before(rows: Iterable[EffectRow], cut: str) -> list[EffectRow]:
 
 
 def _answers(rows: list[EffectRow]) -> list[EffectRow]:
-    """Those that can answer: successes, and no steps of something that has ended itself."""
+    """The records that can answer: successes that are not steps of an ended effect."""
     ended = {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
     return [row for row in rows if row.state == EffectState.OK and row.kind not in _OWN and row.leaf not in ended]
 
@@ -122,7 +122,7 @@ def _parts_of(rows: Iterable[EffectRow]) -> dict[bytes, list[EffectRow]]:
 
 
 def path_order(path: str) -> list[tuple[Any, ...]]:
-    """A key that orders paths as their effects stand in the run; those named by content come last."""
+    """A sort key that orders paths as their effects come in the run; those named by content come last."""
     return [_segment(each) for each in path.split("/")]
 
 

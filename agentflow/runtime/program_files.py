@@ -1,4 +1,4 @@
-"""Programs out of files."""
+"""Reads programs from files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ProgramLike: TypeAlias = str | Path | Source | Program
 
 
 def source_of(program: ProgramLike) -> str | Source | Program:
-    """What is compiled: a file's text for a Path, the rest as it is. Blocking.
+    """What is to be compiled: the text of the file for a Path, anything else unchanged. Blocks.
 
     Raises AgentflowError: ``program/unreadable``, ``program/file-name`` for a text that is the name of a file, and ``program/kind``.
     """
@@ -42,7 +42,7 @@ def source_of(program: ProgramLike) -> str | Source | Program:
 
 
 def check_surface(surface: Surface | None) -> Surface | None:
-    """``surface``, if there is such a language. Raises AgentflowError (``program/surface``)."""
+    """Return ``surface`` if it is a language. Raises AgentflowError (``program/surface``) otherwise."""
     if surface is not None and surface not in get_args(Surface):
         raise AgentflowError(
             f"there is no surface {surface!r}",
@@ -53,9 +53,9 @@ def check_surface(surface: Surface | None) -> Surface | None:
 
 
 def in_surface(program: T, surface: Surface | None) -> T | Source:
-    """``program``, of which a text without a name of its own is in this language (None: S-expressions).
+    """``program``, with a plain text marked as written in ``surface`` (None: S-expressions).
 
-    Raises AgentflowError (``program/surface``) for a file whose name says another.
+    Raises AgentflowError (``program/surface``) for a file whose name says another language.
     """
     if surface is None:
         return program
@@ -74,7 +74,7 @@ def in_surface(program: T, surface: Surface | None) -> T | Source:
 
 
 async def load_program(program: ProgramLike) -> str | Source | Program:
-    """:func:`source_of`, for code on an event loop. Raises ConfigurationError if there is none."""
+    """:func:`source_of` in a thread, for code on an event loop. Raises ConfigurationError if there is no loop."""
     if not isinstance(program, Path):
         return source_of(program)
     running_loop()
@@ -85,7 +85,7 @@ async def load_program(program: ProgramLike) -> str | Source | Program:
 
 @contextlib.contextmanager
 def _reading(program: Path) -> Generator[None]:
-    """Around code that reads a program file. Raises AgentflowError (``program/unreadable``)."""
+    """A block that reads a program file. Raises AgentflowError (``program/unreadable``) for what goes wrong in it."""
     try:
         yield
     except OSError as error:

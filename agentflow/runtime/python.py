@@ -1,4 +1,4 @@
-"""Calls from Python: awaited within a run, or runs themselves."""
+"""Calls from Python: awaited within a run, or as runs of their own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Host(Protocol):
-    """The flow as its functions see it."""
+    """What tasks, workflows and calls need of the flow: its engine, and the ``spans`` of host code."""
 
     @property
     def engine(self) -> Engine: ...
@@ -42,14 +42,14 @@ class Host(Protocol):
         ...
 
     def offer(self, function: Callable[..., Any]) -> str:
-        """The name of a function as a tool, which it is made unless it is one."""
+        """The name under which a function is a tool; registers it if it is not one yet."""
         ...
 
 
 class AsCoroutine(Coroutine[Any, Any, R_co]):
-    """What is awaited, as asyncio takes it: ``asyncio.run`` and ``create_task`` want a coroutine and nothing less.
+    """An awaitable that is also a coroutine, since ``asyncio.run`` and ``create_task`` accept nothing else.
 
-    Who inherits it sets ``_steps`` to None.
+    Subclasses set ``_steps`` to None.
     """
 
     __slots__ = ("_steps",)
@@ -57,17 +57,17 @@ class AsCoroutine(Coroutine[Any, Any, R_co]):
     _steps: Generator[Any, None, R_co] | None
 
     def send(self, value: Any, /) -> Any:
-        """Go on up to the next wait."""
+        """Continue to the next wait."""
         return self._begun_steps().send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Go on with an exception where it waits; before it has begun, that ends it."""
+        """Raise an exception where it waits; before it has begun, that ends it."""
         if self._steps is None:
             self.close()
         return self._begun_steps().throw(*error)
 
     def close(self) -> None:
-        """End it where it waits, if it has begun so."""
+        """End it where it waits, if it was begun as a coroutine."""
         if self._steps is not None:
             self._steps.close()
 
@@ -80,15 +80,15 @@ class AsCoroutine(Coroutine[Any, Any, R_co]):
 class FlowCall(Unawaited, AsCoroutine[R_co]):
     """A call that has not begun: await it, once, or hand it to ``flow.run``, ``flow.stream`` or ``flow.start``.
 
-    In a workflow it is done there, in a tool within the tool's run, elsewhere it is a run of its own. ``name`` is that of
-    what is called, ``span`` where in the host's file. Used in place of what it gives it raises WorkflowError
+    In a workflow it is part of its run, in a tool of the tool's run, elsewhere it is a run of its own. ``name`` is the name
+    of what is called, ``span`` the call in the host's file. Using the call as if it were its value raises WorkflowError
     (``python/not-awaited``).
     """
 
     __slots__ = ("_begun", "_host", "_made_in", "name", "span")
 
     source: Source | None = None
-    """The file of what is called, if that is the whole of a run."""
+    """The file of the called function, if the call can be the whole of a run."""
 
     def __init__(self, host: Host, name: str, span: Span | None) -> None:
         self._steps = None
@@ -99,11 +99,11 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
         self.span = span
 
     def work(self, line: Line, /) -> Awaitable[Any]:
-        """Carry it out on a line, once it has begun."""
+        """Carry the call out on a line, once it has begun."""
         raise NotImplementedError
 
     def read(self, result: Any, /) -> R_co:
-        """Its value, of what :meth:`work` gives."""
+        """The call's value, converted from the result of :meth:`work`."""
         return result
 
     def __await__(self) -> Generator[Any, None, R_co]:
@@ -120,7 +120,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
 
     @property
     def label(self) -> str:
-        """What is called, and where."""
+        """The name of what is called, and the span of the call."""
         return f"{self.name}(...)" + (f" at {self.span}" if self.span is not None else "")
 
     def __repr__(self) -> str:
@@ -136,7 +136,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
             warnings.warn(f"{self.label} was never awaited", RuntimeWarning, stacklevel=2, source=self)
 
     def close(self) -> None:
-        """Give the call up, so that nobody misses an ``await``."""
+        """Give the call up: there is no warning that it was not awaited."""
         super().close()
         self._begun = True
 
@@ -146,7 +146,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
             self.close()
 
     def begin(self) -> None:
-        """Note that it begins. Raises WorkflowError the second time."""
+        """Mark the call as begun. Raises WorkflowError the second time."""
         if self._begun:
             raise self._begun_before()
         self._begun = True
@@ -155,29 +155,29 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
         return WorkflowError(
             f"{self.label} has begun already, and a call is awaited once",
             code="python/awaited-twice",
-            hint="keep what it gave, or call again",
+            hint="keep its value, or call again",
         )
 
     def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
-        """What a durable run stores of it, which begins by this: the function and its arguments as JSON data.
+        """Begin the call as a durable run. Returns what is stored of it: the function, and its arguments as JSON data.
 
-        Raises ConfigurationError (``python/not-durable``) for what is no call of a task or workflow.
+        Raises ConfigurationError (``python/not-durable``) for anything but a call of a task or workflow.
         """
         self.begin()
         raise ConfigurationError(
-            f"{self.label} is no call of a task or workflow, so nobody could find it again after a kill",
+            f"{self.label} is not a call of a task or workflow, so it could not be resumed after a crash",
             code="python/not-durable",
-            hint="start a function that @flow.workflow made one",
+            hint="start a function declared with @flow.workflow or @flow.task",
         )
 
     async def evaluate(self, call: CallContext) -> R_co:
-        """Carry it out, once it has begun, at the place ``call`` of a run, which is its own."""
+        """Carry the call out, once it has begun, as the whole of the run of ``call``."""
         value = await carried_out(Line(self._host.engine.strand(call)), self, self.source)
         budget_of(call).check_over()
         return value
 
     async def _join(self, call: CallContext, line: Line | None) -> R_co:
-        """Carry it out within the run of ``call``, that of a tool, or of another flow's workflow on its ``line``."""
+        """Carry the call out within the run of ``call``: that of a tool, or of another flow's workflow on its ``line``."""
         engine = self._host.engine
         if call.host is not None and call.host.loop is not asyncio.get_running_loop():
             raise WorkflowError(
@@ -200,7 +200,7 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
 
 
 class EffectCall(FlowCall[R_co]):
-    """A call that is one effect. ``read`` makes its value of what that gives."""
+    """A call that is one effect. ``read`` converts the effect's result to the call's value."""
 
     __slots__ = ("effect", "read")
 
@@ -215,8 +215,8 @@ class EffectCall(FlowCall[R_co]):
         self.read = read
 
     def __await__(self) -> Generator[Any, None, R_co]:
-        # Where it was made on a line that is free, nothing need be asked that the line does not know: this is the way of
-        # nearly all calls, a few microseconds long. All others go the way of the base.
+        # The fast path of nearly all calls, a few microseconds long: the call was created on a line that is free, which has
+        # everything that is needed. All other calls take the path of the base class.
         call, task = self._made_in, asyncio.current_task()
         if type(call) is not LineCall or call.run.services is not self._host.engine:
             return (yield from super().__await__())
@@ -233,15 +233,15 @@ class EffectCall(FlowCall[R_co]):
             line.in_flight = None
 
     def work(self, line: Line, /) -> Awaitable[Any]:
-        """Carry it out on a line, once it has begun."""
+        """Carry the call out on a line, once it has begun."""
         return line.perform(self.effect, self.span)
 
 
 class WorkCall(FlowCall[R_co]):
-    """A call of what ``work`` does on a line.
+    """A call that is carried out by ``work`` on a line.
 
-    ``parts`` are awaited in it, and closed with it; ``source`` is the file of the function that is called, and ``stored``
-    what a durable run stores of it, if it can be the whole of a run.
+    ``parts`` are awaited in it, and closed with it; ``source`` is the file of the called function, and ``stored`` returns
+    what a durable run stores of the call, if it can be the whole of a run.
     """
 
     __slots__ = ("_parts", "_stored", "source", "work")
@@ -264,13 +264,13 @@ class WorkCall(FlowCall[R_co]):
         self._stored = stored
 
     def close(self) -> None:
-        """Give the call up, so that nobody misses an ``await``."""
+        """Give the call up: there is no warning that it was not awaited."""
         super().close()
         for part in self._parts:
             close(part)
 
     def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
-        """What a durable run stores of it, which begins by this."""
+        """Begin the call as a durable run, and return what is stored of it."""
         if self._stored is None:
             return super().stored()
         self.begin()
@@ -279,7 +279,9 @@ class WorkCall(FlowCall[R_co]):
 
 @frozen
 class FlowWork:
-    """What a run does: its name, a digest of its text, and ``evaluate``, which does it at a call of the run; its ``program``, if it is one."""
+    """The work of a run: its name, a digest of its text, and ``evaluate``, which does it at a call of the run.
+
+    ``program`` is the compiled program, if it is one."""
 
     name: str
     digest: str
@@ -288,7 +290,7 @@ class FlowWork:
 
 
 def no_bindings(call: FlowCall[Any]) -> ConfigurationError:
-    """The error for a call that is given what a program alone has."""
+    """The error for passing bindings or an environment with a call, since only programs have them."""
     call.close()
     return ConfigurationError(
         f"{call.label} takes no bindings and no environment, which are a program's",
@@ -298,7 +300,8 @@ def no_bindings(call: FlowCall[Any]) -> ConfigurationError:
 
 
 def python_work(call: FlowCall[Any], bindings: object = None, env: object = None) -> FlowWork:
-    """The work of a call, which begins by this. Raises WorkflowError, ConfigurationError for what a program alone has."""
+    """Begin a call, and return its work. Raises WorkflowError if it has begun before, ConfigurationError for bindings or an
+    environment."""
     call.begin()
     if bindings is not None or env is not None:
         raise no_bindings(call)
@@ -313,7 +316,7 @@ def check_arguments(name: str, arguments: Sequence[Any], named: Mapping[str, Any
             call = cast("FlowCall[Any]", value)
             call.close()
             raise WorkflowError(
-                f"'{name}' is given {call.label} itself, not what it gives",
+                f"'{name}' was passed the call {call.label} itself, instead of its value",
                 code="python/not-awaited",
                 hint=f"write await: {name}(await {call.name}(...))",
             )

@@ -1,4 +1,4 @@
-"""Python functions as the programs of durable runs: stored by reference, found again among those of the flow."""
+"""Python functions as the programs of durable runs: stored by reference, and looked up among those of the flow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _KEYS = {"python", "digest"}
 
 
 class PythonTarget(Protocol):
-    """A function that a run can be one of. ``reference`` is its module and qualified name, ``digest`` that of its text."""
+    """A function that can be the program of a run.
+
+    ``reference`` is its module and qualified name, ``digest`` that of its file's text."""
 
     @property
     def name(self) -> str: ...
@@ -25,11 +27,11 @@ class PythonTarget(Protocol):
     @property
     def digest(self) -> str: ...
     async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run it with its arguments, JSON data by name, at the outermost call of a run."""
+        """Run it with ``bindings``, its arguments as JSON data by name, at the outermost call of a run."""
         ...
 
     def restore(self, value: Any) -> Any:
-        """What it gave, from the JSON data that was stored of that."""
+        """Its return value, from the JSON data that was stored."""
         ...
 
 
@@ -48,18 +50,18 @@ class PythonProgram:
 
 
 def identity(text: str) -> str:
-    """What tells a program from others: its text; of a function where it is, for its text may change under a run."""
+    """What identifies a program: its text; for a function its reference, since its text may change during a run."""
     return reference_in(text) or text
 
 
 def reference_in(text: str) -> str | None:
-    """The function that a stored program is; None for a program's text."""
+    """The reference in what is stored for a function; None for the text of a program."""
     data = _stored(text)
     return None if data is None else data["python"]
 
 
 def has_changed(text: str, source: Source) -> bool:
-    """Whether ``text`` was stored for a function whose file was another then than it is for ``source``."""
+    """Whether ``text`` was stored for a function whose file differs from the one in ``source``."""
     before, now = _stored(text), _stored(source.text)
     return before is not None and now is not None and before["digest"] != now["digest"]
 
@@ -75,7 +77,7 @@ def _stored(text: str) -> dict[str, str] | None:
 
 
 def find_target(targets: Mapping[str, PythonTarget], reference: str) -> PythonTarget:
-    """The function of this reference; one of a script counts under whatever name its module was imported.
+    """The function with this reference; one of a script matches under any name its module was imported by.
 
     Raises JournalError (``durable/unknown-function``).
     """
@@ -87,8 +89,8 @@ def find_target(targets: Mapping[str, PythonTarget], reference: str) -> PythonTa
             target = alike[0]
     if target is None:
         raise JournalError(
-            f"the run is one of the Python function {reference}, which this flow does not have",
+            f"the program of this run is the Python function {reference}, which this flow does not have",
             code="durable/unknown-function",
-            hint=did_you_mean(reference, targets) or "name the module that makes the flow: --app MODULE:FLOW",
+            hint=did_you_mean(reference, targets) or "name the module that creates the flow: --app MODULE:FLOW",
         )
     return target

@@ -1,4 +1,4 @@
-"""Questions of programs: whether an answer fits, and where they stay open in a run that is not durable."""
+"""Questions of programs: checks answers, and keeps the questions of runs that are not durable open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentflow.runtime.records import without_permit
 
 
 def check_schema(question: Question, call: CallContext) -> None:
-    """Raise SexpEvaluationError (``question/schema``) if the schema of a question is none."""
+    """Raise SexpEvaluationError (``question/schema``) if the schema of a question is not a JSON Schema."""
     if question.schema is not None:
         try:
             Schema(question.schema)
@@ -61,26 +61,28 @@ def permits_of(call: CallContext) -> Permits | None:
 
 
 def unanswered(question: Question, call: CallContext) -> bool:
-    """What nobody's answer is: no approval. Raises SexpEvaluationError (``question/unanswered``) for a question."""
+    """What the lack of an answer means: False for an approval. Raises SexpEvaluationError (``question/unanswered``) for a
+    question."""
     if question.reason == "approval":
         return False
     raise SexpEvaluationError(
         f"nobody answered: {cut(question.question, 200)}",
         code="question/unanswered",
         span=call.span,
-        hint="give the flow somebody to ask (answer=...), or start the run durably and answer with flow.send",
+        hint="give the flow an answerer (answer=...), or start the run durably and answer with flow.send",
     )
 
 
 class OpenQuestions:
-    """The open questions of runs that are not durable. Each stays open for ``ttl_s`` seconds, and is denied then."""
+    """The open questions of runs that are not durable. Each stays open for ``ttl_s`` seconds, and is then denied."""
 
     def __init__(self, ttl_s: float = 0.0) -> None:
         self.ttl_s = ttl_s
         self._open: dict[tuple[str, str], tuple[Question, asyncio.Future[Any]]] = {}
 
     async def ask(self, question: Question, call: CallContext, ttl_s: float | None = None) -> Any:
-        """Wait for an answer. Without one an approval is denied, and a question is ``question/unanswered``."""
+        """Wait for an answer, at most ``ttl_s`` seconds. Without one an approval is denied, and a question raises
+        SexpEvaluationError (``question/unanswered``)."""
         ttl_s = self.ttl_s if ttl_s is None else ttl_s
         if ttl_s <= 0:
             return unanswered(question, call)
@@ -99,7 +101,7 @@ class OpenQuestions:
         return [question for (run, _), (question, future) in self._open.items() if run == run_id and not future.done()]
 
     def answer(self, run_id: str, key: str, answer: Any) -> bool:
-        """Answer an open question; False if there is none of this key. Raises DataError (``question/answer``)."""
+        """Answer an open question; False if none has this key. Raises DataError (``question/answer``)."""
         entry = self._open.get((run_id, key))
         if entry is None or entry[1].done():
             return False
@@ -109,10 +111,10 @@ class OpenQuestions:
 
 
 def no_such_question(run_id: str, key: str, still_open: list[Question]) -> DataError:
-    """The error for an answer to nothing that is open."""
+    """The error for an answer to a question that is not open; ``still_open`` are those that are."""
     listed = ", ".join(f"{each.key} ({cut(each.question, 60)})" for each in still_open[:10])
     return DataError(
-        f"the run '{run_id}' asks nothing with the key '{cut(key, 80)}'",
+        f"the run '{run_id}' has no open question with the key '{cut(key, 80)}'",
         code="question/unknown",
         hint=f"open are: {listed}" if still_open else "nothing is open: it may have been answered before",
     )

@@ -1,4 +1,4 @@
-"""What a program can reach: tasks, tools, models, files and workflows, from its analysis and the facts of names."""
+"""What a program can reach: tasks, tools, models, files and workflows, from its analysis and the facts about names."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def authority_of(
     defined: Definitions | None,
     full_name: Callable[[str | None], str],
 ) -> Authority:
-    """What a program with this analysis can reach, and what the tasks that it reaches can.
+    """What a program with this analysis can reach, directly and through its tasks.
 
-    ``templates`` are the tasks that it defines; ``full_name`` says which model a name means. Where data says what is
-    called, that is everything which ``grants`` (None: the host's authority) allow.
+    ``templates`` are the tasks that it defines; ``full_name`` returns the model that a name means. A call whose target is
+    data reaches everything that ``grants`` (None: the host's authority) allow.
     """
     names = {name for kind, name in analysis.reaches if kind == "task"}
     tools = {name for kind, name in analysis.reaches if kind == "tool"}

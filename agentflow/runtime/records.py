@@ -21,21 +21,21 @@ from agentflow.runtime.permits import Permits
 from agentflow.runtime.pool import Pool
 
 CLEANUP = "/x/"
-"""What the paths of effects contain that clean up after a cancellation, which has no time to wait."""
+"""Part of the paths of effects that clean up after a cancellation, and have no time to wait."""
 
 Gate = Callable[[], bool]
-"""Asked before the first effect below a path that has no record; true when that effect must wait to be cancelled."""
+"""Called before the first effect without a record below a path; true if that effect must wait to be cancelled."""
 
 
 class Records:
-    """What is recorded of a run that this process owns.
+    """The records of a run that this process owns.
 
-    ``suspending`` is true once the run is being given up without an end: nothing is recorded or cleaned up then; ``rest``
-    is what it waits for if that is why, ``parking`` knows who waits. ``fatal``
-    is why it cannot go on. ``root`` is the task that the run is. ``replayed`` counts effects answered from records,
-    ``usage`` and ``cost`` are what all records have cost so far. ``pool`` holds the records of the run it is based on,
-    ``adopted_usage`` and ``adopted_cost`` are what those of them that were used had cost; ``overrides`` the tasks that it
-    changes. With ``cancelling`` it is replayed only to be cancelled where its records end.
+    ``suspending`` is true once the run is given up without an end: nothing is recorded or cleaned up then; ``rest`` is what
+    it waits for if that is the reason, and ``parking`` holds its waits. ``fatal`` is the error that stops it. ``root`` is
+    the task of the run. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are what all records have
+    cost so far. ``pool`` holds the records of the run it is based on, ``adopted_usage`` and ``adopted_cost`` are what the
+    ones it used had cost; ``overrides`` are the tasks that it changes. With ``cancelling`` it is replayed only to be
+    cancelled where its records end.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Records:
         self.parking = Parking(self.run.seq, self._rest)
 
     def _rest(self) -> None:
-        """All who are at work in the run wait: leave the memory, or clean up if that is what it was brought up for."""
+        """Everything in the run waits: leave the memory, or clean up if the run is replayed for that."""
         if self.cancelling:
             self.root.cancel()
             return
@@ -83,7 +83,7 @@ class Records:
         return self._rows.get(path) if self._rows else None
 
     async def adopt(self, path: str, content: bytes, leaf: bytes | None) -> EffectRow | None:
-        """A record of the run this one is based on, stored as that of the effect at ``path``; None when none fits."""
+        """Store a record of the run this one is based on as that of the effect at ``path``; None if none fits."""
         if self.pool is None or self.suspending:
             return None
         row = self.pool.take(path, content)
@@ -112,7 +112,7 @@ class Records:
         return row.value
 
     def follows(self, path: str) -> bool:
-        """Whether something is recorded that came after ``path`` in its strand."""
+        """Whether there is a record of an effect after ``path`` in its strand."""
         if self._last is None:
             self._last = last_ordinals(self._rows)
         parent, ordinal = ordinal_of(path)
@@ -123,13 +123,13 @@ class Records:
         self._gates[path] = gate
 
     def open_gate(self, path: str) -> None:
-        """Ask no more below ``path``."""
+        """Remove the gate at ``path``."""
         self._gates.pop(path, None)
 
     async def reach(self, path: str, permits: Permits | None) -> None:
-        """Come to an effect without a record. Never returns where the records say that it was never carried out.
+        """Note that the run reaches an effect without a record. Never returns if it was cancelled there according to the records.
 
-        While it waits to be cancelled the strand gives its permit to those that go on.
+        While it waits to be cancelled the strand gives up its permit.
         """
         if self.suspending:
             await wait_for_end()
@@ -145,10 +145,10 @@ class Records:
                 await wait_for_end()
 
     async def begin(self, row: EffectRow, again: Callable[[], None]) -> bool:
-        """Store the open record of something that may not be repeated, before it begins.
+        """Store the open record of an effect that may not be repeated, before it begins.
 
-        If it began before an interruption, of this run or of the one that it is based on, ``on_inflight`` decides: true to
-        carry it out again, which ``again`` is told, false if it has failed.
+        If it began before an interruption, of this run or of its base, ``on_inflight`` decides. Returns true to carry it out,
+        after a call of ``again`` if it is a repetition; false if it counts as failed.
         """
         own = row.path in self._rows
         if own or (self.pool is not None and self.pool.in_flight(row.path, row.content)):
@@ -162,10 +162,10 @@ class Records:
         return True
 
     async def commit(self, row: EffectRow) -> None:
-        """Store a record before anything follows from it.
+        """Store a record before anything depends on it.
 
-        A record whose strand is cancelled meanwhile is taken back: the strand went on as if the effect had not ended,
-        and so it has to when it is replayed. Only a run that is given up keeps it.
+        If the strand is cancelled meanwhile, the record is withdrawn: the strand continued as if the effect had not ended,
+        and a replay has to do the same. Only a run that is given up keeps it.
         """
         future = self.store.put(self.run.run, self.run.epoch, [row])
         try:
@@ -192,7 +192,7 @@ class Records:
         self.commit_soon(lost, drop=[row.key])
 
     def lost_row(self, path: str, kind: str, name: str, usage: tuple[int, ...] | None, cost: float | None) -> EffectRow:
-        """The record of what an effect had cost that has no outcome."""
+        """A record of the cost of an effect that has no outcome."""
         self._lost += 1
         mark = f"{path}!{self.run.slice}.{self._lost}"
         return EffectRow(
@@ -215,14 +215,14 @@ def _in_flight(run: str, row: EffectRow) -> JournalError:
     return JournalError(
         f"the run '{run}' was interrupted while {row.kind} {row.name} worked, which may not be repeated unasked",
         code="durable/in-flight",
-        hint=f"look at what it has done; flow.resume('{run}', on_inflight='retry') repeats it, 'fail' goes on without",
+        hint=f"check what it has done; flow.resume('{run}', on_inflight='retry') repeats it, 'fail' treats it as failed",
         details={"path": row.path, "kind": row.kind, "name": row.name},
     )
 
 
 @contextlib.asynccontextmanager
 async def without_permit(permits: Permits | None) -> AsyncGenerator[None, None]:
-    """A block that waits for others of the run, and leaves them its permit."""
+    """A block that waits, and leaves its permit to other strands of the run."""
     if permits is None:
         yield
         return
@@ -236,18 +236,18 @@ async def without_permit(permits: Permits | None) -> AsyncGenerator[None, None]:
 async def wait_for_end() -> NoReturn:
     """Wait to be cancelled."""
     await asyncio.get_running_loop().create_future()
-    raise AssertionError("nobody ends this wait but by cancelling it")
+    raise AssertionError("this wait ends only by cancellation")
 
 
 def ordinal_of(path: str) -> tuple[str, int | None]:
-    """The strand of an effect and its number there; None where effects are told apart by content."""
+    """The path of an effect's strand and its number there; None if its effects are identified by content."""
     parent, _, last = path.rpartition("/")
     number = last.partition(".")[0]
     return parent, int(number) if number.isdecimal() else None
 
 
 def last_ordinals(paths: Iterable[str]) -> dict[str, int]:
-    """The highest number that is in use in each strand."""
+    """The highest effect number in use in each strand."""
     last: dict[str, int] = {}
     for path in paths:
         at = path
@@ -262,7 +262,7 @@ def last_ordinals(paths: Iterable[str]) -> dict[str, int]:
 
 
 def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
-    """The failures after which their strand did nothing more: what a failed run tries again when it is gone on with."""
+    """The failures after which their strand did nothing more: a failed run tries them again when it is resumed."""
     ended = [row for row in rows if row.state != EffectState.LOST]
     last = last_ordinals([row.path for row in ended])
     failed: list[EffectRow] = []
@@ -274,7 +274,7 @@ def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
 
 
 def answers(rows: Iterable[EffectRow], *, retry: bool) -> list[EffectRow]:
-    """The records that are no steps of a finished one; for ``retry`` without the last failures."""
+    """The records that are not steps of a finished effect; with ``retry`` without the last failures."""
     rows = list(rows)
     ended = {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
     left = [row for row in rows if row.leaf not in ended and row.state != EffectState.LOST]

@@ -23,7 +23,7 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.strand import Strand
 
 CLEANUP_STEPS = 1_000
-"""Steps a ``finally`` has that runs because of a limit or a cancellation."""
+"""Steps allowed to a ``finally`` that runs because of a limit or a cancellation."""
 _FIRST_WAIT_S = 0.25
 _LONGEST_WAIT_S = 30.0
 
@@ -33,7 +33,8 @@ class ErrorValue:
     """What ``catch`` binds: the error as data, with declared fields for ``get-field``.
 
     ``code`` is stable (``family/name``), ``reason`` the task-failure reason, ``span`` a dict of line and column or nil,
-    ``cause`` the message of what lay beneath, ``value`` what ``raise`` was given, ``irritants`` those of ``error``.
+    ``cause`` the message of the underlying error, ``value`` the argument of ``raise``, ``irritants`` those of ``error``,
+    ``details`` further data of the error.
     """
 
     code: str
@@ -69,7 +70,7 @@ class ErrorValue:
 
 
 def error_of(value: Any, span: Span) -> AgentflowError:
-    """The error that ``(raise value)`` raises, whose lists are Python lists: one caught before is itself again."""
+    """The error that ``(raise value)`` raises, with Python lists in it; a caught error is raised again itself."""
     if isinstance(value, ErrorValue):
         return value.error
     if isinstance(value, TaskResult) and value.failed and isinstance(value.error, AgentflowError):
@@ -90,24 +91,24 @@ def user_error(message: Any, irritants: list[Any], span: Span) -> SexpEvaluation
 
 
 async def catch(rt: Strand, d: int, span: Span, error: Exception) -> ErrorValue:
-    """The value ``catch`` binds. What programs may not catch is raised on."""
+    """The value that ``catch`` binds. An error that programs may not catch is raised again."""
     if isinstance(error, LimitExceeded):
         raise error
     return ErrorValue.of(annotate(error))
 
 
 async def raise_value(rt: Strand, d: int, span: Span, value: Any) -> NoReturn:
-    """``(raise value)``."""
+    """``(raise value)``: raise the error of ``value``."""
     raise error_of(await _plain(rt, value), span)
 
 
 async def raise_error(rt: Strand, d: int, span: Span, message: Any, *irritants: Any) -> NoReturn:
-    """``(error "message" irritant ...)``."""
+    """``(error "message" irritant ...)``: raise :func:`user_error`."""
     raise user_error(message, [await _plain(rt, each) for each in irritants], span)
 
 
 async def _plain(rt: Strand, value: Any) -> Any:
-    """``value`` with Python lists in place of shared ones, made in slices, and searched so for the events it passes."""
+    """``value`` with Python lists instead of shared ones, converted and searched for secrets in slices."""
     if type(value) in HELD:
         value, _ = await rt.work(unshared(value))
         run = rt.call.run
@@ -117,11 +118,11 @@ async def _plain(rt: Strand, value: Any) -> Any:
 
 
 async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Code) -> None:
-    """Run a ``finally`` because of ``error``, which is raised on afterwards.
+    """Run the ``final`` form of a ``finally`` because of ``error``, which the caller raises again afterwards.
 
-    After a program error it runs as any code does, and an error of its own takes over. After a limit or a cancellation
+    After a program error it runs like any code, and an error of its own replaces ``error``. After a limit or a cancellation
     it has little time (:class:`~agentflow.runtime.cleanup.CleanupTime`) and few steps, may start no model call, and an
-    error of its own becomes a note.
+    error of its own becomes a note on ``error``.
     """
     journal = rt.call.run.journal
     if isinstance(error, GeneratorExit) or (journal is not None and journal.suspending):
@@ -160,7 +161,7 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
     """``(timeout seconds form)``. Raises TaskError (``timeout/elapsed``, reason execution_timeout)."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
         raise SexpEvaluationError(
-            f"timeout takes seconds as a number that is not negative, and was given {print_value(seconds, limit=80)}",
+            f"the seconds of timeout are a non-negative number, not {print_value(seconds, limit=80)}",
             code="timeout/seconds",
             span=span,
         )
@@ -189,10 +190,11 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
 
 
 async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
-    """``(retry tries form)``: again after a TaskError or a FAILED result, at most ``tries`` times in all."""
+    """``(retry tries form)``: evaluate ``form`` again after a TaskError or a FAILED result, at most ``tries``
+    times in all, and return its value."""
     if type(tries) is not int or tries < 1:
         raise SexpEvaluationError(
-            f"retry takes the number of tries as a positive integer, and was given {print_value(tries, limit=80)}",
+            f"the number of tries of retry is a positive integer, not {print_value(tries, limit=80)}",
             code="retry/tries",
             span=span,
         )

@@ -1,8 +1,8 @@
-"""Secrets out of events, before any observer sees them.
+"""Removes secrets from events before any observer sees them.
 
-An observer is shown copies, and only where there is something to take out: the live values stay as they are. Deltas come
-in pieces: from the first piece that may belong to a secret (four characters of a known one, or what begins a key) a
-stream is redacted thoroughly, pieces held back until they are clear; ordinary text flows through untouched.
+Observers get copies, and only if there is something to remove; the live values stay unchanged. Deltas are pieces of a text:
+from the first piece that may belong to a secret (four characters of a known one, or the beginning of a key) a stream is
+redacted thoroughly, and pieces are held back until they are clear; ordinary text passes unchanged.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from agentflow.lib.redacted_copy import holds_secret, redacted
 from agentflow.lib.secret_forms import MIN_SECRET
 
 MOST_REMEMBERED = 4_096
-"""Messages, tools and sources of which a run's redaction knows what to show."""
+"""Number of messages, tools and sources whose redacted form is cached per run."""
 MOST_KEPT = 8
-"""Large values in errors of which it does."""
+"""Number of large values in errors whose redacted form is cached."""
 PIECES = (TextDelta, ThinkingDelta, ToolArgumentsDelta)
-"""Events that are pieces of a text; a secret may lie across several."""
+"""Events that are pieces of a text; a secret may extend over several."""
 _Pieces = TextDelta | ThinkingDelta | ToolArgumentsDelta
 
 
@@ -49,16 +49,16 @@ class EventRedactor:
         self._kept: dict[int, tuple[Any, Any]] = {}
 
     def keep(self, value: object, shown: object) -> None:
-        """Remember what is shown of a large value that nobody changes, for all events from now on; of the last few."""
+        """Cache the redacted form ``shown`` of a large immutable value for later events; only the last few are kept."""
         if len(self._kept) >= MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept[id(value)] = (value, shown)
 
     def show(self, event: Event, next_seq: Callable[[], int]) -> tuple[Event, ...]:
-        """What may be shown when ``event`` is published: mostly itself, the same object when it holds no secret.
+        """The events to show when ``event`` is published: usually itself, the same object if it holds no secret.
 
-        Nothing for a delta that is held back. Before the end of a model call comes what was held back of its deltas, so
-        the last of these events needs a number of its own from ``next_seq``.
+        There is none for a delta that is held back. Held back text comes before the end of its model call, so the last of
+        these events needs a number of its own from ``next_seq``.
         """
         if event.span is not None and event.span.source is not self._clean_source:
             event = self._with_clean_span(event, event.span)
@@ -75,7 +75,7 @@ class EventRedactor:
         return (*late, self._whole(event))
 
     def _with_clean_span(self, event: Event, span: Span) -> Event:
-        """Spans lead to the whole text of a program, in which a secret may be written."""
+        """``event`` with a redacted span: spans refer to the text of a program, which may contain a secret."""
         source, shown = self._shown.get(id(span.source)) or self._search(span.source)
         if shown is source:
             self._clean_source = source
@@ -83,7 +83,7 @@ class EventRedactor:
         return replace(event, span=Span(shown, span.start, span.end))
 
     def _settle(self, finished: ModelFinished) -> list[_Pieces]:
-        """What was held back of the streams of a model call that has ended, as deltas without a number of their own."""
+        """The text held back from the streams of an ended model call, as deltas that still need numbers."""
         late: list[_Pieces] = []
         for key in [key for key in self._streams if key[0] == finished.path]:
             stream = self._streams.pop(key)
@@ -139,7 +139,7 @@ class EventRedactor:
 
 
 def _settled(value: Any, redactor: Redactor) -> Any:
-    """Structured data so far, without secrets and without the end of a text in which one seems to have begun."""
+    """Partial structured data without secrets, and without the end of a text in which a secret may have begun."""
     if isinstance(value, str):
         stream = redactor.stream()
         shown = stream.feed(value)
@@ -152,10 +152,10 @@ def _settled(value: Any, redactor: Redactor) -> Any:
 
 
 class _Stream:
-    """One stream of pieces: passed on as they are until one looks like the beginning of a secret, redacted from then on.
+    """One stream of pieces: passed on unchanged until one looks like the beginning of a secret, redacted from then on.
 
-    Redacting every piece thoroughly costs as much as the rest of a delta. What is passed on before the first suspicion
-    is shorter than any secret.
+    Redacting every piece thoroughly would double the cost of a delta. Any part of a secret that is passed on before the
+    first suspicion is shorter than any secret.
     """
 
     __slots__ = ("last", "shown", "thorough")

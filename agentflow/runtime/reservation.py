@@ -1,7 +1,7 @@
-"""Reservations: a call sets aside what it may cost at most before it is sent, so that no limit of money or tokens is passed.
+"""Reservations: before a call is sent, the most it may cost is reserved, so that no limit of money or tokens is exceeded.
 
-A call that does not fit waits for those in flight, whose reservations are higher than what they will have cost. When there
-is nobody to wait for, its answer gets what is left, if that is enough to say something. See
+A call that does not fit waits for those in flight, which usually cost less than they reserved. If no call is in flight, its
+answer is capped to what is left, provided that is enough for an answer. See
 :class:`~agentflow.core.spending.Purse`.
 """
 
@@ -16,9 +16,9 @@ from agentflow.core.spending import Quote
 from agentflow.lib.turns import Turns
 
 LEAST_ANSWER = 256
-"""Tokens below which a cap is not lowered; of a small limit, a quarter."""
+"""Tokens below which a cap is not lowered; for a small limit, a quarter of it."""
 _GRAIN_USD = 1e-12
-"""Dollars that are no difference: sums of fractions are not exact."""
+"""Tolerance in dollars: sums of fractions are not exact."""
 
 _FREE = Quote(0.0, 0.0)
 
@@ -26,9 +26,10 @@ _FREE = Quote(0.0, 0.0)
 class RunPurse:
     """What a run, or a part of it, may still spend. Implements :class:`~agentflow.core.spending.Purse`.
 
-    Parameters: ``limits`` has the tokens and the money; ``outer`` is the purse of what this is a part of, which pays too;
-    ``used`` and ``cost`` were spent before; ``whose`` it is, if not a run's, as in "the key 'ada'". Who waits does so in one queue, that of the outermost purse; who waits for a part
-    is passed by those that do not need it. ``calls`` is the number of reservations.
+    Parameters: ``limits`` has the tokens and the US dollars; ``outer`` is the purse around this one, which is charged too;
+    ``used`` (tokens) and ``cost`` (US dollars) were spent before; ``whose`` names the owner if it is not a run, as in "the
+    key 'ada'". Calls wait in the queue of the outermost purse; those that need other purses may pass. ``calls`` is the
+    number of reservations.
     """
 
     __slots__ = (
@@ -70,7 +71,7 @@ class RunPurse:
 
     @property
     def usd_left(self) -> float | None:
-        """Dollars that can still be spent, here and in what is around it; None if there is no limit."""
+        """US dollars that can still be spent here and in the outer purses; None if there is no limit."""
         above = None if self.outer is None else self.outer.usd_left
         if self.usd is None:
             return above
@@ -78,7 +79,7 @@ class RunPurse:
         return here if above is None else min(here, above)
 
     def spent(self, usage: Usage, cost_usd: float | None) -> None:
-        """Count what a call has cost, here only: an outer purse is told by its own run."""
+        """Count what a call has cost in this purse only: the outer run counts it in its own."""
         self.used_tokens += usage.total_tokens
         if cost_usd is not None:
             self.used_usd += cost_usd
@@ -86,7 +87,7 @@ class RunPurse:
     def reserve(
         self, input_tokens: int, cap: int, quote: Quote | None, model: str, *, priority: int = 0, exact: bool = False
     ) -> _Held:
-        """Set aside what a call may take; see :meth:`agentflow.core.spending.Purse.reserve`."""
+        """Reserve what a call may take; see :meth:`agentflow.core.spending.Purse.reserve`."""
         if quote is None:
             if self.priced:
                 raise self._unpriced(model)
@@ -103,7 +104,7 @@ class RunPurse:
         return held
 
     def serve(self) -> None:
-        """Let those in the queue go on for whom there is enough now, or never will be."""
+        """Wake those in the queue for whom there is enough now, and those for whom there never will be."""
         short: set[RunPurse] = set()
 
         def goes(held: _Held) -> bool | None:
@@ -117,13 +118,13 @@ class RunPurse:
         self.turns.serve(goes)
 
     def fits(self, held: _Held) -> bool:
-        """Whether ``held`` may be set aside beside what is."""
+        """Whether ``held`` fits beside the present reservations."""
         if self.tokens is not None and self.used_tokens + self.held_tokens + held.tokens > self.tokens:
             return False
         return self.usd is None or self.used_usd + self.held_usd + held.cost <= self.usd + _GRAIN_USD
 
     def room(self, held: _Held) -> tuple[int, str]:
-        """Tokens that are left here for the answer of ``held`` when nothing is set aside, and the limit that leaves them.
+        """Tokens left for the answer of ``held`` if there are no other reservations, and the limit that leaves them.
 
         Raises LimitExceeded if they are too few.
         """
@@ -157,11 +158,11 @@ class RunPurse:
 
     @property
     def owner(self) -> str:
-        """Whose purse it is, as errors say it."""
+        """The owner of the purse, as named in errors."""
         return self.whose or "the run"
 
     def spent_up(self) -> LimitExceeded | None:
-        """The error that says so, once nothing at all is left."""
+        """The error for an empty purse; None while something is left."""
         if self.tokens is not None and self.used_tokens >= self.tokens:
             return self._short(f"{self.owner} has used all of its {self.tokens:,} tokens", "tokens")
         if self.usd is not None and self.used_usd >= self.usd - _GRAIN_USD:
@@ -182,7 +183,7 @@ class RunPurse:
     def _unpriced(self, model: str) -> LimitExceeded:
         usd = next(purse.usd for purse in self.levels() if purse.usd is not None)
         return LimitExceeded(
-            f"the price of the model {clip(model, 200)!r} is not known, so nothing can keep it within ${usd:g}",
+            f"the price of the model {clip(model, 200)!r} is not known, so it cannot be kept within ${usd:g}",
             limit="usd",
             allowed=usd,
             used=self.used_usd,
@@ -202,7 +203,7 @@ class RunPurse:
 
 
 class _Held:
-    """What is set aside for one call. Implements :class:`~agentflow.core.spending.Reservation`."""
+    """The reservation of one call. Implements :class:`~agentflow.core.spending.Reservation`."""
 
     __slots__ = ("_bound", "_held", "_purse", "cap", "cost", "exact", "input_tokens", "quote", "tokens", "turn")
 
@@ -224,7 +225,7 @@ class _Held:
         return self.turn is not None
 
     async def granted(self) -> None:
-        """Wait for one's turn. Raises LimitExceeded when too little is left."""
+        """Wait until the reservation fits. Raises LimitExceeded if too little is left."""
         turn = self.turn
         if turn is None:
             return
@@ -237,9 +238,9 @@ class _Held:
             raise
 
     def settle(self) -> list[RunPurse] | None:
-        """Set aside, with a lowered cap if need be; or give the purses to which others have to give back first.
+        """Reserve, with a lowered cap if need be. Returns None, or the purses that others must release first.
 
-        Raises LimitExceeded when there is too little left, and nobody to wait for.
+        Raises LimitExceeded if too little is left and there is no call to wait for.
         """
         purse: RunPurse | None = self._purse
         while purse is not None:
@@ -271,11 +272,11 @@ class _Held:
             purse = purse.outer
 
     def needs(self, purses: set[RunPurse]) -> bool:
-        """Whether one of ``purses`` pays for this."""
+        """Whether one of ``purses`` is charged for this call."""
         return not purses.isdisjoint(self._purse.levels())
 
     def free(self) -> None:
-        """Give back what was set aside, or leave the queue. Later calls do nothing."""
+        """Release the reservation, or leave the queue. Later calls do nothing."""
         if not self._held:
             if self.turn is not None:
                 self.turn.cancel()
@@ -309,7 +310,7 @@ class _Held:
         limit, purse = self._bound
         money = limit == "usd"
         error = LimitExceeded(
-            f"the answer was cut off after {self.cap:,} tokens: there was no more left for it",
+            f"the answer was cut off after {self.cap:,} tokens, all that was left for it",
             limit=limit,
             allowed=(purse.usd if money else purse.tokens) or 0,
             used=purse.used_usd if money else purse.used_tokens,

@@ -1,4 +1,4 @@
-"""The durable runs of a flow that wait outside of the memory: who looks after them, and when they go on."""
+"""Looks after the durable runs of a flow that wait outside of the memory, and resumes them in time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 LOOK_S = 1.0
-"""Seconds after which the store is asked for answers that other processes have given."""
+"""Seconds between two queries for answers from other processes."""
 _EACH_S = 0.01
-"""The same for each of many runs: looking takes up little time, however many wait."""
+"""Minimum of seconds per waiting run between two queries, so that many runs cause little work."""
 
 
 class Resting:
-    """Runs that wait. Nothing but a timer of the event loop exists for them meanwhile.
+    """Runs that wait. All of them together need no more than a timer of the event loop.
 
-    ``look`` is called for each now and then, with whether its time has come; ``spawn`` runs that in the background.
+    ``look`` is called for each run now and then, with its id and whether its time has come; ``spawn`` runs that in the
+    background.
     """
 
     def __init__(
@@ -30,16 +31,16 @@ class Resting:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, run: str, wake_at: float | None) -> None:
-        """Look after a run, which goes on by itself at the unix time ``wake_at``."""
+        """Look after a run, which continues by itself at the unix time ``wake_at``; None: only when answered."""
         self._due[run] = wake_at
         self._arm()
 
     def remove(self, run: str) -> None:
-        """Look after a run no more."""
+        """Stop looking after a run."""
         self._due.pop(run, None)
 
     def close(self) -> None:
-        """Look after none any more."""
+        """Stop looking after all runs."""
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()

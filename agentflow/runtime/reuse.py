@@ -1,7 +1,7 @@
-"""Results of tasks and tools that other runs use again: those declared with ``reuse="1d"``.
+"""Reuses results of tasks and tools across runs: of those declared with, for example, ``reuse="1d"``.
 
-They are found by the same contents as records. Of equal calls at one time in this flow one is carried out, and the others
-are given its result; other processes see it when it is stored.
+Results are identified by content, as records are. Of several equal calls at the same time in this flow one is carried out
+and the others get its result; other processes see it once it is stored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=TaskResult)
 
 
 class Reuse:
-    """The :class:`~agentflow.core.store_ports.ReusePort` of a flow. ``redactor`` takes secrets out of what is stored."""
+    """The :class:`~agentflow.core.store_ports.ReusePort` of a flow. ``redactor`` removes secrets from what is stored."""
 
     def __init__(self, store: ResultStore, redactor: Redactor | None = None) -> None:
         self._store = store
@@ -42,7 +42,7 @@ class Reuse:
     async def once(
         self, kind: str, name: str, content: object, reuse: str, call: CallContext, work: Callable[[], Awaitable[T]]
     ) -> T:
-        """The result of ``work``, or that of an equal call not longer ago than ``reuse``."""
+        """The result of ``work``, or that of an equal call that is no older than ``reuse``, such as ``"1d"``."""
         digest = fingerprint("reuse", kind, name, content)
         key = (id(asyncio.get_running_loop()), digest)
         while (flight := self._flights.get(key)) is not None:
@@ -86,11 +86,11 @@ class Reuse:
     async def _carry_out(
         self, kind: str, name: str, call: CallContext, work: Callable[[], Awaitable[T]]
     ) -> tuple[T, StoredResult | None]:
-        """The result of ``work``, and what is stored of it: nothing of a failure, or of what is no data."""
+        """The result of ``work``, and its stored form: None for a failure, or for a result that is not data."""
         run = call.run = _MeteredRun(call.run)
         session = call.session
         if "/~" in call.path:
-            call.session = session.fork()  # what runs beside it commits to the same session
+            call.session = session.fork()  # concurrent work commits to the same session
         mark = call.session.mark()
         value = await work()
         changes = call.session.changes_since(mark)
@@ -132,7 +132,7 @@ class Reuse:
 
 
 class _Flight:
-    """A call that is carried out now, for which equal ones wait. ``result`` is what it gave, if that can be used again."""
+    """A call in progress for which equal calls wait. ``result`` is its result if that can be reused."""
 
     def __init__(self, call: CallContext) -> None:
         self.ended = asyncio.Event()
@@ -141,12 +141,12 @@ class _Flight:
         self._path = f"{call.path}/"
 
     def contains(self, call: CallContext) -> bool:
-        """Whether ``call`` is a part of what is carried out."""
+        """Whether ``call`` is part of this call in progress."""
         return call.run_id == self._run_id and call.path.startswith(self._path)
 
 
 class _MeteredRun(ForwardingRun):
-    """The run as a call whose result is kept sees it: what it costs is stored with the result."""
+    """The run as seen by a call whose result is stored for reuse, together with its cost."""
 
     def __init__(self, run: RunPort) -> None:
         super().__init__(run)

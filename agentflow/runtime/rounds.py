@@ -1,4 +1,4 @@
-"""Telling how far loops are whose length is known, to those who watch."""
+"""Reports the progress of loops of known length to observers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agentflow.core.events import LoopProgress
 from agentflow.core.source import Span
 
 EVERY_S = 0.1
-"""Seconds after which a loop that only computes is told of again."""
+"""Seconds between two reports of a loop that only computes."""
 
 
 class WatchedLoops:
-    """The loops of one strand, while somebody watches it.
+    """Reports the loops of one strand that somebody watches.
 
-    Parameters: ``call`` that of the strand; ``effects`` says how many the run has made. A round is told if something was
-    done since the last one that was, or a tenth of a second ago: rounds that only compute are over before anybody has read
-    of them.
+    Parameters: ``call`` is that of the strand; ``effects`` returns the number of effects of the run so far. A round is
+    reported if there was an effect since the last report, or after a tenth of a second: rounds that only compute are over
+    before anybody has read about them.
     """
 
     __slots__ = ("_call", "_due", "_effects", "_seen")
@@ -30,7 +30,7 @@ class WatchedLoops:
         self._due = 0.0
 
     def rounds(self, rounds: range, span: Span) -> Iterator[int]:
-        """``rounds`` of the loop at ``span``, told as they begin. A loop that was told of is told to be over, however it ends."""
+        """Iterate over ``rounds`` of the loop at ``span``, reporting them as they begin. If any was, the end is reported too."""
         done, total, was_told, before = 0, len(rounds), False, self._seen
         try:
             for done in rounds:

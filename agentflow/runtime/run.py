@@ -51,26 +51,26 @@ _NO_USAGE = Usage()
 _YES_OR_NO = {"type": "boolean"}
 _log = logging.getLogger(__name__)
 
-Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
 News = Callable[[], list[tuple[str, str]]]
-"""The codes and texts of what happened to a flow between its runs; told once."""
+"""Returns the codes and texts of warnings about what happened to a flow between its runs, each once."""
+Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
 """Called before a tool call that needs approval; plain or async. True permits the call.
 
-It is asked one question of a run at a time, unless it has a true attribute ``concurrent``: then it is asked whenever
-approval is needed, which suits an approver that passes questions on.
+It gets one request of a run at a time, unless it has a true attribute ``concurrent``: then it is called whenever approval
+is needed, which suits an approver that passes requests on.
 """
 
 OBSERVER_GRACE_S = 5.0
 """Seconds for which async observers may continue to read after the run has ended."""
 CANCELLED_GRACE_S = 0.1
-"""The same after a cancellation, which must end soon, but with its Finished events."""
+"""The same after a cancellation, which must end soon, but not without its Finished events."""
 
 
 class Run:
     """A run in progress; the :class:`~agentflow.core.call.RunPort` of everything inside it.
 
-    ``usage``, ``cost_usd`` and ``model_calls`` are totals so far. ``cost_usd`` is None after a call whose price is
-    unknown.
+    ``usage`` (tokens), ``cost_usd`` (US dollars) and ``model_calls`` are totals so far. ``cost_usd`` is None after a call
+    whose price is unknown.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Run:
                 self._fanout.publish(shown)
 
     async def examine(self, *values: object, lasting: bool = False) -> None:
-        """Search large values for secrets, and write them for recorders, right before an event shows them."""
+        """Search large values for secrets and encode them for recorders, right before an event shows them."""
         for value in values:
             shown = value if self._redactor is None else await in_slices(examination(value, self._redactor))
             if lasting:
@@ -165,7 +165,7 @@ class Run:
                 await in_slices(recorder.preparation(self.run_id, shown))
 
     async def room(self) -> None:
-        """Wait for those to take deltas."""
+        """Wait until the readers that are behind take deltas again."""
         await self._fanout.room()
 
     @property
@@ -175,7 +175,7 @@ class Run:
         return None if allowed is None else max(0, allowed - self.model_calls)
 
     def charge_model_call(self) -> None:
-        """Count a model call. Raises LimitExceeded past ``model_calls``, or if any other limit has been met."""
+        """Count a model call. Raises LimitExceeded beyond ``model_calls``, or if any other limit was reached."""
         self.budget.check_met()
         if self._bounded:
             self._check_spent()
@@ -216,13 +216,14 @@ class Run:
             raise LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
 
     async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: CallContext) -> list[T]:
-        """The results of all of ``work``, in order, done side by side as the run's concurrency allows."""
+        """Await all of ``work`` concurrently, as the run's concurrency allows, and return the results in order."""
         return await together(self.budget, work, call)
 
     async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        """Ask the approver. Without one, whoever answers a durable run; else False, at once or when the time is up.
+        """Ask the approver. Without one, a durable run waits for ``flow.send``; any other run returns False, at once or when
+        the time for open questions is up.
 
-        What an approved program calls itself was asked for with it.
+        Calls that an approved program's manifest covers are not asked for again.
         """
         if (
             request.identity
@@ -244,7 +245,7 @@ class Run:
         return bool(await journal.answer(question, request.digest, call, consult))
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
-        """Ask no more for ``tools``, by name and identity, which the program at ``path`` calls itself."""
+        """Stop asking for approval of ``tools``, by name and identity, that the program at ``path`` calls itself."""
         if tools or self._covered:
             self._covered[path] = tools
 
@@ -257,7 +258,7 @@ class Run:
         return {}
 
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
-        """Ask the answerer. Without one, whoever sends an answer."""
+        """Ask the answerer; without one, wait for an answer from ``flow.send``."""
         asked = Question(question=question, schema=plain(schema), run_id=self.run_id, path=call.path)
         check_schema(asked, call)
         consult = None if self._answerer is None else partial(self._checked, self._answerer, asked, call)
@@ -275,7 +276,7 @@ class Run:
         return answer
 
     async def _consult(self, host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
-        """What ``host`` answers to ``request``. A question that has to wait publishes a pair of Wait events."""
+        """The answer of ``host`` to ``request``. Publishes a pair of Wait events if it has to wait."""
         if getattr(host, "concurrent", False):
             return await _answer(host, request, reason, call)
         if self._asking_turn is None:
@@ -309,7 +310,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
 
 
 def check_priority(priority: int) -> None:
-    """Raise ConfigurationError for what is no whole number from -1000 to 1000."""
+    """Raise ConfigurationError unless ``priority`` is a whole number from -1000 to 1000."""
     if type(priority) is not int or not -1_000 <= priority <= 1_000:
         raise ConfigurationError(
             f"priority={clip(repr(priority), 80)}: a priority is a whole number from -1000 to 1000",
@@ -346,7 +347,7 @@ class OpenRun:
 
     A class, not a generator: small runs are opened very often, and the nested generators of ``asynccontextmanager``
     would cost more than everything else in opening one. Of many runs opened in one iteration of the event loop, a few
-    start at once and the others in later ones, so that other tasks get their share.
+    start at once and the others in later iterations, so that other tasks get their share.
     """
 
     __slots__ = ("_clock", "_fanout", "_news", "_pump", "_redactor", "_root", "_run", "_scope", "_throttle")
@@ -421,7 +422,7 @@ class OpenRun:
                 await session.keeper.keep()
 
     async def _shown(self, error: Exception) -> BaseException:
-        """What the host gets of ``error``, of which large values are searched in slices; a cancellation that comes meanwhile."""
+        """The copy of ``error`` for the host, with large values searched in slices; a cancellation that arrives meanwhile instead."""
         try:
             if isinstance(values := getattr(error, "partial", None), PartialValues):
                 error.partial = PartialValues(await plain_result(list(values)))  # type: ignore[attr-defined]
@@ -430,7 +431,7 @@ class OpenRun:
             return cancelled
 
     def _account(self, shown: Exception) -> None:
-        """Tell the host, by the error that it gets, what the run has cost."""
+        """Attach the run's account to the error for the host."""
         run = self._run
         for name, value in {"run_id": run.run_id, "usage": run.usage, "cost": run.cost_usd}.items():
             with contextlib.suppress(AttributeError):  # the class of a foreign error may have slots

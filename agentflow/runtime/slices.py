@@ -6,13 +6,13 @@ import asyncio
 from time import monotonic
 
 SLICE_S = 0.002
-"""Seconds that the branches of a run may take together before tasks of others have theirs."""
+"""Seconds that the branches of a run may take together before other tasks run."""
 
 
 class Slices:
     """Tells the branches of one run, however many are ready at once, when their common slice of the loop is used up.
 
-    It is past ``end`` (of the monotonic clock); whoever sees that awaits :meth:`pause`.
+    ``end`` is the end of the slice on the monotonic clock; a branch that sees it in the past awaits :meth:`pause`.
     """
 
     __slots__ = ("_next", "end")
@@ -22,7 +22,7 @@ class Slices:
         self._next = False
 
     async def pause(self) -> None:
-        """Let others have the loop, and go on in the next slice."""
+        """Let other tasks run, and continue in the next slice."""
         while monotonic() > self.end:
             if not self._next:
                 self._next = True

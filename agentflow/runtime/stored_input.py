@@ -1,4 +1,4 @@
-"""What is stored of a durable run's beginning: its program text and its bindings, without secrets."""
+"""The stored input of a durable run: its program text and its bindings, without secrets."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _NAMES = {
     "overrides": "an override of a task",
     "session": "the scope of the session",
 }
-"""Fields of the input that are stored as they are, as errors call them."""
+"""Fields of the input that are stored unchanged, with their names in errors."""
 
 
 class StoredInput:
-    """Writes and reads it. ``redactor`` knows what is secret."""
+    """Encodes and decodes stored input. ``redactor`` knows the secrets."""
 
     def __init__(self, codec: Codec, redactor: Redactor | None) -> None:
         self._codec = codec
         self.redactor = redactor
 
     def text(self, source: Source) -> str:
-        """The text of a program. Raises JournalError (``durable/secret``) if it contains a secret."""
+        """The text to store of a program. Raises JournalError (``durable/secret``) if it contains a secret."""
         self.refuse_secret("the program", source.text)
         return source.text
 
     def refuse_secret(self, called: str, value: object) -> None:
-        """Raise JournalError (``durable/secret``) if ``value``, which is stored as it is and errors call ``called``, contains a secret."""
+        """Raise JournalError (``durable/secret``) if ``value`` contains a secret; errors name it ``called``."""
         if self.redactor is not None and holds_secret(value, self.redactor):
             raise JournalError(
                 f"{called} contains a secret, and it is stored with the run",
@@ -46,7 +46,7 @@ class StoredInput:
             )
 
     def checked(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """All that is stored of a run's beginning beside its text, its ``bindings`` as :meth:`write` gives them.
+        """Check the stored input of a run: all ``fields`` besides its text, with ``bindings`` encoded by :meth:`write`.
 
         Labels are redacted. Raises JournalError (``durable/secret``) if what the run depends on contains a secret.
         """
@@ -59,7 +59,7 @@ class StoredInput:
         return {**fields, "labels": self.clean(fields["labels"])}
 
     def write(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
-        """Each binding as ``{"v": data}``; null for one that is secret or no data."""
+        """Each binding as ``{"v": data}``; None for one that is secret or not data."""
         stored: dict[str, Any] = {}
         for name, value in bindings.items():
             try:
@@ -72,7 +72,7 @@ class StoredInput:
         return stored
 
     def read(self, row: RunRow, bindings: Mapping[str, Any], *, change: bool = False) -> dict[str, Any]:
-        """The bindings of a run: what is stored, and ``bindings`` for the rest; with ``change`` they may replace it and add to it.
+        """The bindings of a run: the stored ones, and ``bindings`` for the rest; with ``change`` these may replace or add some.
 
         Raises JournalError (``durable/bindings``).
         """
@@ -82,7 +82,7 @@ class StoredInput:
         if missing or (unknown and not change):
             wrong = f"needs {', '.join(missing)}" if missing else f"has {', '.join(unknown)} already, or never had"
             raise JournalError(
-                f"the run '{row.run}' {wrong}: what is secret or no data is not stored, everything else is",
+                f"the run '{row.run}' {wrong}: bindings that are secret or not data are not stored, all others are",
                 code="durable/bindings",
                 hint="give exactly what is not stored: bindings={" + ", ".join(f"{n!r}: ..." for n in missing) + "}",
             )
@@ -90,14 +90,14 @@ class StoredInput:
         return {**{name: bindings[name] if name in bindings else kept[name] for name in stored}, **bindings}
 
     def clean(self, data: Any) -> Any:
-        """Data without secrets."""
+        """``data`` without secrets."""
         return data if self.redactor is None else redacted(data, self.redactor)
 
     async def cleaned(self, data: Any) -> Any:
-        """The same in slices, for large data."""
+        """Like :meth:`clean`, in slices, for large data."""
         return data if self.redactor is None else await in_slices(redaction(data, self.redactor))
 
 
 def limits_data(limits: Limits | None) -> dict[str, Any] | None:
-    """Limits as data from which they are made again."""
+    """Limits as JSON data, from which ``Limits(**data)`` restores them."""
     return None if limits is None else {field.name: getattr(limits, field.name) for field in fields(limits)}

@@ -1,8 +1,8 @@
 """A strand: one sequential line of execution of a program, and the ``rt`` of generated code.
 
-A run begins with one strand; ``parallel`` and its kin fork others. A strand counts steps, finds the code behind what is
-called and the meaning of names, numbers effects and hands them to the performer, and continues deep recursion on fresh
-Python stacks. What else programs ask of it are operations: functions over the strand, found in the table it is given.
+A run begins with one strand; ``parallel`` and similar forms fork others. A strand counts steps, resolves names and the
+code of callees, numbers effects and passes them to the performer, and continues deep recursion on fresh Python stacks.
+Everything else that programs need are operations: functions of the strand, in a table passed to it.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ Operations: TypeAlias = "Mapping[Operation, Callable[Concatenate[Strand, int, Sp
 class Strand(Naming):
     """The object that generated code runs on.
 
-    ``call`` is its call (path, session, grants), ``budget`` the rest of what the run may use. ``performer`` carries out
-    effects, ``operations`` hold the functions for operations. ``fuel`` is the rest of the current slice of steps,
-    ``first_depth`` the depth at which it begins, so that the depth limit coincides with a hop.
+    ``call`` is its call (path, session, grants), ``budget`` what the run may still use. ``performer`` carries out effects;
+    ``operations`` has the functions of operations. ``fuel`` is the rest of the current slice of steps, ``first_depth`` the
+    depth at which the strand begins, chosen so that the depth limit coincides with a hop.
     :class:`~agentflow.runtime.naming.Naming` resolves its names.
     """
 
@@ -115,8 +115,8 @@ class Strand(Naming):
     def cleanup_call(self) -> CallContext:
         """The call of ``finally`` forms that run because of a limit or a cancellation.
 
-        That may strike anywhere, so which of them run, and when, is not the same every time: their effects are told
-        apart by content.
+        A limit or a cancellation may come at any point, so which of these forms run, and when, differs from run to run: their
+        effects are identified by content.
         """
         path = f"{self.call.path}/x"
         call = self._cleanup.get(path)
@@ -132,9 +132,9 @@ class Strand(Naming):
         branch: bool | None = None,
         env: SexpEnvironment | None = None,
     ) -> Strand:
-        """A strand for a part of what this one does, at ``call``: within ``budget``, and perhaps beside others.
+        """A strand for a part of this one's work, at ``call``, within ``budget``; ``branch``: it runs beside others.
 
-        ``env`` is that of another program, which sees neither this one's definitions nor its steps.
+        ``env`` is the environment of another program, which sees neither this strand's definitions nor its steps.
         """
         strand = Strand(
             call,
@@ -161,7 +161,7 @@ class Strand(Naming):
             if result is TAIL:
                 result = await bounce(self, d)
             if time.monotonic() - self._paused > PAUSE_S:
-                await self._pause()  # whoever waits for the value frees what the program held, in a slice of its own
+                await self._pause()  # the awaiting task frees what the program held, in a slice of its own
             return result
         except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span
             final = located_error(error)
@@ -188,10 +188,10 @@ class Strand(Naming):
     # -- steps ----------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Begin the next slice of steps: count it, look at the clock, and let others run when it is time.
+        """Begin the next slice of steps: count it, check the clock, and let others run when it is time.
 
         Slices grow up to :data:`SLICE` steps and shrink when steps turn out to be long, so that the strand pauses about
-        every 2 ms whatever its steps do. Strands of one run that all want to go on share those 2 ms.
+        every 2 ms whatever its steps do. Concurrent strands of one run share those 2 ms.
         """
         now = time.monotonic()
         taken = now - self._ticked
@@ -216,9 +216,9 @@ class Strand(Naming):
         self._ticked = now
 
     def charge(self, steps: int) -> None:
-        """Take ``steps`` for work that is larger than a step, before it is done. Raises LimitExceeded.
+        """Charge ``steps`` for work that is larger than a step, before it is done. Raises LimitExceeded.
 
-        What the slice does not hold is taken from the budget at once, and the next step looks at the clock.
+        Steps beyond the current slice are taken from the budget at once, and the next step checks the clock.
         """
         self.fuel -= steps
         while self.fuel < 0:
@@ -233,7 +233,7 @@ class Strand(Naming):
         root = self.budget.root
         lists = root.large_lists
         try:
-            while lists and lists.free():  # what is garbage goes before more is allocated
+            while lists and lists.free():  # garbage is freed before more is allocated
                 await self._pause()
             while True:
                 self.charge(next(work))
@@ -259,7 +259,7 @@ class Strand(Naming):
         self._paused = time.monotonic()
 
     def rounds(self, rounds: range, span: Span) -> Iterable[int]:
-        """The rounds of a loop, told where somebody takes deltas."""
+        """Iterate over the rounds of a loop, reporting progress if somebody takes deltas."""
         if not self.call.run.streaming:
             return rounds
         if self._loops is None:
@@ -270,9 +270,9 @@ class Strand(Naming):
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def pick(self, function: Any, count: int, d: int) -> Code:
-        """The code behind anything in operator position, for ``count`` positional arguments.
+        """The code of a value in operator position, for ``count`` positional arguments.
 
-        Raises SexpEvaluationError when it cannot be called so.
+        Raises SexpEvaluationError if it cannot be called with them.
         """
         if isinstance(function, Closure):
             if function.arity != count and not (function.arity < 0 and count >= function.info.least):
@@ -327,7 +327,7 @@ class Strand(Naming):
         span: Span | None,
         env: SexpEnvironment | None = None,
     ) -> Any:
-        """Call the task or tool a value names."""
+        """Call the task or tool that ``function`` names, with named arguments."""
         name = name_of(function)
         assert name is not None
         arguments: dict[str, Any] = {}
@@ -342,8 +342,8 @@ class Strand(Naming):
     def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
         """Carry out an effect (to be awaited) with the authority in force: number it, charge it, and check its grant.
 
-        Every effect passes here, some ten microseconds apart: this must not build an object that only some effects
-        need, walk arguments, or ask about names. Such things belong behind a test that most effects fail.
+        Every effect passes through here, some ten microseconds apart: this method must not build objects that only some
+        effects need, walk arguments, or look up names. Such work belongs behind a test that most effects fail.
         """
         call, kind = self.call, type(effect)
         if kind is LogMessage:

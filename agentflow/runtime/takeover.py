@@ -1,4 +1,4 @@
-"""Goes on with durable runs whose processes died, in a process that lives."""
+"""Resumes durable runs whose processes have died."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from agentflow.core.journal import RunRow
 from agentflow.core.store_ports import JournalStore
 
 LOOK_S = 0.25
-"""Seconds after which the store is asked again."""
+"""Seconds between two queries."""
 MOST_DEATHS = 10
-"""Number of owners that may die one after the other over a run before it is taken to be their death."""
+"""Number of consecutive owners of a run that may die before the run is taken to be the cause."""
 _AWAY_S = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 class Takeover:
-    """Looks for abandoned runs in ``store``, and goes on with each by ``resume``, or ends it by ``fail``."""
+    """Looks for abandoned runs in ``store``, and calls ``resume`` for each, or ``fail`` to end it."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Takeover:
         self._refused: set[tuple[str, int]] = set()
 
     async def watch(self) -> None:
-        """Look until this is cancelled, or the store is closed."""
+        """Look for runs until this is cancelled, or the store is closed."""
         while True:
             pause = LOOK_S
             try:
@@ -43,9 +43,9 @@ class Takeover:
             except JournalError as error:
                 if error.code == "durable/closed":
                     return
-                _log.warning("runs of processes that died are not looked for: %s", error.message)
+                _log.warning("cannot look for runs of processes that died: %s", error.message)
                 rows, pause = [], _AWAY_S
-            random.shuffle(rows)  # of several processes that look, each begins with another
+            random.shuffle(rows)  # so that several processes begin with different runs
             for row in rows:
                 if (row.run, row.epoch) not in self._refused:
                     await self._take(row)
@@ -57,7 +57,7 @@ class Takeover:
                 await self._fail(row, poisoned(row))
             else:
                 await self._resume(row.run)
-        except Exception as error:  # noqa: BLE001 - what is wrong with one run is no matter of the others
+        except Exception as error:  # noqa: BLE001 - the failure of one run must not affect the others
             if isinstance(error, AgentflowError) and error.code == "durable/owned":
                 return  # another process was quicker
             self._refused.add((row.run, row.epoch))
@@ -65,7 +65,7 @@ class Takeover:
 
 
 def poisoned(row: RunRow) -> JournalError:
-    """The error of a run whose owners died one after the other."""
+    """The error for a run whose owners died one after the other."""
     return JournalError(
         f"{row.deaths + 1} processes died one after the other while they worked on the run '{row.run}'",
         code="durable/poisoned",

@@ -1,4 +1,4 @@
-"""Whom runs are done for, where several share what they may spend."""
+"""Tenants: on whose behalf runs are done, and what they may spend together."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from agentflow.runtime.reservation import RunPurse
 
 @frozen
 class Tenant:
-    """Whom a run is done for.
+    """On whose behalf a run is done.
 
-    ``purse`` pays for its model calls, besides the run's own limits, and may pay for other runs too: together they never
-    spend more. None counts nothing. The run's questions and approvals stay open for ``approval_ttl`` seconds; None is as long
-    as the flow says.
+    ``purse`` is charged for its model calls, besides the run's own limits, and may be shared with other runs: together they
+    never spend more. None: nothing is charged. The run's questions and approvals stay open for ``approval_ttl`` seconds;
+    None: as long as the flow's.
     """
 
     purse: RunPurse | None = None

@@ -1,4 +1,4 @@
-"""What a call says where its value is wanted: that its ``await`` was forgotten."""
+"""Errors for a call that is used as a value because its ``await`` was forgotten."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _WRITTEN: dict[str, str] = {
     },
     "__rdivmod__": "divmod(..., {})",
 }  # fmt: skip
-"""Special methods by which a value is used, and how that is written of the value. What asyncio and ``callable`` ask is not
-among them: a call is no iterator, is not called, and is found in sets."""
+"""Special methods that use a value, with the code that calls each. Those that asyncio and ``callable`` check are not among
+them: a call is not an iterator, is not callable, and can be in a set."""
 
 
 class Unawaited:
-    """Something to await, which whoever uses it as what it gives is told by name.
+    """An awaitable that raises a clear error when it is used as if it were its value.
 
-    ``label`` says which call it is, and where it was made.
+    ``label`` says which call it is, and where in the code.
     """
 
     __slots__ = ()
@@ -65,25 +65,25 @@ class Unawaited:
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Give it up, unless it has begun: the error that is raised says so already."""
+        """Give the call up unless it has begun: the error that is raised replaces the warning."""
         raise NotImplementedError
 
     def misused(self, written: str) -> WorkflowError:
-        """The error for its use in place of what it gives; ``written`` is how that is used."""
+        """The error for using the call as its value; ``written`` is a template of the code that does."""
         self.drop()
         return WorkflowError(
-            f"{self.label} is a call, and stands where what it gives is wanted: an await is missing",
+            f"{self.label} is a call used as if it were its value: an await is missing",
             code="python/not-awaited",
             hint=f"write {written.format(f'await {self.name}(...)')}",
         )
 
-    if not TYPE_CHECKING:  # checkers name these slips themselves
+    if not TYPE_CHECKING:  # type checkers report these mistakes themselves
 
         def __getattr__(self, name: str) -> Any:
             if hasattr(type(self), name):  # of its own, and not set yet
                 raise AttributeError(name)
             raise UnawaitedAttribute(
-                f"{self.label} is a call, which has no '{name}'; what it gives may have: an await is missing",
+                f"{self.label} is a call, which has no '{name}'; its value may have one: an await is missing",
                 hint=f"write (await {self.name}(...)).{name}",
             )
 

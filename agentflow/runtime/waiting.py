@@ -1,7 +1,7 @@
-"""What a durable run waits for, as records: answers of people, and times.
+"""The waits of durable runs, as records: for answers of people, and for times.
 
-A wait has a record from its beginning, which is open. An answer ends the record, in whatever process it arrives; a time is
-stored as a time of day. So a run that goes on neither asks again nor waits again for what is over.
+A wait has an open record from its beginning. An answer ends the record, in whatever process it arrives; a time is stored as
+a time of day. So a resumed run does not ask again, nor wait again for what is over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentflow.runtime.records import CLEANUP, Records
 
 
 class Recording(Protocol):
-    """The records of a run as waits see them: a :class:`~agentflow.runtime.journal.RunJournal`."""
+    """What waits need of the records of a run: a :class:`~agentflow.runtime.journal.RunJournal`."""
 
     @property
     def records(self) -> Records: ...
@@ -49,9 +49,9 @@ async def answered(
     call: CallContext,
     consult: Callable[[], Awaitable[Any]] | None,
 ) -> Any:
-    """The answer to ``question``, from its record, from ``consult``, or from whoever sends one. Never asked twice.
+    """The answer to ``question``: from its record, from ``consult``, or from ``flow.send``. A question is never asked twice.
 
-    ``content`` is what of the question its record depends on.
+    ``content`` is the part of the question that identifies its record.
     """
     name, records = journal.clean(question.question)[:80], journal.records
     try:
@@ -79,7 +79,7 @@ async def answered(
 
 
 async def slept(journal: Recording, effect: Timer, call: CallContext) -> list[Any]:
-    """Wait until the time that ``effect`` was to end when it began, in whatever process."""
+    """Wait until the end of ``effect``, counted from its first beginning, in whatever process that was."""
     content = [effect.seconds, effect.jitter]
     row = await _begin(journal, "timer", "", content, call)
     if row is not None and row.state != EffectState.OPEN:
@@ -102,7 +102,7 @@ async def slept(journal: Recording, effect: Timer, call: CallContext) -> list[An
 
 
 async def _begin(journal: Recording, kind: str, name: str, content: object, call: CallContext) -> EffectRow | None:
-    """The record of a wait, which may be open; None when it begins now. Never returns where it does not fit."""
+    """The record of a wait, which may be open; None if it begins now. Stops the run if the record does not fit."""
     digest = fingerprint(kind, content)
     row = await journal.find(kind, name, digest, call)
     if row is None:
@@ -131,7 +131,7 @@ def _asked(question: Question) -> dict[str, Any]:
 
 
 def question_of(run_id: str, row: EffectRow) -> Question | None:
-    """The question that a record is about; None for one of something else."""
+    """The question of a record; None for a record of something else."""
     if row.kind not in ("question", "approval"):
         return None
     asked: Mapping[str, Any] = row.value

@@ -1,6 +1,6 @@
 # pyright: reportPrivateUsage=false
-# The private part of a handle is for the objects here that work on its run.
-"""Works on runs that others started: those whose jobs this process claims."""
+# Private members of a handle are used here, by the objects that work on its run.
+"""Workers: carry out runs that other processes started, by claiming their jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentflow.core.journal import Claim
 from agentflow.runtime.durable import DurableRuns
 
 DRAIN_S = 30.0
-"""Seconds that runs have to end after a worker was told to stop."""
+"""Seconds that runs may take to end after a worker was told to stop."""
 
 _AWAY_S = 5.0
 
@@ -25,8 +25,8 @@ async def work_on(
 ) -> None:
     """Work on the runs of ``queues``, at most ``slots`` at a time, until ``stop`` is set.
 
-    A queue's number is how many of its runs all workers together do at a time; 0 is any number. After the stop no run is
-    begun; what has not ended or come to wait within ``drain_s`` seconds is given up, and others go on with it.
+    The number of a queue limits how many of its runs all workers together do at a time; 0: no limit. After ``stop`` no run
+    is begun; runs that neither end nor wait within ``drain_s`` seconds are given up, and others resume them.
     Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), JournalError.
     """
     if slots < 1 or not queues or any([not name or limit < 0 for name, limit in queues.items()]):
@@ -49,7 +49,7 @@ async def _cancel(runs: DurableRuns) -> None:
         try:
             await runs.cancel_asked()
         except* JournalError as errors:
-            _log.warning("what was cancelled is not known: %s", errors.exceptions[0])
+            _log.warning("cannot ask which runs were cancelled: %s", errors.exceptions[0])
         await asyncio.sleep(_AWAY_S)
 
 
@@ -62,22 +62,22 @@ async def _release_late(runs: DurableRuns, stop: asyncio.Event, drain_s: float) 
 
 
 class _Worker:
-    """Does one job after the other, whatever becomes of each."""
+    """Carries out claimed jobs; a failure of one does not affect the others."""
 
     def __init__(self, runs: DurableRuns) -> None:
         self._runs = runs
 
     async def do(self, claim: Claim) -> None:
-        """Go on with a run until it ends, waits or is given up."""
+        """Resume a run until it ends, waits or is given up."""
         try:
             handle = await self._runs.take(claim)
             if handle is not None:
                 await handle.wait()
         except AgentflowError as error:
             if error.code != "durable/owned":  # a late or second delivery
-                _log.warning("the run '%s' cannot be gone on with here: %s", claim.run, error)
-        except Exception:  # noqa: BLE001 - what is wrong with one run is no matter of the others
-            _log.exception("the run '%s' cannot be gone on with here", claim.run)
+                _log.warning("the run '%s' cannot be resumed here: %s", claim.run, error)
+        except Exception:  # noqa: BLE001 - the failure of one run must not affect the others
+            _log.exception("the run '%s' cannot be resumed here", claim.run)
 
 
 __all__ = ["DRAIN_S", "work_on"]

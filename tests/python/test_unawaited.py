@@ -196,4 +196,4 @@ async def test_calls_that_are_given_back_unawaited() -> None:
         with pytest.raises(WorkflowError) as refused:
             await workflow()
         assert refused.value.code == "python/not-awaited" and named in refused.value.message
-        assert "given back itself" in refused.value.message
+        assert "returned itself" in refused.value.message

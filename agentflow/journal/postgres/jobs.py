@@ -1,4 +1,4 @@
-"""Jobs of workers, in the tables of PgQueuer: queued in the transaction that makes a run one to be gone on with.
+"""Jobs of workers, in the tables of PgQueuer: queued in the transaction that makes a run one to be resumed.
 
 A job is the next slice of a run. What else becomes of it, and how often it is delivered, does not matter: only the right one
 can own its run.
@@ -113,7 +113,7 @@ class Engine:
                 await self.queries(db).install(create_schema=False)
 
     async def enqueue(self, db: Connection, runs: Sequence[str]) -> None:
-        """Queue a job for each of ``runs`` that workers are to go on with, now or when it is time; once for each slice.
+        """Queue a job for each of ``runs`` that workers are to resume, now or when it is time; once for each slice.
 
         Where PgQueuer is missing the workers find these runs themselves, a little later.
         """
@@ -133,5 +133,5 @@ async def free_claims(db: Connection, owner: int) -> None:
 
 
 async def lost(db: Connection, seconds: float) -> list[str]:
-    """Runs that have been to be gone on with for some seconds and have no job, some of them where there are many."""
+    """Runs that have been to be resumed for some seconds and have no job, some of them where there are many."""
     return [run for (run,) in await db.fetch(_LOST, seconds)]
