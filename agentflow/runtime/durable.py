@@ -152,7 +152,7 @@ class DurableRuns:
         digest = (await beside(much, fingerprint, "run", identity(source.text), dict(bindings), names, *mark)).hex()
         opening, exchanges = self.sessions.opening(session)
         stored = await beside(much, self._input.write, bindings)
-        self._input.refuse_secret("the tenant's name", tenant if isinstance(tenant, str) else None)
+        self._input.refuse_secret("the tenant's name", tenant)
         if queue is not None:
             self._input.refuse_secret("the queue's name", queue)
             _check_portable(stored, session)
