@@ -24,7 +24,7 @@ from agentflow.lib.partial_json import PartialJson, parse_answer, prune
 class OutputSchema:
     """The required form of an answer: a JSON Schema, a pydantic model (or any annotated type), or any JSON.
 
-    ``schema`` is what a value must meet, ``requested`` what a model is asked for: the same, or an object that holds it.
+    ``schema`` is what a value must meet, ``requested`` what the model is asked for: the same, or an object around it.
     """
 
     __slots__ = ("_adapter", "_partial", "model", "requested", "schema")
@@ -53,7 +53,7 @@ class OutputSchema:
         return result
 
     def as_object(self) -> OutputSchema:
-        """A form whose answers are objects: this one, or a copy that asks for an object around the value."""
+        """A schema whose answers are objects: this one, or a copy that requests an object around the value."""
         if self.schema is None or self.schema.get("type") == "object":
             return self
         result = copy(self)
@@ -61,7 +61,7 @@ class OutputSchema:
         return result
 
     def text_of(self, text: str) -> str:
-        """The JSON of the value in a valid answer: the answer, or what its object holds."""
+        """The JSON text of the value in a valid answer: the whole answer, or the value inside its object."""
         if self.requested is self.schema:
             return text
         value = parse_answer(text)
@@ -87,7 +87,7 @@ class OutputSchema:
         return value, None, ()
 
     async def read_aside(self, text: str) -> tuple[Any, str | None, tuple[str, ...]]:
-        """:meth:`read`, in a thread if the text is long: to check it may take a second."""
+        """Like :meth:`read`, but in a thread if the text is long: checking it may take a second."""
         return self.read(text) if len(text) <= LONG_TEXT else await asyncio.to_thread(self.read, text)
 
     def partial(self, value: Any) -> Any | None:
@@ -138,7 +138,7 @@ class PartialModel(BaseModel):
 def partial_type(kind: Any, _made: dict[Any, Any] | None = None) -> Any:
     """``kind`` with every field of every model in it optional; missing fields are None and not in ``model_fields_set``.
 
-    Lists, dicts and unions are followed; other types are unchanged. A model within itself becomes a plain dict.
+    Lists, dicts and unions are converted inside; other types are unchanged. A recursive model becomes a plain dict.
     """
     built = _made if _made is not None else {}
     if isinstance(kind, type) and issubclass(kind, BaseModel):

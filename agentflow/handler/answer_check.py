@@ -1,4 +1,4 @@
-"""Whether a model's answer can be used at all: it is neither cut off nor refused, and its tool calls can be answered."""
+"""Checks that a model's answer is usable: neither cut off nor refused, with tool calls that can be answered."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from agentflow.core.templates import HistoryConfig
 from agentflow.handler.estimate import size_of, size_of_message
 
 NO_ANSWER = "(no answer in words)"
-"""Stands in history for an answer without text: providers refuse an empty message."""
+"""Stored in history for an answer without text: providers refuse an empty message."""
 
 _CLOSING = re.compile(
     r"<(?=/?\s*(?:data_context|item|(?:conversation_)?summary(?:_so_far)?|conversation)\b)", re.IGNORECASE
@@ -21,9 +21,9 @@ _CLOSING = re.compile(
 
 @frozen
 class Opening:
-    """What a prompt begins with: ``messages`` of which those before ``at`` are history, the prompt's own is the last.
+    """The messages a prompt begins with: those before the index ``at`` are history, the prompt's own is the last.
 
-    ``size`` is the estimated characters of that history, of which no message was measured anew.
+    ``size`` is the estimated number of characters of the history, from cached sizes.
     """
 
     messages: list[Message]
@@ -70,7 +70,7 @@ def _add_history(messages: list[Message], session: Session, history: HistoryConf
 
 
 def summary_messages(compaction: Compaction | None) -> tuple[Message, ...]:
-    """The exchange that stands for the turns of a summary, whose text cannot end its own element; none without one."""
+    """The exchange sent instead of the summarised turns; empty without a summary. Its text cannot close its own element."""
     if compaction is None:
         return ()
     text = f"<conversation_summary>\n{contained(compaction.summary)}\n</conversation_summary>"
@@ -112,7 +112,7 @@ def _attribute(text: str) -> str:
 def answer_message(response: ModelResponse) -> Message:
     """The answer as stored in history: verbatim, but with a stand-in where a strict server would refuse empty text."""
     if len(response.parts) == 1 and type(only := response.parts[0]) is TextPart and only.text.strip():
-        return Message("assistant", response.parts)  # nearly every last answer
+        return Message("assistant", response.parts)  # the case of nearly every last answer
     parts: list[Part] = []
     says = False
     for part in response.parts:

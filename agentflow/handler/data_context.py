@@ -1,4 +1,4 @@
-"""Priming: looks up material once, to be sent before every prompt of a session."""
+"""Priming: looks up files once, to be sent before every prompt of a session."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def gather(
 
 
 def _identity(files: FilePort | None, path: str) -> str:
-    """The absolute form of a path, in which a file that is found twice is one; as it is written if it is refused."""
+    """The absolute form of a path, by which duplicates are recognised; the path unchanged if access is refused."""
     try:
         return files.absolute(path) if files is not None else path
     except PathDenied:

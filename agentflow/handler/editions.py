@@ -1,4 +1,4 @@
-"""Tools that servers change while runs go on: each run keeps the ones it began with."""
+"""Tools that servers change during runs: each run keeps the ones it began with."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from agentflow.core.ports import Tool
 from agentflow.lib.json_schema import Schema
 
 Entry: TypeAlias = "tuple[Tool, Schema | None]"
-"""A tool with what its arguments are checked against."""
+"""A tool, and the schema its arguments are checked against."""
 
 
 class Edition:
-    """The tools between two changes by servers, held by the runs that began meanwhile.
+    """The tools between two changes, held by the runs that began in between.
 
-    ``kept`` has what names were in it that have changed since; None for no tool.
+    ``kept`` has the tools of this edition that have changed since, by name; None where there was none.
     """
 
     __slots__ = ("__weakref__", "kept")
@@ -33,7 +33,7 @@ class Editions:
         self._held = WeakSet([self.current])
 
     def end(self, before: Mapping[str, Entry | None]) -> None:
-        """Begin the next edition; ``before`` has what each name that changes was until now, None for no tool."""
+        """Begin the next edition; ``before`` has the present tool of each name that changes, None for no tool."""
         for edition in self._held:
             edition.kept = {**before, **edition.kept}
         self.current = Edition()

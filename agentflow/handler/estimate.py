@@ -1,7 +1,7 @@
-"""Estimates how many tokens a request has, for whoever must know before the provider says: context guard, budget, rates.
+"""Estimates the tokens of a request before it is sent, for the context guard, budgets and rates.
 
-A prompt's messages are measured once each, as they come. After an answer the provider's own figures stand for all that it
-has seen, and only what came since is estimated, at the tokens a character that the model's last answers had.
+Each message of a prompt is measured once. After an answer the provider's own figures are used for everything it has seen,
+and only later messages are estimated, with the tokens per character of the model's last answers.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from agentflow.core.messages import (
 from agentflow.core.values import to_json
 
 CHARACTERS_PER_TOKEN = 4
-"""An estimate for English text, with which a model begins."""
+"""The initial estimate for every model, right for English text."""
 IMAGE_TOKENS = 1_600
 _FRAME = 16
 """Characters, at most, that a dialect adds around each message, and around all of them."""
 _PRIOR = 1_000
-"""Characters at which what a model's usage says weighs as much as what was assumed before."""
+"""Characters after which a model's reported usage weighs as much as the previous assumption."""
 _LOWEST, _HIGHEST = 0.1, 1.0
 _MOST = 1_000
-"""Models, and tools, that are remembered."""
+"""Number of models, and of tools, that are cached."""
 
 
 class Calibration:
-    """Tokens a character of each model, by the last usage it reported, and characters of tools. Shared by a turn loop's prompts."""
+    """Tokens per character of each model, from its last reported usage, and sizes of tools; shared by a turn loop's prompts."""
 
     __slots__ = ("_ratios", "_tools")
 
@@ -57,11 +57,11 @@ class Calibration:
         return cached[1]
 
     def ratio(self, model: str) -> float:
-        """Tokens a character."""
+        """Tokens per character of ``model``."""
         return self._ratios.get(model, 1 / CHARACTERS_PER_TOKEN)
 
     def learn(self, model: str, characters: int, tokens: int) -> None:
-        """Note that ``characters`` were ``tokens``."""
+        """Record that ``characters`` of a request were ``tokens``."""
         if len(self._ratios) >= _MOST and model not in self._ratios:
             self._ratios.clear()
         ratio = (tokens + _PRIOR / CHARACTERS_PER_TOKEN) / (characters + _PRIOR)
@@ -69,9 +69,9 @@ class Calibration:
 
 
 class Estimator:
-    """The input tokens of one prompt's requests. ``counted`` says that the provider has counted what came first.
+    """Estimates the input tokens of one prompt's requests.
 
-    ``before`` is the number of messages at their beginning that are measured already, and their characters.
+    ``before`` is the number of leading messages that are already measured, and their characters.
     """
 
     __slots__ = ("_calibration", "_characters", "_covered", "_known", "_measured", "_model", "before")
@@ -87,11 +87,11 @@ class Estimator:
 
     @property
     def counted(self) -> bool:
-        """Whether the provider has counted what came first."""
+        """Whether the provider has counted the beginning of the conversation."""
         return self._known > 0
 
     def input_tokens(self, request: ModelRequest) -> int:
-        """Tokens of ``request``, which begins with the messages of the last one."""
+        """Estimated input tokens of ``request``, which begins with the messages of the previous one."""
         if not self._measured:
             self._measured, characters = self.before
             self._characters = _FRAME + size_of(request.system) + characters
@@ -104,7 +104,7 @@ class Estimator:
         return self._known + ceil((self._characters - self._covered) * self._calibration.ratio(self._model))
 
     def learn(self, response: ModelResponse, messages: Sequence[Message]) -> None:
-        """Take the provider's figures; ``messages`` are those of the request, and the answer."""
+        """Take over the provider's figures; ``messages`` are those of the request and the answer."""
         usage = response.usage
         if usage.input_tokens:
             self._calibration.learn(self._model, self._characters, usage.input_tokens)
@@ -117,7 +117,7 @@ class Estimator:
 
 
 def size_of(text: str) -> int:
-    """Characters of a text, as tokens see them: other scripts than Latin count for their bytes."""
+    """Characters of a text, weighted for tokens: scripts other than Latin count by their bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 

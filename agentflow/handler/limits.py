@@ -56,7 +56,7 @@ class ContextGuard:
             return otherwise
 
     def after(self, response: ModelResponse) -> None:
-        """Look at the provider's own figures."""
+        """Check the provider's own figures after an answer, and warn if the window is nearly full."""
         usage = response.usage
         if usage.input_tokens:
             self._look(usage.input_tokens + usage.output_tokens)

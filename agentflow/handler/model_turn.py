@@ -37,18 +37,18 @@ from agentflow.handler.answer import OutputSchema, PartialAnswer
 
 
 class Account(Protocol):
-    """Who makes a model call, and accounts for it."""
+    """The prompt that makes a model call, and accounts for its cost."""
 
     def broken(self, request: ModelRequest, arrived: int) -> Usage:
-        """A call was cancelled or broke after it was sent, when ``arrived`` characters had come. Gives its usage."""
+        """Charge a call that was cancelled or broke after ``arrived`` characters had come. Returns its usage."""
         ...
 
     async def again(self, request: ModelRequest) -> None:
-        """The same is about to be sent once more, after it broke. Raises LimitExceeded when too little is left for it."""
+        """Reserve for sending ``request`` again after it broke. Raises LimitExceeded if too little is left."""
         ...
 
     def waits(self, over: bool) -> None:
-        """The call begins to wait for its turn, or has waited."""
+        """Note that the call begins to wait for its rate or budget, or with ``over`` that it has waited."""
         ...
 
 
@@ -60,14 +60,15 @@ def model_turn(
     shape: OutputSchema | None,
     account: Account,
 ) -> Coroutine[Any, Any, ModelResponse]:
-    """Make one model call within ``call`` (to be awaited); gives the complete answer, which ``shape`` describes.
+    """Make one model call within ``call``; the returned coroutine gives the complete answer.
 
-    ``account`` is told of waits, and of a call without an answer. Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody takes them, deltas. Closes the
-    provider's stream on cancellation and on errors. Raises ProviderError; IncompleteStream if there was no answer.
+    ``turn`` is its number in the prompt, ``shape`` the required form of the answer. ``account`` is told of waits, and of a
+    call without an answer. Publishes ModelStarted and ModelFinished, a pair of events per attempt and, if anybody takes
+    them, deltas. Closes the provider's stream on cancellation and on errors. Raises ProviderError; IncompleteStream if there was no answer.
     """
     if call.run.watched:
         return _watched(adapter, request, call, turn, shape, account)
-    call.next_path()  # paths do not depend on whether anybody watches
+    call.next_path()  # paths must not depend on observers
     return _answer(adapter, request, None, account)
 
 
@@ -108,7 +109,7 @@ async def _watched(
 async def _answer(
     adapter: ProviderAdapter, request: ModelRequest, progress: _Progress | None, account: Account
 ) -> ModelResponse:
-    """The answer with which a model call ends; ``progress`` is shown what comes before it."""
+    """The answer that ends a model call; ``progress`` publishes the deltas before it."""
     response: ModelResponse | None = None
     sent = charged = False
     arrived = 0
@@ -181,7 +182,7 @@ class _Progress:
     async def room(self, adapter: ProviderAdapter, request: ModelRequest) -> None:
         """Wait until the caller's own stream has been read far enough.
 
-        A call ends at twice its time, whoever reads. Raises CallTimeout.
+        Raises CallTimeout at twice the time limit of the call, even if nobody reads.
         """
         wall = request.timeout_s if request.timeout_s is not None else adapter.profile(request.model).wall_s
         end = None if wall is None or self._began is None else self._began + 2 * wall
@@ -199,7 +200,7 @@ class _Progress:
             ) from None
 
     async def show_long(self, delta: ModelDelta) -> None:
-        """Show a long delta in several, and let others run in between."""
+        """Publish a long delta in several pieces, and let other tasks run in between."""
         for start in range(0, max(len(delta.text), len(delta.thinking), len(delta.arguments)), LONG_TEXT):
             end = start + LONG_TEXT
             piece = replace(
@@ -212,7 +213,7 @@ class _Progress:
             await asyncio.sleep(0)
 
     def show(self, delta: ModelDelta) -> None:
-        """Publish what a delta says of the call."""
+        """Publish the event of a delta."""
         if delta.attempt is not None:
             self._show_attempt(delta.attempt)
         elif delta.wait is not None:

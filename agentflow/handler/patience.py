@@ -1,4 +1,4 @@
-"""Waiting, as others see it: a pair of events and, after a while, a warning."""
+"""Makes waits visible: a pair of events and, after a while, a warning."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ async def waiting(call: CallContext, reason: WaitReason, *, code: str, message: 
 
 
 class PromptClock:
-    """The time of one prompt, which stands still while its calls wait for their turn.
+    """The time limit of one prompt; the clock stops while its calls wait for a rate or a budget.
 
-    Parameters: ``seconds`` the prompt may take; ``timer`` is what ends it.
+    ``seconds`` is how long the prompt may take; ``timer`` is the time-out that ends it.
     """
 
     __slots__ = ("_deadline", "_since", "timer")
@@ -40,17 +40,17 @@ class PromptClock:
 
     @property
     def left(self) -> float:
-        """Seconds that are left."""
+        """Seconds left."""
         return max(0.001, self._deadline - time.monotonic())
 
     def stop(self) -> None:
-        """Stand still."""
+        """Stop the clock."""
         self._since = time.monotonic()
         if self.timer is not None:
             self.timer.reschedule(None)
 
     def go_on(self) -> None:
-        """Go on, later by what was waited."""
+        """Start the clock again, with the deadline moved by the time it was stopped."""
         if self._since is not None:
             self._deadline += time.monotonic() - self._since
             self._since = None

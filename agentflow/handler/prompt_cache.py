@@ -1,4 +1,4 @@
-"""Which prompts ask their provider to keep what it reads, so that the next call reads the same beginning for less.
+"""Decides which prompts ask their provider to cache what it reads, so that later calls pay less for the same beginning.
 
 A provider that is paid for keeping a prefix (Anthropic: a quarter more for five minutes, as much again for an hour, and a
 tenth for each time it is read; https://platform.claude.com/docs/en/build-with-claude/prompt-caching) should be asked for
@@ -16,16 +16,16 @@ from agentflow.core.messages import Message, PromptCache, TextPart
 from agentflow.core.session import Session
 
 SEEN_S = 300.0
-"""Seconds for which a prefix that was sent counts as one that will be sent again: as long as it is kept."""
+"""Seconds for which a prefix counts as likely to be sent again: as long as providers keep it."""
 WORTH = 1_500
-"""Characters of a prefix that may be kept: no provider keeps fewer than 512 tokens."""
+"""Minimum of characters of a prefix worth caching: no provider caches fewer than 512 tokens."""
 _MOST_SEEN = 4_096
 
 
 class PromptCaching:
-    """Decides for the prompts of a turn loop what to ask. ``default`` is for prompts that state nothing.
+    """Decides for the prompts of a turn loop whether to ask for caching. ``default`` is for prompts that do not say.
 
-    ``clock`` returns seconds that only rise.
+    ``clock`` returns monotonic seconds.
     """
 
     __slots__ = ("_clock", "_seen", "default")
@@ -45,9 +45,9 @@ class PromptCaching:
         *,
         tools: bool,
     ) -> tuple[PromptCache | None, str]:
-        """What to ask of the provider for a prompt, and the key that requests with the same beginning share.
+        """What to ask of the provider for a prompt, and the key shared by requests with the same beginning.
 
-        ``stated`` is what the prompt asks for. The key is empty where nothing is worth keeping.
+        ``stated`` is what the prompt says. The key is empty if nothing is worth caching.
         """
         cache = self.default if stated is None else stated
         if cache is False:
@@ -70,13 +70,13 @@ class PromptCaching:
 
 
 def prefix_key(model: str, system: str, first: Message) -> str:
-    """The key of what a prompt without history or tools begins with: its system text, and the data context before it."""
+    """The key of the beginning of a prompt without history or tools: its system text and the data context."""
     part = first.parts[0]
     return _key(model, system, part.text if isinstance(part, TextPart) and part.cache else "")
 
 
 def conversation_key(session: Session, model: str) -> str:
-    """The key of a conversation, which does not tell its name."""
+    """The key of a conversation; it does not reveal the session's name."""
     return _key(model, session.scope)
 
 

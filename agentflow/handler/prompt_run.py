@@ -1,4 +1,4 @@
-"""One prompt while it runs: model calls and tool calls in turn, until there is an answer."""
+"""Runs one prompt: alternates model calls and tool calls until there is an answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from agentflow.handler.prompt_cache import PromptCaching
 from agentflow.handler.tool_turn import ToolTurn
 
 USUAL_CAP = 8_192
-"""Tokens that an answer may have at most in a run with a budget, when nothing states another number."""
+"""Default maximum of tokens of an answer in a run with a budget."""
 WAITING = (
     "a model call waits for others to give back what they have set aside of the run's tokens or money; state "
     "max_output_tokens to have more of them at once"
@@ -151,7 +151,7 @@ class PromptRun:
         self.clock = PromptClock(prompt.timeout_s) if prompt.timeout_s is not None else None
 
     async def run(self) -> PromptOutcome:
-        """The outcome. Raises what :meth:`agentflow.core.ports.PromptRunner.run_prompt` raises."""
+        """Run the prompt and return its outcome. Raises what :meth:`agentflow.core.ports.PromptRunner.run_prompt` raises."""
         run = self._call.run
         allowed = self._prompt.max_turns if self._prompt.max_turns is not None else run.limits.turns
         repaired = False
@@ -202,7 +202,7 @@ class PromptRun:
         return await model_turn(self._adapter, request, call, self._turns, self._shape, self)
 
     async def _reserve(self, request: ModelRequest, tokens: int, purse: Purse, call: CallContext) -> ModelRequest:
-        """Set aside what a request of ``tokens`` may cost at most; gives it with the cap that makes that true."""
+        """Reserve the most that a request of ``tokens`` may cost; returns it with the cap that ensures that."""
         quote = None
         if purse.priced and self._pricing is not None:
             quote = await self._pricing.quote(self._adapter, self._model, tokens, request.prompt_cache)
@@ -215,7 +215,7 @@ class PromptRun:
     async def _grant(
         self, purse: Purse, tokens: int, cap: int, quote: Quote | None, call: CallContext, *, exact: bool = False
     ) -> int:
-        """Set aside a call's input and answer, waiting for it if need be; gives how long the answer may be."""
+        """Reserve a call's input and answer, waiting if need be. Returns the maximum of tokens of the answer."""
         self._reserved = reserved = purse.reserve(tokens, cap, quote, self._model, priority=call.priority, exact=exact)
         if reserved.waits:
             self.waits(False)
@@ -225,7 +225,7 @@ class PromptRun:
         return reserved.cap
 
     async def again(self, request: ModelRequest) -> None:
-        """Set aside once more what a request may cost that broke, and was paid for, before it is sent again as it is."""
+        """Reserve again for a request that broke and was charged, before it is sent again unchanged."""
         purse, reserved, estimator = self._purse, self._reserved, self._estimator
         if purse is None or reserved is None or estimator is None:
             return
@@ -237,7 +237,7 @@ class PromptRun:
         await self._grant(purse, tokens, reserved.cap, quote, self._call, exact=True)
 
     def waits(self, over: bool) -> None:
-        """The prompt's own time stands still while a call waits for its turn."""
+        """Stop the prompt's clock while a call waits for its rate or budget."""
         if self.clock is not None:
             if over:
                 self.clock.go_on()
@@ -245,7 +245,7 @@ class PromptRun:
                 self.clock.stop()
 
     def broken(self, request: ModelRequest, arrived: int) -> Usage:
-        """Charge a call that was sent and has no answer: its input, and what had arrived, as far as can be told."""
+        """Charge a call that was sent and has no answer: its input, and an estimate of what had arrived."""
         read = (self._estimator or Estimator(self._model, self._calibration)).input_tokens(request)
         written = -(-arrived // CHARACTERS_PER_TOKEN)
         usage = Usage(read, written, requests=1, estimated_tokens=read + written)
@@ -262,10 +262,10 @@ class PromptRun:
     async def _ask_once(
         self, request: ModelRequest, journal: JournalPort
     ) -> tuple[ModelResponse, tuple[ToolCallPart, ...]]:
-        """The answer of a durable run, which was recorded if the prompt went on after it; with its tool calls.
+        """The next answer in a durable run with its tool calls, from its record if there is one.
 
-        The first record has the messages that the prompt began with, so that files which changed meanwhile cannot
-        contradict the turns that were taken. The last answer is part of what the task gives, and recorded there.
+        The first record has the messages that the prompt began with, so that files changed meanwhile cannot contradict
+        the recorded turns. The last answer has no record here: it is recorded with the result of the task.
         """
         call = self._call.start(self._call.span, "ModelStarted")
         content = [self._model, self._turns + 1, self._said]
@@ -301,12 +301,12 @@ class PromptRun:
         return response, self._take(request, response)
 
     def _note(self, data: object) -> None:
-        """Add to what was said since the opening, of which a record of a later turn keeps a digest."""
+        """Add to the digest, kept by records of later turns, of everything said since the opening."""
         text = self._said + json.dumps(data, sort_keys=True)
         self._said = blake2b(text.encode("ascii"), digest_size=16).hexdigest()
 
     async def _goes_on(self, response: ModelResponse) -> bool:
-        """Whether another call follows, as far as the answer says."""
+        """Whether another model call follows this answer."""
         if response.tool_calls or response.stop_reason == "pause":
             return True
         shape = self._shape
@@ -335,9 +335,10 @@ class PromptRun:
     def _take(
         self, request: ModelRequest, response: ModelResponse, *, charged: bool = False
     ) -> tuple[ToolCallPart, ...]:
-        """Charge an answer and append it to the messages; gives its tool calls. Raises for an answer of no use.
+        """Charge an answer and append it to the messages. Returns its tool calls; raises if the answer is unusable.
 
-        ``charged`` says that it was charged when it was recorded. An answer after a pause extends the last message, since roles must alternate.
+        ``charged``: it was charged when it was recorded. An answer after a pause extends the last message, since roles must
+        alternate.
         """
         usage, cost = response.usage, self._cost_of(response)
         self._count(usage, cost)
@@ -366,7 +367,7 @@ class PromptRun:
         return calls
 
     def _cost_of(self, response: ModelResponse) -> float | None:
-        """What an answer cost; where its adapter does not say, what it costs at most if the run's money is limited."""
+        """The cost of an answer in US dollars; if its adapter does not say, the most it may cost where money is limited."""
         cost = response.cost_usd
         if cost is None and self._purse is not None and self._purse.priced and self._pricing is not None:
             return self._pricing.cost_of(self._adapter, self._model, response.usage)
@@ -411,9 +412,9 @@ class PromptRun:
 
 
 def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int) -> int:
-    """How long an answer may be whose request states nothing: native ``settings``, else what is usual for the model.
+    """The maximum of tokens of an answer whose request states none: from native ``settings``, else the model's usual one.
 
-    ``tokens`` are those of the request, which has to fit into the context window beside its answer.
+    ``tokens`` are those of the request, which must fit into the context window together with its answer.
     """
     native = [value for name in CAP_SETTINGS if type(value := settings.get(name)) is int and value > 0]
     if native:
@@ -425,7 +426,7 @@ def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int)
 
 @frozen
 class ParsedAnswer:
-    """A parsed answer, what to tell the model if it is not valid, and its ``text`` where that is not the answer's."""
+    """A parsed answer: ``fault`` tells the model what is not valid, ``text`` replaces the answer's text."""
 
     value: object = None
     parse_error: str | None = None
@@ -435,4 +436,4 @@ class ParsedAnswer:
 
 
 AS_TEXT = ParsedAnswer()
-"""What parsing an answer gives that may be any text."""
+"""The result of parsing an answer that may be any text."""

@@ -20,7 +20,7 @@ JSON_ONLY = "Answer with one JSON value and nothing else."
 async def make_prompt(prompt: PromptLike, options: dict[str, Any]) -> Prompt:
     """Build a Prompt from text or parts, and options named like its fields; for a Prompt, options replace its fields.
 
-    Files among the parts are read on a thread. Raises what :func:`~agentflow.core.media.attachment` does.
+    Files among the parts are read in a thread. Raises what :func:`~agentflow.core.media.attachment` does.
     """
     if isinstance(prompt, Prompt):
         return replace(prompt, **options) if options else prompt

@@ -55,8 +55,8 @@ class ToolRegistry:
     ``specs`` maps names to the specification's dicts, ``executors`` the names of tools registered with an executor of
     one dict to that executor; both are read-only. ``revision`` is another object after each change.
 
-    Parameters: ``absent`` says of tools that a host can switch on how to do so, by their names; ``reuse`` keeps the results of
-    those that are declared with it; ``words`` are the names that no program can call a tool by, which a warning is logged of.
+    Parameters: ``absent`` says how to switch on optional tools, by their names; ``reuse`` keeps the results of tools declared
+    with it; ``words`` are names by which programs cannot call a tool: one that has such a name is logged as a warning.
     """
 
     def __init__(
@@ -92,16 +92,16 @@ class ToolRegistry:
     def register(self, spec: Mapping[str, Any], executor: Callable[..., Any]) -> None:
         """Register the specification's ``{"name", "description", "input_schema"}`` with its executor of one dict.
 
-        Replaces one of the same name. Raises ConfigurationError that names the fault of the spec.
+        Replaces one of the same name. Raises ConfigurationError that says what is wrong with the spec.
         """
         tool = tool_from_spec(spec, executor)
         self._put(tool, dict(spec))
         self.executors.put(tool.name, executor)
 
     def set_executor(self, name: str, executor: Callable[..., Any]) -> None:
-        """Have ``executor``, a function of one dict, do what the tool called ``name`` does; the rest of it stays.
+        """Replace the executor of the tool called ``name`` by a function of one dict; the tool's spec stays.
 
-        A new name is a tool of any arguments, offered to a model only where a task names it. Raises ConfigurationError.
+        A new name becomes a tool that takes any arguments, offered to a model only if a task names it. Raises ConfigurationError.
         """
         tool, spec = self._tools.get(name), self.specs.get(name)
         if tool is None or spec is None:
@@ -136,7 +136,7 @@ class ToolRegistry:
         return self._tools.pop(name, None) is not None
 
     def exchange(self, gone: Iterable[str], new: Iterable[Tool]) -> None:
-        """Take the tools called ``gone`` away and register those that are ``new``; runs that have begun keep what they had."""
+        """Remove the tools called ``gone`` and register the ``new`` ones; runs that have begun keep the tools they had."""
         gone, new = tuple(gone), tuple(new)
         before = {name: self._entry(name) for name in (*gone, *[tool.name for tool in new])}
         for name in gone:
@@ -147,7 +147,7 @@ class ToolRegistry:
 
     @property
     def edition(self) -> Edition:
-        """The tools that a run keeps which begins now."""
+        """The present edition of the tools, for a run that begins now."""
         return self._editions.current
 
     def _entry(self, name: str) -> Entry | None:
@@ -155,7 +155,7 @@ class ToolRegistry:
         return None if tool is None else (tool, self._schemas[name])
 
     def _kept(self, call: CallContext | None) -> Mapping[str, Entry | None]:
-        """What names are in the run of ``call`` that are something else, or nothing, to one that begins now."""
+        """The tools, by name, that the run of ``call`` keeps although they have changed since it began."""
         edition = None if call is None else call.run.tools
         return edition.kept if isinstance(edition, Edition) else {}
 
@@ -168,7 +168,7 @@ class ToolRegistry:
         return self._tools.get(name)
 
     def hint_for(self, name: str) -> str | None:
-        """What to do about ``name``, which is no tool: switch it on, or write a name that is near; None if nothing is."""
+        """A hint for ``name``, which is not a tool: how to switch it on, or a similar name; None if there is none."""
         return self._absent.get(name) or did_you_mean(name, self._tools)
 
     def describe(self, name: str) -> NameInfo | None:
@@ -197,7 +197,7 @@ class ToolRegistry:
     ) -> TaskResult:
         """Check grants, arguments and approval, then run the tool with its time-out and retries, between Tool events.
 
-        When it gives a CONTINUATION, the subtask is run after it, and the result is the subtask's. A failure is a
+        If it returns a CONTINUATION, its subtask is run, and the result is the subtask's. A failure is a
         FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
         """
         scope = call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id)
@@ -220,7 +220,7 @@ class ToolRegistry:
         return await _continued(name, result, call) if result.status == "CONTINUATION" else result
 
     async def _run(self, tool: Tool | TaskResult, scope: Scope[CallContext], arguments: dict[str, Any]) -> TaskResult:
-        """Run a tool that may be run, between its events."""
+        """Run a tool that may run, between its events."""
         inner = scope.call
         with scope:
             if isinstance(tool, Tool):
@@ -302,7 +302,7 @@ def _started_before(name: str) -> TaskResult:
 
 
 async def _admitted(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tool | TaskResult:
-    """The tool, ready to start, once it has the approval it needs; the FAILED result if it does not get it."""
+    """The tool, ready to start, after the approval it needs; a FAILED result if that is denied."""
     if tool.approval and not call.host_authority and not await _approved(tool, arguments, call):
         return TaskResult.failure(
             "tool_execution_error",

@@ -1,4 +1,4 @@
-"""Runs the tools that a model's answer asks for, and returns their results in order."""
+"""Runs the tool calls of a model's answer, and returns their results in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_TOOLS = frozenset[str]()
 class ToolTurn:
     """Runs the tool calls of a model's answers, with no more authority than the offered tools.
 
-    Parameters: ``tools`` the registry, ``call`` a call whose grants are the tools the model was shown, and the files it may hand on.
+    Parameters: ``tools`` is the registry, ``call`` a call whose grants are the offered tools, and the files to pass on.
     ``usage`` is the sum of what the tools' own model calls used.
     """
 
@@ -37,7 +37,7 @@ class ToolTurn:
         """The results of ``parts``, in their order.
 
         Consecutive calls run concurrently, as the run's ``Limits.concurrency`` allows; a ``sequential`` tool runs alone,
-        in its turn. The first error that is not a result (TaskError, LimitExceeded) cancels the others and is raised after
+        in its position. The first error that is not a result (TaskError, LimitExceeded) cancels the others and is raised after
         they have ended.
         """
         call = self._call
@@ -108,11 +108,11 @@ def _text(result: TaskResult) -> str:
 
 
 def _data_of(answered: tuple[ToolResultPart, Usage]) -> Any:
-    """A tool's answer as it is recorded."""
+    """A tool's result as JSON data for its record."""
     return plain(answered)
 
 
 def _read(data: Any) -> tuple[ToolResultPart, Usage]:
-    """What :func:`_data_of` wrote."""
+    """Decode what :func:`_data_of` encoded."""
     usage = Usage(**data[1])
     return cast(ToolResultPart, read_part(data[0])), NO_USAGE if usage == NO_USAGE else usage

@@ -90,10 +90,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     may be repeated (``idempotent=False``: a durable run that was interrupted in it goes by its ``on_inflight``), a
     ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits
     one attempt in seconds, ``retries`` is the number of further attempts after a failure, and ``approval`` asks the
-    run's approver before every call that is not the host's own. ``reuse="1d"`` gives the result of an equal call that is
-    not older than that, of any run of a flow with the same ``durable=`` database. ``source`` says where its result comes from
-    (``source="web"``), ``sinks`` who may fill arguments that leave the program by it (``sinks={"to": "user"}``): both are
-    shown to who approves a program. Raises ConfigurationError for an option out of range.
+    run's approver before every call that is not the host's own. ``reuse="1d"`` reuses the result of an equal call of at
+    most that age, from any run of a flow with the same ``durable=`` database. ``source`` says where its result comes from
+    (``source="web"``), ``sinks`` who may fill arguments that leave the program through it (``sinks={"to": "user"}``): both
+    are shown to whoever approves a program. Raises ConfigurationError for an option out of range.
     """
     chosen = ToolOptions(**options)
     _check_options(chosen)
@@ -174,7 +174,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
 
 
 def _schema_of(annotation: Any) -> Mapping[str, Any] | None:
-    """The JSON Schema of what a function says it returns; None where that says nothing, or has none."""
+    """The JSON Schema of a function's return annotation; None without one, or if it has no schema."""
     if annotation in (inspect.Signature.empty, None, Any, TaskResult):
         return None
     try:

@@ -37,9 +37,9 @@ class TurnLoop:
 
     Parameters: ``router`` resolves model names, ``tools`` is the registry of what a model may call, ``base_system``
     precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks, ``pricing`` knows
-    what calls cost, ``rated`` says that calls are sent at a rate of tokens, ``prompt_cache`` how long providers are asked
-    to keep what prompts begin with that state nothing (None: where it pays). Holds no state of a prompt: many may run at
-    once.
+    what calls cost, ``rated`` says that calls are limited to a rate of tokens, ``prompt_cache`` is how long providers are
+    asked to cache the beginning of prompts that do not say (None: where it pays). Holds no state of a prompt: many may run
+    at once.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TurnLoop:
     async def _shorten(
         self, adapter: ProviderAdapter, model: str, timeout_s: float | None, system: str, text: str, call: CallContext
     ) -> PromptOutcome:
-        """A prompt by itself, without history or tools, answered by the model that a conversation goes on with."""
+        """Run a prompt without history or tools, with the model that continues the conversation."""
         alone = HistoryConfig(use_session_history=False, record_in_session_history=False)
         prompt = Prompt(parts=(TextPart(text),), history=alone, max_turns=1, timeout_s=timeout_s)
         inner = call.at(call.next_path("Prompt", model, system, prompt.parts))
@@ -112,7 +112,7 @@ class TurnLoop:
         system: str,
         offered: tuple[ToolSpec, ...],
     ) -> Coroutine[Any, Any, PromptOutcome]:
-        """A prompt within its time, to be awaited; ``call`` has a path of its own and the authority of what is offered."""
+        """Run a prompt within its time limit; ``call`` has a path of its own and the authority of the offered tools."""
         work = PromptRun(
             prompt,
             call,

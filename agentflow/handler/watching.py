@@ -17,7 +17,7 @@ ALLOWANCE = 64
 class WatchedRun(ForwardingRun):
     """A RunPort that forwards to another and copies its events to a queue; delta producers wait for the reader.
 
-    Parameters: ``show`` gives what the reader is shown of an event, with numbers from its second argument.
+    Parameters: ``show`` returns the events to show the reader for an event, with numbers from its second argument.
     """
 
     def __init__(self, run: RunPort, show: Show | None = None) -> None:
@@ -40,7 +40,7 @@ class WatchedRun(ForwardingRun):
             self.queue.put_nowait(shown)
 
     async def room(self) -> None:
-        """Wait for both."""
+        """Wait until the reader and the run's own stream take deltas again."""
         if super().congested:
             await super().room()
         while self.queue.qsize() > ALLOWANCE:
@@ -55,7 +55,7 @@ class WatchedRun(ForwardingRun):
         return event
 
     def end(self) -> None:
-        """No more events will come."""
+        """End the stream: no more events will come."""
         self.queue.put_nowait(None)
 
 
