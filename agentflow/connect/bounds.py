@@ -6,6 +6,8 @@ from agentflow.lib.json_size import has_too_many_values
 
 MAX_MESSAGE = 8_000_000
 """Bytes of one message."""
+MAX_PARTS = 5_000
+"""Objects of one message besides data and schemas: tools, contents, questions. The SDK reads all of them at a time."""
 MAX_TOOLS = 1_000
 """Tools of one server, after its pages are put together."""
 MAX_PAGES = 100
@@ -45,6 +47,7 @@ __all__ = [
     "MAX_MESSAGE",
     "MAX_NAMES",
     "MAX_PAGES",
+    "MAX_PARTS",
     "MAX_ROUNDS",
     "MAX_SPEC",
     "MAX_TOOLS",

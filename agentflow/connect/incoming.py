@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from agentflow.connect.bounds import MAX_ASKED
+from agentflow.connect.bounds import MAX_ASKED, MAX_PARTS
+
+_DATA = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema", "_meta", "data"})
+"""What is read as it stands."""
 
 
 @asynccontextmanager
@@ -70,6 +73,8 @@ class _Incoming(_Stream):
 
     def _is_let_in(self, item: SessionMessage | Exception) -> bool:
         message = None if isinstance(item, Exception) else item.message
+        if isinstance(message, JSONRPCRequest | JSONRPCNotification) and _is_crowded(message.params):
+            return False
         if isinstance(message, JSONRPCRequest):
             if len(self._asked) >= MAX_ASKED or str(message.id) in self._asked:
                 return False
@@ -79,9 +84,30 @@ class _Incoming(_Stream):
         return True
 
     def _complete(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse) and self._untyped():
+        if not isinstance(item, SessionMessage) or not isinstance(item.message, JSONRPCResponse):
+            return item
+        if _is_crowded(item.message.result):
+            error = ErrorData(code=PARSE_ERROR, message=f"the answer has more than {MAX_PARTS:,} parts")
+            return SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.message.id, error=error), item.metadata)
+        if self._untyped():
             item.message.result.setdefault("resultType", "complete")
         return item
+
+
+def _is_crowded(value: Any) -> bool:
+    """Whether there are more objects in what the SDK reads of a message than one at a time should be."""
+    left = MAX_PARTS
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, list):
+            pending += cast("list[Any]", each)
+        elif isinstance(each, dict):
+            left -= 1
+            if left < 0:
+                return True
+            pending += [part for key, part in cast("dict[str, Any]", each).items() if key not in _DATA]
+    return False
 
 
 class _Outgoing(_Stream):

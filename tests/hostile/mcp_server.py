@@ -117,6 +117,9 @@ def call(message: dict[str, Any]) -> None:
                 send({"id": f"s{index}", "method": "elicitation/create", "params": params})
                 send({"method": "notifications/cancelled", "params": {"requestId": f"s{index}"}})
             answer(number, "nothing asked")
+        case "crowded":
+            content = [{"type": "text", "text": "a"}] * 40_000
+            send({"id": number, "result": {"content": content}})
         case "refuses":
             send({"id": number, "error": {"code": -32000 - 5, "message": "\x1b[2J" + "no " * 1_000_000}})
         case "hangs":

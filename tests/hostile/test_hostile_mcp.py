@@ -134,6 +134,13 @@ async def test_what_a_server_says_shows_no_secret_it_was_given(arena: Arena, mon
     assert "started with [redacted]" in shown and SECRET not in arena.saw(shown)
 
 
+async def test_an_answer_of_many_parts_is_refused(arena: Arena) -> None:
+    """Tens of thousands of small parts, which take the SDK seconds of the loop, are an error of their call before they are read."""
+    async with attacked(arena, "crowded") as flow:
+        error = (await flow.eval("(evil:act)")).notes.error
+        assert "more than 5,000 parts" in error.message and error.details["code"] == "mcp/-32700"
+
+
 async def test_what_a_server_refuses_with_is_cut(arena: Arena) -> None:
     """The message of a protocol error is shown for a few thousand characters, without control characters."""
     async with attacked(arena, "refuses") as flow:
