@@ -142,7 +142,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
     """The fields of the task's template."""
     first = node.body[0]
     prompt = first.value.value if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else None
-    if not isinstance(prompt, str) or len(node.body) > 1:
+    if not isinstance(prompt, str) or not all(map(_is_ellipsis, node.body[1:])):
         g.wrong(node, "defatom/instructions", f"the body of the task '{node.name}' is its prompt", 'write """..."""')
         return None
     names = parameters(node.args)
@@ -201,6 +201,11 @@ def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, promp
             hint = did_you_mean(slot[1], names) or f"its parameters are {', '.join(names) or '(none)'}"
             g.wrong(prompt, "defatom/instructions", f"{{{{{slot[1]}}}}} is no parameter of '{node.name}'", hint)
             g.errors[-1].span = g.source.span(span.start + slot.start(), span.start + slot.end())
+
+
+def _is_ellipsis(node: ast.stmt) -> bool:
+    """Whether a statement is ``...``, with which type checkers take a function without code for whole."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
 
 
 def _parameter(annotation: ast.expr | None) -> dict[str, Any]:
