@@ -141,5 +141,5 @@ def random(n: int, /) -> int:
 def uuid() -> str:
     """A name that nothing else has."""
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # pyright: ignore[reportIncompleteStub]
     """A task or tool of the flow."""

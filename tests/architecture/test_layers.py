@@ -33,6 +33,7 @@ LEVELS = {
     "events": 1,
     "media": 1,
     "mcp": 2,
+    "workflow": 0,
     "testing": 5,
     "cli": 5,
     "lsp": 5,
