@@ -115,6 +115,11 @@ class McpConnections:
         del self.failed[name]
         self._tell("mcp/tools-changed", f"the MCP server '{name}', which was not there, is connected now")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the servers were connected: before that none of their tools is known."""
+        return bool(self._open)
+
     async def check(self) -> dict[str, str]:
         """``ok`` for each server that is not optional, by name, else the code of why it is not connected.
 

@@ -196,7 +196,7 @@ def _offer(flow: AgentFlow, name: str, export: Export) -> Offer:
     wrong = diagnose(source, names=names, limits=limits, allow=grants, env_names=variables, closed=True)
     for each in wrong:
         if each.severity == "error":
-            raise each.error
+            raise _unconnected(flow, name, each.error.message) or each.error
     program = flow.engine.compile(source, bindings=variables, grants=grants, limits=limits)
     return Offer(
         name=name,
@@ -216,7 +216,9 @@ def _called(flow: AgentFlow, name: str, callee: str, export: Export) -> Offer:
     info = flow.engine.names().describe(callee)
     if info is None or info.parameters is None:
         hint = did_you_mean(callee, flow.engine.names().known_names())
-        raise _wrong(f"the flow has no task or tool '{cut(callee, 100)}'", hint or "a program is a Path, or text")
+        raise _unconnected(flow, name, f"'{callee}'") or _wrong(
+            f"the flow has no task or tool '{cut(callee, 100)}'", hint or "a program is a Path, or text"
+        )
     given = export.parameters or {
         key: Parameter(required=each.required, json_schema=dict(each.schema) or None)
         for key, each in info.parameters.items()
@@ -274,6 +276,18 @@ def _message(name: str, export: Export, parameters: Mapping[str, Parameter]) -> 
 def _is_text(parameter: Parameter) -> bool:
     schema = parameter.json_schema
     return (parameter.type in _TEXT) if schema is None else schema.get("type") == "string"
+
+
+def _unconnected(flow: AgentFlow, name: str, message: str) -> ConfigurationError | None:
+    """The error for an export that names a tool of an MCP server before the flow has connected; None for any other mistake."""
+    servers = [] if flow.mcp.is_open else [each.name for each in flow.mcp.servers if f"'{each.name}:" in message]
+    if not servers:
+        return None
+    return _wrong(
+        f"the export '{name}' calls a tool of the MCP server '{servers[0]}', which is not connected yet, and exports are checked"
+        " when the application is made",
+        "make the application inside 'async with flow', or after 'await flow.connect()'",
+    )
 
 
 def _wrong(message: str, hint: str | None = None) -> ConfigurationError:
