@@ -172,14 +172,12 @@ async def test_interrupts_are_answered_by_the_next_request(
 
 
 async def test_a_client_that_leaves_at_any_event_leaves_nothing(node_clients: NodeClients, tmp_path: Path) -> None:
-    """After every second event of a run, each in turn: the run is cancelled, or had ended, or waits for an answer and is given up in time."""
+    """After every event of a run, each in turn: the run is cancelled, or had ended, or waits for an answer and is given up in time."""
     model = ScriptedProvider(lambda request: f"said {request.messages[-1].text}")
     async with AgentFlow(provider=model, tools=[look]) as flow:
         text = TEXT.replace("(value-of", '(ask-human "Who?")(value-of')
         async with served(flow, {"x": TEXT, "asking": text}, approval_ttl=0.5) as server:
-            cases = [
-                thread(server, name, "hello", leave_after=at) for name in ("x", "asking") for at in range(1, 22, 2)
-            ]
+            cases = [thread(server, name, "hello", leave_after=at) for name in ("x", "asking") for at in range(1, 22)]
             await talk(node_clients, cases)
             for run in server.runs:
                 await asyncio.wait_for(run.wait(), 10)

@@ -73,7 +73,7 @@ async def test_a_client_that_leaves_at_any_event(route: str) -> None:
     async with AgentFlow(tools=[steps.step]) as flow, served(flow, {"loop": Export(program=LOOP)}) as server:
         before = len(asyncio.all_tasks())
         path, body = request_of(route, "loop")
-        for leave_at in range(7):
+        for leave_at in range(9):
             steps.gate = asyncio.Semaphore(max(0, leave_at - 1) // 2)
             async with server.client.stream("POST", path, json=body) as answer:
                 run = server.runs.find(answer.headers["x-request-id"], next(iter(server.runs)).key)

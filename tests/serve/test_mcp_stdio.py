@@ -72,8 +72,8 @@ def command() -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def client_of(directory: Path, **options: Any) -> AsyncIterator[Client]:
-    first, *rest = command()
+async def client_of(directory: Path, served: list[str] | None = None, **options: Any) -> AsyncIterator[Client]:
+    first, *rest = served or command()
     env = {"PYTHONPATH": str(directory), "XDG_STATE_HOME": str(directory), "PATH": os.environ["PATH"]}
     transport = stdio_client(StdioServerParameters(command=first, args=rest, cwd=str(directory), env=env))
     async with Client(transport, **options) as client:
@@ -109,6 +109,26 @@ async def test_a_client_starts_the_command(directory: Path) -> None:
         while not await asyncio.to_thread(mark.with_suffix(".ended").exists):
             await asyncio.sleep(0.02)
         assert (await client.call_tool("greet", {"message": "Bob"})).structured_content["value"] == "Hello, Bob!"
+
+
+@pytest.mark.slow
+async def test_saved_workflows_and_tasks_are_tools(directory: Path) -> None:
+    """``--workflows`` names their directory, ``--task`` a task of ``--tasks``: each with its description and its schema."""
+    task = """<task name="issues"><description>List what is wrong</description>
+      <parameters><parameter name="code" type="string"/><parameter name="most" type="integer" default="5"/></parameters>
+      <instructions>Name at most {{most}} problems of this code: {{code}}</instructions></task>"""
+    (directory / "xml").mkdir()
+    (directory / "xml" / "issues.xml").write_text(task)
+    options = ["--workflows", "flows", "--tasks", "xml", "--task", "issues", "--model", "offline", "--no-record"]
+    async with client_of(directory, [sys.executable, "-m", "agentflow", "mcp", "serve", *options]) as client:
+        tools = {each.name: each for each in (await client.list_tools()).tools}
+        assert list(tools) == ["issues", "add"] and tools["issues"].description == "List what is wrong"
+        assert tools["issues"].input_schema["required"] == ["code"]
+        assert (await client.call_tool("add", {"a": 3})).structured_content["value"] == 4
+        said = await client.call_tool("issues", {"code": "x = y"})
+        assert not said.is_error and said.structured_content["usage"]["requests"] == 1
+        wrong = await client.call_tool("issues", {})
+        assert wrong.is_error and "'code'" in wrong.content[0].text  # type: ignore[union-attr]
 
 
 @pytest.mark.slow
