@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import shlex
@@ -180,3 +181,25 @@ async def test_an_interrupted_fork_goes_on_under_its_own_id(tmp_path: Path, caps
         await fork
     err = capsys.readouterr().err
     assert "second is kept" in err and "agentflow resume second " in err and "resume first" not in err
+
+
+@pytest.mark.parametrize("prices", ["{'scripted': Price(input=1_000, output=1_000)}", "None"])
+async def test_what_records_saved_is_said_in_money_where_it_has_a_price(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], prices: str
+) -> None:
+    """The line that says what was not paid for again names the sum, and none where the price is unknown."""
+    name, db = f"priced_{len(prices)}", f"sqlite:///{tmp_path}/runs.db"
+    (tmp_path / f"{name}.py").write_text(
+        "from agentflow import AgentFlow, Price, ScriptedProvider\n"
+        f"flow = AgentFlow(provider=ScriptedProvider(lambda _: 'yes'), prices={prices}, durable={db!r})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    text = '(defatom ask (params (q string)) (instructions "{{q}}")) (ask (q "one")) (uuid)'
+    async with importlib.import_module(name).flow as flow:
+        first = await (await flow.start(text, run_id="first")).result()
+    importlib.reload(sys.modules[name])
+    assert await fork_run("first", ForkOptions(at="0/1.0", app=f"{name}:flow")) == 0
+    money = "" if prices == "None" else f" and ${first.cost:.4f}"
+    err = capsys.readouterr().err
+    assert f"which saved 1 model calls, {first.usage.total_tokens:,} tokens{money}\n" in err, err
+    assert prices == "None" or first.cost > 0.001
