@@ -20,6 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 from agentflow import AgentFlow, DurableRun, Limits, RunResult, ScriptedProvider, TaskResult
@@ -293,6 +294,7 @@ async def run(job: dict[str, Any]) -> None:
     failpoint = Failpoint(job.get("failpoint"), job.get("nth", 1))
     world = World(log, failpoint, replay=job["replay"])
     with tempfile.TemporaryDirectory() as root:
+        await asyncio.to_thread(Path(root, "notes.txt").write_text, "kestrel")
         async with AgentFlow(
             provider=ScriptedProvider(world.answer),
             root=root,

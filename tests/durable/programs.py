@@ -31,7 +31,8 @@ FORMS = r"""
 (define hosted (list (host "h1") (try (host "bad") (catch (e) (get-field e 'cause)))))
 (define called (call-back (lambda (x) (see (string-append "cb-" x)))))
 (define many (content (inner)))
-(list first wide retried raced failed mapped timed evaluated hosted called many (see "end") (list "edge" edge followed))
+(define found (map (lambda (path) (string-append "<" (car (reverse (string-split path "/"))) ">")) (get_context (query "kestrel"))))
+(list found first wide retried raced failed mapped timed evaluated hosted called many (see "end") (list "edge" edge followed))
 """
 
 TASKS = r"""
