@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from agentflow.exploration.outcomes import Values
 
-AnswerKind: TypeAlias = Literal["value", "fails", "no-json", "late"]
-"""How something answers: with a value, by failing, with text where JSON was asked for, or after any time-out is over."""
+AnswerKind: TypeAlias = Literal["value", "fails", "no-json", "late", "turns", "calls"]
+"""How something answers: with a value, by failing, with text where JSON was asked for, after any time-out is over; a model, by calling
+tools until its turns are over, or by calling one, of which the value is ``{"tool": name, "arguments": {...}}``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,15 @@ class Answer:
 
 
 class Shape(NamedTuple):
-    """What is asked for: data of a ``schema`` (None: text), which a model writes as ``json``; whether it may fail."""
+    """What is asked for: data of a ``schema`` (None: text), which a model writes as ``json``; whether it may fail, and whether
+    that may be by calling tools for all of its ``turns``; the ``tools`` that the program may see the effects of, and the schemas of their
+    arguments."""
 
     schema: Mapping[str, Any] | None = None
     json: bool = False
     fails: bool = True
+    turns: bool = False
+    tools: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
 
 class Answers(Protocol):
@@ -113,11 +118,18 @@ class ChosenAnswers:
             kinds.append("no-json")
         if self.deadlines and shape.fails:
             kinds.append("late")
+        if shape.turns:
+            kinds.append("turns")
+        if shape.tools:
+            kinds.append("calls")
         kind = kinds[choose("", len(kinds))] if len(kinds) > 1 else "value"
         value: Any = None
         if kind in ("value", "late"):
             schema = shape.schema if shape.schema is not None else {"type": "string"}
             value = self.values.value({**schema, **self.values.assumed.get(name, {})}, "=", choose)
+        if kind == "calls":
+            tool, schema = shape.tools[choose("tool", len(shape.tools)) if len(shape.tools) > 1 else 0]
+            value = {"tool": tool, "arguments": self.values.value(schema, f"={tool}", choose)}
         answer = Answer(name, value, kind, branch)
         self.answers.append(answer)
         self.changed.append(changed)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, clip
 from agentflow.core.source import Span
 from agentflow.core.values import to_json
 from agentflow.exploration.answers import Answer
@@ -135,6 +135,11 @@ def said(answer: Answer) -> str:
             return "takes too long"
         case "no-json":
             return "gives no JSON"
+        case "turns":
+            return "calls tools for all of its turns"
+        case "calls":
+            arguments = to_json(answer.value["arguments"])
+            return f"calls {answer.value['tool']} with {clip(arguments, _SHOWN)}"
         case "value":
             text = (
                 to_json(answer.value)

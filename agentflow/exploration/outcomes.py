@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from agentflow.exploration.constants import Constants
+from agentflow.exploration.text_samples import fitting
 
 Choose: TypeAlias = Callable[[str, int], int]
 """Asked which of so many options is taken at a place in a value; gives its index."""
@@ -49,6 +50,7 @@ class Values:
             dict.fromkeys([*texts, ("long text " * (longest // 10 + 1)).strip(), "Text, and more.\nA line."])
         )
         self._keys = constants.keys[:_KEYS]
+        self._special: dict[tuple[str | None, str | None], list[str]] = {}
 
     def value(self, schema: Mapping[str, Any], at: str, choose: Choose) -> Any:
         """A value that ``schema`` allows, as far as its common keywords say; ``at`` is its place in the answer."""
@@ -92,6 +94,12 @@ class Values:
 
     def _fitting(self, schema: Mapping[str, Any]) -> list[str]:
         least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
+        kind = schema.get("pattern"), schema.get("format")
+        if kind != (None, None):
+            if kind not in self._special:
+                self._special[kind] = fitting(self._texts, *kind)
+            long_enough = [text for text in self._special[kind] if least <= len(text) <= (most or len(text))]
+            return long_enough or self._special[kind]
         if not least and most is None:
             return self._texts
         stretched = [text.ljust(least, ".")[:most] for text in self._texts]

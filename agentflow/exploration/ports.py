@@ -12,13 +12,16 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
-from agentflow.core.errors import FileFailure, TaskError
+from agentflow.core.errors import FileFailure, ResourceExhausted, TaskError
 from agentflow.core.executor_ports import CommandResult, FileText, FoundFiles
-from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
-from agentflow.core.ports import Prompt, PromptOutcome
+from agentflow.core.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage
+from agentflow.core.names import file_grants
+from agentflow.core.ports import Prompt, PromptOutcome, ToolPort
 from agentflow.core.provider_errors import ServerError
 from agentflow.core.values import to_json
+from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.exploration.answers import Answer, Answers, Shape
+from agentflow.handler.tool_turn import ToolTurn
 from agentflow.lib.json_schema import Schema
 
 LATE_S = 1e8
@@ -60,14 +63,19 @@ def failure(name: str) -> TaskError:
 class RehearsedPrompts:
     """The :class:`~agentflow.core.ports.PromptRunner`: a model that answers as decided."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, tools: ToolPort) -> None:
         self._stage = stage
+        self._tools = tools
         self._schemas: dict[int, tuple[object, Schema]] = {}
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
-        """Answer a prompt. Raises ServerError where the answer is to fail."""
+        """Answer a prompt. Raises ServerError where the answer is to fail, ResourceExhausted when the model has had its turns."""
         json = prompt.json_output or prompt.output_schema is not None
-        answer = await self._stage.ask(Shape((prompt.output_schema or {}) if json else None, json))
+        offered, seen = self._offered(prompt, call)
+        shape = Shape((prompt.output_schema or {}) if json else None, json, turns=offered, tools=seen)
+        answer = await self._stage.ask(shape)
+        if answer.kind in ("calls", "turns"):
+            answer = await self._after_calls(answer, shape, prompt, call)
         if answer.kind == "fails":
             raise failure(answer.name)
         if answer.kind == "no-json":
@@ -87,6 +95,41 @@ class RehearsedPrompts:
             schema_errors=tuple(self._problems(prompt.output_schema, value)) if wrong is None else (),
             model=_MODEL,
         )
+
+    def _offered(self, prompt: Prompt, call: CallContext) -> tuple[bool, tuple[tuple[str, Mapping[str, Any]], ...]]:
+        """Whether the model is shown any tools, and those that act on what is rehearsed, as files: others do nothing at all."""
+        if prompt.tools is None:
+            return bool(self._tools.ordinary(call)), ()
+        specs = [tool.spec for name in prompt.tools if (tool := self._tools.find(name, call)) is not None]
+        allowed = [each for each in specs if call.grants is None or each.name in call.grants]
+        return bool(allowed), tuple([(each.name, each.input_schema) for each in allowed if each.name in SCHEMAS])
+
+    async def _after_calls(self, answer: Answer, shape: Shape, prompt: Prompt, call: CallContext) -> Answer:
+        """The answer that a model gives once it has called tools, which are carried out as those of a real model."""
+        allowed = prompt.max_turns if prompt.max_turns is not None else call.run.limits.turns
+        inner = call.at(call.next_path("Prompt", prompt.model, prompt.system, prompt.parts))
+        inner.grants = file_grants(call.grants).union([name for name, _ in shape.tools])
+        turn, (_, branch) = ToolTurn(self._tools, inner), self._stage.asking.get()
+        for number in range(1, allowed):
+            if answer.kind != "calls":
+                break
+            tool = str(answer.value["tool"])
+            token = self._stage.asking.set((tool, branch))
+            try:
+                await turn.run([ToolCallPart(f"call-{number}", tool, dict(answer.value["arguments"]))])
+            finally:
+                self._stage.asking.reset(token)
+            answer = await self._stage.ask(shape)
+        if answer.kind not in ("calls", "turns"):
+            return answer
+        error = ResourceExhausted(
+            f"the model has had all of its {allowed} turns and has not answered",
+            resource="turns",
+            used=allowed,
+            limit=allowed,
+        )
+        error.details["rehearsed"] = answer.name
+        raise error
 
     def _problems(self, schema: dict[str, Any] | None, value: object) -> list[str]:
         """Where a value misses the schema asked for: not all that one can say is known where values are made."""

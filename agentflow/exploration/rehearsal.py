@@ -91,7 +91,7 @@ class Rehearsal:
             RehearsedCommands(self._stage),
         )
         tasks = TaskService(
-            AtomicTaskExecutor(RehearsedPrompts(self._stage), files), memory, commands=commands, words=WORDS
+            AtomicTaskExecutor(RehearsedPrompts(self._stage, tools), files), memory, commands=commands, words=WORDS
         )
         tasks.publish([_without_code(template) for template in setting.templates])
         for tool in SystemTools(memory, files, commands, DataContexts(memory, files)).tools():

@@ -212,7 +212,8 @@ class WorkflowFunction(Generic[P, R]):
             return value if isinstance(value, str | TaskResult) else to_jsonable_python(value)
 
         spec = ToolSpec(self.name, self._signature.description, self._signature.schema)
-        return Tool(spec=spec, call=execute, validates=True, builtin=True, calls_models=True)
+        returns = None if self._returns is None else functools.cache(self._returns.json_schema)
+        return Tool(spec=spec, call=execute, validates=True, builtin=True, calls_models=True, returns=returns)
 
     async def _on_a_line(self, call: CallContext, arguments: Sequence[Any], named: Mapping[str, Any]) -> R:
         strand = self._host.engine.strand(call)

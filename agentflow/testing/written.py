@@ -112,7 +112,7 @@ def names(findings: Sequence[Finding]) -> list[str]:
 def _written(answer: Answer) -> str:
     """An answer as Python."""
     parts = [literal(answer.name)]
-    if answer.kind in ("value", "late"):
+    if answer.kind in ("value", "late", "calls"):
         parts.append(literal(answer.value))
     if answer.kind != "value":
         parts.append(f"kind={literal(answer.kind)}")

@@ -8,6 +8,7 @@ import pytest
 
 from agentflow.exploration.constants import Constants, constants_of
 from agentflow.exploration.outcomes import Values
+from agentflow.exploration.text_samples import samples
 from agentflow.lang.diagnosis import analyse
 from agentflow.lib.json_schema import check
 
@@ -66,6 +67,35 @@ def test_each_optional_field_is_left_out_once() -> None:
     assert {frozenset(each) for each in missing if each} == {
         frozenset({name}) for name in PAGE["properties"] if name not in PAGE["required"]
     }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "some"),
+    [
+        ("^[0-9]{4}$", {"0000", "9999"}),
+        (r"^\d{3}-\d{2}$", {"000-00"}),
+        ("^(bug|feature)$", {"bug", "feature"}),
+        ("^[^a-z ]+$", {"1"}),
+        ("(", set[str]()),
+        ("(((((" * 20, set[str]()),
+        ("x{50000}", set[str]()),
+    ],
+)
+def test_texts_for_patterns(pattern: str, some: set[str]) -> None:
+    """The texts for a pattern are ones in which it occurs; one that is not understood has none."""
+    found = samples(pattern)
+    assert some <= set(found) and (some or not found)
+
+
+def test_texts_of_a_pattern_or_a_format() -> None:
+    """A text keeps to its pattern, its format and its length; words of the program that do come first."""
+    values = Values(Constants(words=("ABC", "none")))
+    assert every(values, {"type": "string", "pattern": "^[A-Z]{3,}$"})[0] == "ABC"
+    assert set(every(values, {"type": "string", "format": "date"})) == {"2024-02-29", "1999-12-31"}
+    assert all(
+        len(text) == 3
+        for text in every(values, {"type": "string", "pattern": "^[A-Z]+$", "minLength": 3, "maxLength": 3})
+    )
 
 
 def test_assumptions_narrow_fields_of_a_name() -> None:

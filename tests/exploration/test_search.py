@@ -167,12 +167,55 @@ async def test_code_of_tasks_is_not_called() -> None:
 async def test_an_answer_that_misses_its_schema_is_a_failed_task() -> None:
     """What a schema says that is not known where values are made cannot become an error; its examples are answers."""
     text = """(defatom t (params) (instructions "t") (output_format (type "json") (schema
-      {"type" "object" "required" ("day") "properties" {"day" {"type" "string" "pattern" "^[0-9]{4}$" EXAMPLES}}})))
+      {"type" "object" "required" ("day") "properties" {"day" {"type" "string" "pattern" "^(?i:[0-9]{4})$" EXAMPLES}}})))
     (define day (get (value-of (t)) "day"))
     (if (= (string-length day) 4) (/ 10 (string->number day)) (first '()))"""
     assert not (await explore(text.replace("EXAMPLES", ""))).errors
     explored = await explore(text.replace("EXAMPLES", '"examples" ("2024" "0000")'))
     assert [each.code for each in explored.errors] == ["number/division-by-zero"]
+
+
+async def test_a_model_may_call_tools_for_all_of_its_turns() -> None:
+    """A task that is offered tools may fail by never answering, and one without may not."""
+    text = """(defatom t (params) (instructions "t") TOOLS)
+    (try (value-of (t))
+      (catch (e) (if (equal? (get-field e 'code) "task/exhausted") (first '()) "fine")))"""
+
+    async def look(at: str) -> str:
+        """Look."""
+        raise AssertionError("called")
+
+    explored = await explore(text.replace("TOOLS", ""), tools=[look], runs=40)
+    assert [(each.code, each.when) for each in explored.errors] == [
+        ("list/empty", "t calls tools for all of its turns")
+    ]
+    with pytest.raises(SexpEvaluationError, match="first of the empty list"):
+        await rehearse(text.replace("TOOLS", "(tools look)"), explored.errors[0].script, tools=[look])
+    assert not (await explore(text.replace("TOOLS", "(tools)"), tools=[look], runs=40)).errors
+
+
+async def test_what_a_model_writes_with_a_tool_is_there() -> None:
+    """A tool that acts on files is carried out when the model calls it, on files that are none."""
+    text = """(defatom t (params) (instructions "t") (tools system:write_file))
+    (value-of (t))
+    (value-of (system:read_files (file_paths (list "a.md"))))"""
+    call = {"tool": "system:write_file", "arguments": {"file_path": "a.md", "content": "written"}}
+    answers = [Answer("t", call, kind="calls"), Answer("t", "done")]
+    assert "written" in str(await rehearse(text, answers))
+
+
+async def test_the_type_of_a_python_workflow_is_what_it_gives() -> None:
+    """A workflow in Python answers with values of the type that it says it returns."""
+    flow = AgentFlow("offline")
+
+    @flow.workflow
+    async def audit() -> list[int]:
+        """Audit."""
+        raise AssertionError("called")
+
+    async with flow:
+        explored = await explore("(+ 1 (first (value-of (audit))))", flow=flow, runs=40)
+    assert [(each.code, each.when) for each in explored.errors] == [("list/empty", "audit gives []")]
 
 
 async def test_assumptions() -> None:
