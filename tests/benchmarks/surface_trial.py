@@ -29,7 +29,7 @@ FILES = {
 STOCK = {"apple": 3, "pear": 0, "plum": 12, "fig": 7}
 NUMBERS = [4, 8, 15, 16, 23, 42]
 WORDS = ["delta", "alpha", "charlie", "bravo", "alpha"]
-ROWS = [{"name": "Ada", "age": 36}, {"name": "Bob", "age": 17}, {"name": "Cyd", "age": 52}]
+ROWS: list[dict[str, Any]] = [{"name": "Ada", "age": 36}, {"name": "Bob", "age": 17}, {"name": "Cyd", "age": 52}]
 
 
 @dataclass(frozen=True)
