@@ -12,9 +12,17 @@ import pytest
 from agentflow.testing import Script
 from tests.docs.examples_page import EXAMPLES, INTRO, LISTED, PAGE, Example, run, section, transcript
 
+HEAVY = ("caching.py", "cloud.py")
+"""Examples that import a vendor's SDK: seconds of processor time."""
+
 
 @pytest.mark.parametrize(
-    "example", [each for each in LISTED if not each.needs_postgres], ids=lambda example: example.file
+    "example",
+    [
+        pytest.param(each, marks=[pytest.mark.slow] if each.file in HEAVY else [], id=each.file)
+        for each in LISTED
+        if not each.needs_postgres
+    ],
 )
 def test_an_example_prints_what_the_page_shows(example: Example, tmp_path: Path) -> None:
     """Without key and network; ``python -m tests.docs.examples_page`` writes the page anew."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,11 @@ from agentflow import AgentFlow, ModelDelta, ScriptedProvider, tool
 from agentflow.core.provider_errors import Overloaded
 from agentflow.handler.tools import subtask_tool
 from agentflow.serve import Export
-from tests.serve.test_responses import Thinking
 from tests.support.node import NodeClients
+from tests.support.serve_clients import Thinking, talk
 from tests.support.served import Served, served
 
 pytestmark = pytest.mark.slow
-
-
-async def talk(node: NodeClients, threads: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the client saw of each thread."""
-    process = await asyncio.create_subprocess_exec(
-        *node.script("agui.mjs", json.dumps(threads)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return [json.loads(line) for line in out.splitlines()]
 
 
 def thread(server: Served, name: str, *turns: Any, **options: Any) -> dict[str, Any]:
@@ -78,7 +67,7 @@ async def test_a_run_as_its_client_sees_it(node_clients: NodeClients) -> None:
     }
     async with flow, served(flow, exports) as server:
         full, value, broken, unknown, wordless = await talk(
-            node_clients,
+            node_clients, "agui.mjs",
             [thread(server, "x", "hello", "again"), thread(server, "sum", "x"), thread(server, "x", "fail"),
              thread(server, "none", "x"), thread(server, "add", "x")],
         )  # fmt: skip
@@ -122,7 +111,7 @@ def delegating(*first: Any) -> AgentFlow:
 async def test_subtasks_are_subagents(node_clients: NodeClients) -> None:
     """They begin and end as such; what they say is an activity, and none of the answer."""
     async with delegating() as flow, served(flow, ["ask"]) as server:
-        [seen] = await talk(node_clients, [thread(server, "ask", "Where?")])
+        [seen] = await talk(node_clients, "agui.mjs", [thread(server, "ask", "Where?")])
     [turn] = seen["turns"]
     assert turn["error"] is None and turn["events"][-1].get("result") == "It is there.", turn["events"]
     subagents = [each for each in turn["events"] if each["type"].startswith("SUBAGENT")]
@@ -154,7 +143,7 @@ async def test_interrupts_are_answered_by_the_next_request(
         export = Export(program=ASKING, allow=["pay", "ask-human"])
         async with served(flow, {"pay": export}) as server:
             yes, wrong, no, gone = await talk(
-                node_clients,
+                node_clients, "agui.mjs",
                 [thread(server, "pay", "go", [True], ["Ada"]), thread(server, "pay", "go", [{"approved": "yes"}], [3], ["Bob"]),
                  thread(server, "pay", "go", [None], [None]), thread(server, "pay", "go", [True], ["Eve"], ["Eve"])],
             )  # fmt: skip
@@ -178,7 +167,7 @@ async def test_a_client_that_leaves_at_any_event_leaves_nothing(node_clients: No
         text = TEXT.replace("(value-of", '(ask-human "Who?")(value-of')
         async with served(flow, {"x": TEXT, "asking": text}, approval_ttl=0.5) as server:
             cases = [thread(server, name, "hello", leave_after=at) for name in ("x", "asking") for at in range(1, 22)]
-            await talk(node_clients, cases)
+            await talk(node_clients, "agui.mjs", cases)
             for run in server.runs:
                 await asyncio.wait_for(run.wait(), 10)
             assert not server.runs.live and len(list(server.runs)) == len(cases)

@@ -15,13 +15,10 @@ from agentflow.core.provider_errors import CallTimeout, Overloaded, RateLimited,
 from agentflow.core.results import TaskResult
 from agentflow.serve import Export
 from agentflow.serve.exports import files_in
-from tests.support.served import Served, served
+from tests.support.serve_clients import openai_client
+from tests.support.served import served
 
 CAPITAL = '(defatom capital (params (country)) (instructions "Capital of {{country}}?")) (value-of (capital (country message)))'
-
-
-def client_of(server: Served, key: str = "none", **options: Any) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0, **options)
 
 
 def say(text: str) -> list[Any]:
@@ -32,7 +29,7 @@ async def test_an_export_answers_as_a_model() -> None:
     """Plain and streamed: the same words, usage, and the run's id; the list of models is the exports that take a message."""
     model = ScriptedProvider(lambda request: f"Paris, for {request.messages[-1].text!r}")
     exports = {"capital": CAPITAL, "sum": Export(program="(+ a b)", parameters={"a": "integer", "b": "integer"})}
-    async with AgentFlow(provider=model) as flow, served(flow, exports) as server, client_of(server) as client:
+    async with AgentFlow(provider=model) as flow, served(flow, exports) as server, openai_client(server) as client:
         models = (await client.models.list()).data
         assert [(each.id, each.owned_by) for each in models] == [("capital", "agentflow")]
         assert (await client.models.retrieve("capital")).id == "capital"
@@ -57,7 +54,7 @@ async def test_only_the_call_in_tail_position_is_the_answer() -> None:
       (define notes (pmap (lambda (n) (content (say (what n)))) (list "one" "two")))
       (if (string-contains? message "value") (string-join notes " and ") (content (say (what message))))"""
     model = ScriptedProvider(lambda request: f"said {request.messages[-1].text}")
-    async with AgentFlow(provider=model) as flow, served(flow, {"x": text}) as server, client_of(server) as client:
+    async with AgentFlow(provider=model) as flow, served(flow, {"x": text}) as server, openai_client(server) as client:
         answers: dict[str, str] = {}
         for asked in ("three", "value"):
             stream = await client.chat.completions.create(model="x", messages=say(asked), stream=True)
@@ -71,7 +68,7 @@ async def test_what_was_said_before_is_the_history_that_tasks_see() -> None:
     """Earlier messages are exchanges of the session, a client's system text the beginning of what its user said."""
     model = ScriptedProvider(lambda request: " | ".join(f"{each.role}: {each.text}" for each in request.messages))
     async with AgentFlow(provider=model) as flow, served(flow, {"capital": CAPITAL}) as server:
-        async with client_of(server) as client:
+        async with openai_client(server) as client:
             before: list[Any] = [
                 {"role": "system", "content": "Be brief."},
                 *say("Hello"),
@@ -92,7 +89,7 @@ async def test_thinking_is_shown_apart() -> None:
                 yield delta
 
     async with AgentFlow(provider=Thinking(["Paris."])) as flow, served(flow, {"capital": CAPITAL}) as server:
-        async with client_of(server) as client:
+        async with openai_client(server) as client:
             stream = await client.chat.completions.create(model="capital", messages=say("France"), stream=True)
             deltas = [chunk.choices[0].delta async for chunk in stream]
     assert "".join(getattr(each, "reasoning_content", None) or "" for each in deltas) == "hm, "
@@ -109,7 +106,7 @@ async def test_tasks_and_python_workflows_are_exports_by_name() -> None:
             """Audit."""
             return f"{question} at {depth}"
 
-        async with served(flow, ["shout", audit]) as server, client_of(server) as client:
+        async with served(flow, ["shout", audit]) as server, openai_client(server) as client:
             for name, expected in (("shout", "HEY"), ("audit", "hey at 1")):
                 answer = await client.chat.completions.create(model=name, messages=say("hey"))
                 assert answer.choices[0].message.content == expected
@@ -134,7 +131,7 @@ async def test_failures_of_a_model_are_the_sdks_errors() -> None:
             yield
 
     async with AgentFlow(provider=Failing()) as flow, served(flow, {"capital": CAPITAL}) as server:
-        async with client_of(server) as client:
+        async with openai_client(server) as client:
             for at, (_, kind, code) in enumerate(FAILURES):
                 with pytest.raises(kind) as caught:
                     await client.chat.completions.create(model="capital", messages=say(str(at)))
@@ -156,7 +153,7 @@ async def test_a_failed_result_is_a_failure() -> None:
         return TaskResult.failure("tool_execution_error", "no such thing")
 
     exports = {"failing": "(fail)", "long": Export(program="(while true 1)", limits=Limits(steps=1_000))}
-    async with AgentFlow(tools=[fail]) as flow, served(flow, exports) as server, client_of(server) as client:
+    async with AgentFlow(tools=[fail]) as flow, served(flow, exports) as server, openai_client(server) as client:
         with pytest.raises(openai.InternalServerError, match="no such thing"):
             await client.chat.completions.create(model="failing", messages=say("x"))
         with pytest.raises(openai.UnprocessableEntityError) as caught:
@@ -227,7 +224,7 @@ async def test_an_approval_cannot_be_given_in_a_chat(stream: bool) -> None:
 
     async with AgentFlow(tools=[pay]) as flow:
         export = Export(program="(content (pay (amount 7)))", allow=["pay"])
-        async with served(flow, {"pay": export}) as server, client_of(server) as client:
+        async with served(flow, {"pay": export}) as server, openai_client(server) as client:
             if stream:
                 chunks = await client.chat.completions.create(model="pay", messages=say("x"), stream=True)
                 text = "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])

@@ -11,30 +11,10 @@ import pytest
 from agentflow import AgentFlow, tool
 from agentflow.serve import Export
 from tests.runtime.test_reservation import DOLLAR
-from tests.serve.test_keys import by, keys_of
 from tests.serve.test_runs import LOOP, Steps
 from tests.support.metered_model import MeteredModel, asking
+from tests.support.serve_clients import AGUI, ROUTES, USER, answer_of, by, keys_of, request_of
 from tests.support.served import served
-
-USER = {"role": "user", "content": "x"}
-AGUI = {"threadId": "t", "runId": "r"}
-
-
-def request_of(route: str, export: str) -> tuple[str, dict[str, Any]]:
-    """The path and the body of a request that is streamed an export's answer to "x"."""
-    match route:
-        case "chat":
-            return "/v1/chat/completions", {"model": export, "messages": [USER], "stream": True}
-        case "responses":
-            return "/v1/responses", {"model": export, "input": "x", "stream": True}
-        case "agui":
-            return f"/agui/{export}", {**AGUI, "messages": [{**USER, "id": "m"}]}
-        case _:
-            message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "x"}]}
-            return f"/ui/{export}", {"id": "c", "messages": [message], "trigger": "submit-message"}
-
-
-ROUTES = ("chat", "responses", "agui", "ui")
 
 
 @pytest.mark.slow
@@ -139,15 +119,6 @@ async def test_nobody_approves_what_they_were_not_asked(tmp_path: Path, route: s
         paid.append(amount)
         return "paid"
 
-    def answering(run_id: str, key: str, approved: Any) -> tuple[str, dict[str, Any]]:
-        name = f"{run_id}.{key}"
-        if route == "agui":
-            entry = {"interruptId": name, "status": "resolved", "payload": approved}
-            return "/agui/pay", {**AGUI, "messages": [USER], "resume": [entry]}
-        call = {"type": "dynamic-tool", "toolName": "pay", "state": "approval-responded", "input": {"amount": 9}}
-        part = {**call, "toolCallId": "c", "approval": {"id": name, "approved": approved}}
-        return "/ui/pay", {"messages": [{"id": "a", "role": "assistant", "parts": [part]}]}
-
     export = Export(program='(let ((r (pay (amount 7)))) (if (failed? r) "refused" (content r)))', allow=["pay"])
     async with AgentFlow(tools=[pay]) as flow:
         async with served(flow, {"pay": export}, keys=keys_of(tmp_path, ada="", bob="")) as server:
@@ -161,7 +132,7 @@ async def test_nobody_approves_what_they_were_not_asked(tmp_path: Path, route: s
                 return run.run_id, key
 
             async def send(who: str, *answer: Any) -> Any:
-                path, body = answering(*answer)
+                path, body = answer_of(route, "pay", *answer, approval=True)
                 return await server.post(path, body, headers=by(who))
 
             run_id, key = await asked()

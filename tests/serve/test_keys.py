@@ -11,10 +11,11 @@ import pytest
 
 from agentflow import AgentFlow
 from agentflow.core.errors import ConfigurationError
-from agentflow.serve import Export, Keys, read_keys
+from agentflow.serve import Export, read_keys
 from agentflow.serve.keys import digest_of, new_key
 from tests.runtime.test_reservation import DOLLAR
 from tests.support.metered_model import MeteredModel, asking
+from tests.support.serve_clients import by, keys_of
 from tests.support.served import served
 
 ECHO = {"echo": "(string-append message)", "other": "(string-append message)"}
@@ -28,18 +29,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def keys_of(path: Path, clock: Any = None, **rules: str) -> Keys:
-    """Keys by name, each with these lines of its table; their tokens are ``secret-NAME``."""
-    file = path / "keys.toml"
-    text = "".join(f'[keys.{name}]\ndigest = "{digest_of(f"secret-{name}")}"\n{rules[name]}\n' for name in rules)
-    file.write_text(text)
-    return read_keys(file, approval_ttl=30, **({} if clock is None else {"clock": clock}))
-
-
-def by(name: str) -> dict[str, str]:
-    return {"authorization": f"Bearer secret-{name}"}
 
 
 async def test_a_request_needs_a_key_and_sees_what_is_its(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, tool
 from agentflow.serve import Export
-from tests.serve.test_keys import keys_of
 from tests.support.report_page import Page, chromium
+from tests.support.serve_clients import keys_of
 from tests.support.served import Served, served
 
 CHROMIUM = shutil.which("chromium") or ""

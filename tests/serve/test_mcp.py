@@ -7,22 +7,19 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, tool
 from agentflow.serve import Export
-from tests.support.served import Served, served
+from tests.support.serve_clients import keys_of, mcp_client, text_of
+from tests.support.served import served
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 import mcp_types as types
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 CAPITAL = '(defatom capital (params (country)) (instructions "Capital of {{country}}?")) (value-of (capital (country message)))'
@@ -34,21 +31,6 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@contextlib.asynccontextmanager
-async def client_of(server: Served, mode: str, token: str | None = None, **options: Any) -> AsyncIterator[Client]:
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
-        transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
-        async with Client(transport, mode=mode, **options) as client:
-            yield client
-
-
-def text_of(result: types.CallToolResult) -> str:
-    [block] = result.content
-    assert isinstance(block, types.TextContent)
-    return block.text
-
-
 async def test_exports_are_tools(mode: str) -> None:
     """With their schemas; a call gives text, and data that says which run it was; what does not fit is the tool's error."""
     exports = {
@@ -57,7 +39,7 @@ async def test_exports_are_tools(mode: str) -> None:
         "failing": '(raise "no such thing")',
     }
     async with AgentFlow(provider=ScriptedProvider(lambda request: "Paris.")) as flow, served(flow, exports) as server:
-        async with client_of(server, mode) as client:
+        async with mcp_client(server, mode) as client:
             assert (client.protocol_version == "2026-07-28") == (mode != "legacy")
             tools = {each.name: each for each in (await client.list_tools()).tools}
             assert list(tools) == ["capital", "add_two", "failing"] and all(each.description for each in tools.values())
@@ -84,7 +66,7 @@ async def test_exports_are_tools(mode: str) -> None:
 async def test_runs_and_the_language_are_resources(mode: str) -> None:
     """The events of a run as JSON lines; the card of the language, which the prompt holds too."""
     async with AgentFlow() as flow, served(flow, {"add": Export(program="(+ 1 2)", parameters={})}) as server:
-        async with client_of(server, mode) as client:
+        async with mcp_client(server, mode) as client:
             run_id = (await client.call_tool("add", {})).structured_content["run_id"]
             uris = [each.uri for each in (await client.list_resources()).resources]
             assert uris == ["agentflow://language", f"agentflow://runs/{run_id}"]
@@ -118,11 +100,11 @@ async def test_sent_programs_are_run_where_the_server_takes_them(mode: str) -> N
         return "secret"
 
     async with AgentFlow(tools=[double, secret]) as flow:
-        async with served(flow, {"x": "(+ 1 2)"}) as server, client_of(server, mode) as client:
+        async with served(flow, {"x": "(+ 1 2)"}) as server, mcp_client(server, mode) as client:
             assert "run_program" not in [each.name for each in (await client.list_tools()).tools]
             with pytest.raises(MCPError, match="Unknown tool"):
                 await client.call_tool("run_program", {"program": "1"})
-        async with served(flow, {}, programs=["double"]) as server, client_of(server, mode) as client:
+        async with served(flow, {}, programs=["double"]) as server, mcp_client(server, mode) as client:
             assert [each.name for each in (await client.list_tools()).tools] == ["run_program"]
             program = "(value-of (double (n count)))"
             answer = await client.call_tool("run_program", {"program": program, "bindings": {"count": 4}})
@@ -160,7 +142,7 @@ async def test_progress_tells_what_begins_and_ends(mode: str) -> None:
 
     async with AgentFlow(tools=[step]) as flow:
         program = '(begin (step (until "tool step")) (length (pmap (lambda (n) (step (until " of 3"))) (range 3))))'
-        async with served(flow, {"steps": program}) as server, client_of(server, mode) as client:
+        async with served(flow, {"steps": program}) as server, mcp_client(server, mode) as client:
             answer = await client.call_tool("steps", {"message": ""}, progress_callback=take)
             assert answer.structured_content["value"] == 3
     assert said and said[0][1].startswith("tool step")
@@ -183,7 +165,7 @@ async def test_a_cancelled_call_cancels_its_run(mode: str) -> None:
 
     async with AgentFlow(tools=[nap]) as flow:
         exports = {"nap": "(content (nap))", "add": Export(program="(+ 1 2)", parameters={})}
-        async with served(flow, exports) as server, client_of(server, mode) as client:
+        async with served(flow, exports) as server, mcp_client(server, mode) as client:
             calling = asyncio.create_task(client.call_tool("nap", {"message": ""}))
             await began.wait()
             calling.cancel()
@@ -233,11 +215,11 @@ async def test_approvals_are_elicited(mode: str) -> None:
                 ([types.ElicitResult(action="cancel")], "refused"),
             ):
                 user = Asked(*replies)
-                async with client_of(server, mode, elicitation_callback=user) as client:
+                async with mcp_client(server, mode, elicitation_callback=user) as client:
                     answer = await client.call_tool("pay", {})
                 assert answer.structured_content["value"] == value and len(user.forms) == 1
                 assert "pay" in user.forms[0].message and "7" in user.forms[0].message
-            async with client_of(server, mode) as client:
+            async with mcp_client(server, mode) as client:
                 assert (await client.call_tool("pay", {})).structured_content["value"] == "refused"
             assert paid == [7] and not server.runs.live
 
@@ -248,7 +230,7 @@ async def test_questions_are_elicited(mode: str) -> None:
       (ask-human "Who?" {"type" "object" "properties" {"age" {"type" "integer"}} "required" (list "age")}))"""
     async with AgentFlow() as flow, served(flow, {"ask": Export(program=program, parameters={})}) as server:
         user = Asked(accept(answer="Ada"), accept(answer="no list"), accept(answer="[1, 2]"), accept(age=3))
-        async with client_of(server, mode, elicitation_callback=user) as client:
+        async with mcp_client(server, mode, elicitation_callback=user) as client:
             answer = await client.call_tool("ask", {})
             assert answer.structured_content["value"] == ["Ada", [1, 2], {"age": 3}]
             assert list(user.forms[0].requested_schema["properties"]) == ["answer"]
@@ -268,7 +250,7 @@ async def test_branches_may_ask_side_by_side(mode: str) -> None:
         return accept(answer=params.message.upper())
 
     async with AgentFlow() as flow, served(flow, {"ask": Export(program=program, parameters={})}) as server:
-        async with client_of(server, mode, elicitation_callback=answer) as client:
+        async with mcp_client(server, mode, elicitation_callback=answer) as client:
             assert (await client.call_tool("ask", {})).structured_content["value"] == ["A", "B"]
 
 
@@ -280,7 +262,7 @@ async def test_a_call_that_nobody_comes_back_to_is_given_up() -> None:
     program = '(ask-human "Name?" {"type" "string"})'
     export = {"ask": Export(program=program, parameters={}), "other": Export(program=program, parameters={})}
     async with AgentFlow() as flow, served(flow, export, approval_ttl=1.0) as server:
-        async with client_of(server, "2026-07-28", elicitation_callback=Asked()) as client:
+        async with mcp_client(server, "2026-07-28", elicitation_callback=Asked()) as client:
             asked = await client.session.call_tool("ask", {}, allow_input_required=True)
             assert isinstance(asked, types.InputRequiredResult)
             [run] = server.runs
@@ -320,7 +302,7 @@ async def test_requests_that_are_none_are_refused() -> None:
         ]
         for options, status in cases:
             assert (await server.client.post("/mcp", **options)).status_code == status, (options.get("headers"), status)
-        async with client_of(server, "legacy") as client:
+        async with mcp_client(server, "legacy") as client:
             assert (await client.call_tool("add", {})).structured_content["value"] == 3
         assert len(list(server.runs)) == 1
 
@@ -338,7 +320,7 @@ async def test_calls_under_way_are_told_how_their_runs_ended_when_the_server_sto
 
     async with AgentFlow(tools=[nap]) as flow, served(flow, {"nap": "(content (nap))"}) as server:
         with contextlib.suppress(ExceptionGroup):  # the end of a session that is over by then
-            async with client_of(server, mode) as client:
+            async with mcp_client(server, mode) as client:
                 calling = asyncio.create_task(client.call_tool("nap", {"message": ""}))
                 await began.wait()
                 await server.server.aclose()
@@ -358,15 +340,13 @@ def test_the_sdk_is_imported_by_the_first_request_alone() -> None:
 
 async def test_keys_bound_what_is_called(mode: str, tmp_path: Path) -> None:
     """Each sees its own tools and runs; a key that has no more is told so by the tool; without one nothing is answered."""
-    from tests.serve.test_keys import keys_of
-
     keys = keys_of(tmp_path, ada='exports = ["echo"]\nruns_per_min = 10', bob="concurrent = 3")
     exports: dict[str, Any] = {"echo": "(string-append message)", "other": "(string-append message)"}
     exports["slow"] = Export(program='(begin (sleep 0.2) "done")', parameters={})
     async with AgentFlow() as flow, served(flow, exports, keys=keys) as server:
         refused = await server.client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
         assert refused.status_code == 401
-        async with client_of(server, mode, "secret-ada") as ada, client_of(server, mode, "secret-bob") as bob:
+        async with mcp_client(server, mode, "secret-ada") as ada, mcp_client(server, mode, "secret-bob") as bob:
             assert [each.name for each in (await ada.list_tools()).tools] == ["echo"]
             assert len((await bob.list_tools()).tools) == 3
             with pytest.raises(MCPError):

@@ -12,17 +12,9 @@ import pytest
 from agentflow import AgentFlow, ModelDelta, ScriptedProvider, tool
 from agentflow.core.provider_errors import Overloaded, RateLimited
 from agentflow.serve import Export
-from tests.serve.test_chat import CAPITAL, client_of
+from tests.serve.test_chat import CAPITAL
+from tests.support.serve_clients import Thinking, openai_client
 from tests.support.served import served
-
-
-class Thinking(ScriptedProvider):
-    """A model that thinks before it speaks."""
-
-    async def stream(self, request: Any) -> Any:
-        yield ModelDelta(thinking="hm, ")
-        async for delta in super().stream(request):
-            yield delta
 
 
 async def test_an_export_answers_as_a_model() -> None:
@@ -31,7 +23,7 @@ async def test_an_export_answers_as_a_model() -> None:
     async with (
         AgentFlow(provider=model) as flow,
         served(flow, {"capital": CAPITAL}) as server,
-        client_of(server) as client,
+        openai_client(server) as client,
     ):
         plain = await client.responses.create(model="capital", input="France")
         assert plain.output_text == "Paris, for 'Capital of France?'" and plain.status == "completed"
@@ -61,7 +53,7 @@ async def test_what_was_said_before_is_the_history_that_tasks_see() -> None:
     async with (
         AgentFlow(provider=model) as flow,
         served(flow, {"capital": CAPITAL}) as server,
-        client_of(server) as client,
+        openai_client(server) as client,
     ):
         first = await client.responses.create(model="capital", input="Hello")
         said: list[Any] = [
@@ -84,7 +76,7 @@ async def test_failures_are_the_sdks_errors() -> None:
             raise {"slow": RateLimited("slow down"), "busy": Overloaded("busy")}[request.messages[-1].text[11:15]]
 
     async with AgentFlow(provider=Failing()) as flow, served(flow, {"capital": CAPITAL}) as server:
-        async with client_of(server) as client:
+        async with openai_client(server) as client:
             for text, kind, code in (
                 ("slow", openai.RateLimitError, "provider/rate-limited"),
                 ("busy", openai.InternalServerError, "provider/overloaded"),
@@ -149,7 +141,7 @@ async def test_an_approval_cannot_be_given_and_a_client_that_leaves_has_its_run_
 
     async with AgentFlow(tools=[pay, nap]) as flow:
         exports = {"pay": Export(program="(content (pay (amount 7)))", allow=["pay"]), "nap": "(nap)"}
-        async with served(flow, exports) as server, client_of(server) as client:
+        async with served(flow, exports) as server, openai_client(server) as client:
             if stream:
                 events = [each async for each in await client.responses.create(model="pay", input="x", stream=True)]
                 last: Any = events[-1]

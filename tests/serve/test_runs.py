@@ -12,7 +12,7 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, tool
 from agentflow.serve import Export
-from tests.serve.test_keys import by, keys_of
+from tests.support.serve_clients import by, keys_of
 from tests.support.served import Served, served
 
 THREE = """(defatom say (params (n)) (instructions "{{n}}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,11 @@ from agentflow import AgentFlow, ModelDelta, ScriptedProvider, tool
 from agentflow.core.provider_errors import Overloaded
 from agentflow.serve import Export
 from tests.serve.test_agui import ASKING, TEXT, delegating, look
-from tests.serve.test_responses import Thinking
 from tests.support.node import NodeClients
+from tests.support.serve_clients import Thinking, talk
 from tests.support.served import Served, served
 
 pytestmark = pytest.mark.slow
-
-
-async def talk(node: NodeClients, chats: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the client made of each chat."""
-    process = await asyncio.create_subprocess_exec(
-        *node.script("ui.mjs", json.dumps(chats)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return [json.loads(line) for line in out.splitlines()]
 
 
 def chat(server: Served, name: str, message: str, **options: Any) -> dict[str, Any]:
@@ -55,6 +44,7 @@ async def test_a_run_as_its_client_sees_it(node_clients: NodeClients) -> None:
         async with served(flow, {"x": TEXT, "sum": "(+ 1 (length (list message)))"}) as server:
             full, value, broken, unknown = await talk(
                 node_clients,
+                "ui.mjs",
                 [
                     chat(server, "x", "hello"),
                     chat(server, "sum", "x"),
@@ -80,7 +70,7 @@ async def test_every_turn_is_a_text_of_its_own(node_clients: NodeClients) -> Non
     """What the answering task says before it calls a tool and after, and its subtask beside it."""
     call = {"text": "Let me dig.", "tool_calls": [{"name": "dig", "arguments": {"q": "gold"}}]}
     async with delegating(call) as flow, served(flow, ["ask"]) as server:
-        [seen] = await talk(node_clients, [chat(server, "ask", "Where?")])
+        [seen] = await talk(node_clients, "ui.mjs", [chat(server, "ask", "Where?")])
     assert seen["error"] is None and [each["text"] for each in parts(seen, "text")] == ["Let me dig.", "It is there."]
     tasks = {each["data"]["name"]: each["data"] for each in parts(seen, "data-task")}
     assert tasks.keys() == {"ask", "subtask digger", "digger"} and tasks["digger"]["text"] == "found it"
@@ -105,6 +95,7 @@ async def test_what_is_asked_is_answered_by_the_next_request(
         async with served(flow, {"pay": export}) as server:
             yes, no, gone = await talk(
                 node_clients,
+                "ui.mjs",
                 [
                     chat(server, "pay", "go", approve=True, answers=["Ada"]),
                     chat(server, "pay", "go", approve=False, answers=[3, "Bob"]),
@@ -131,7 +122,7 @@ async def test_a_client_that_leaves_at_any_event_leaves_nothing(node_clients: No
         text = TEXT.replace("(value-of", '(ask-human "Who?")(value-of')
         async with served(flow, {"x": TEXT, "asking": text}, approval_ttl=0.5) as server:
             chats = [chat(server, name, "hello", leave_after=at) for name in ("x", "asking") for at in range(1, 18)]
-            await talk(node_clients, chats)
+            await talk(node_clients, "ui.mjs", chats)
             for run in server.runs:
                 await asyncio.wait_for(run.wait(), 10)
             assert not server.runs.live and len(list(server.runs)) == len(chats)
