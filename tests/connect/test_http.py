@@ -23,15 +23,14 @@ async def test_the_sdks_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Tools, time-outs and headers work; the secret in a header is shown nowhere."""
     monkeypatch.setenv("SOME_VALUE", SECRET)
     async with running(sdk_server().streamable_http_app()) as port:
-        tracker = McpHttp(
-            "sdk", f"http://127.0.0.1:{port}/mcp", headers={"Authorization": "Bearer $SOME_VALUE"}, timeout_s=0.5
-        )
-        async with flow_with(tmp_path, tracker) as flow:
+        address = f"http://127.0.0.1:{port}/mcp"
+        tracker = McpHttp("sdk", address, headers={"Authorization": "Bearer $SOME_VALUE"})
+        async with flow_with(tmp_path, tracker, McpHttp("brief", address, timeout_s=0.3)) as flow:
             assert await flow.eval('(value-of (sdk:shout (text "hi")))') == {"result": "HI"}
             value, events = await seen(flow, "(content (sdk:token))")
             assert value == f"Bearer {SECRET}"
             assert SECRET not in str(events) and "redacted" in str(events)
-            error = (await flow.eval("(sdk:nap (seconds 30))")).notes.error
+            error = (await flow.eval("(brief:nap (seconds 30))")).notes.error
             assert error.reason == "execution_timeout"
             assert await flow.eval('(value-of (sdk:shout (text "still")))') == {"result": "STILL"}
 
