@@ -27,8 +27,9 @@ async def show(run: str | None, directory: str | None, db: str | None, *, as_jso
         summary, events = await read_run(catalogue, run)
         row = await catalogue.row(summary.run_id)
         questions = await catalogue.questions(summary.run_id)
+        records = [] if events else await catalogue.effects(summary.run_id)
     text = row.program if row is not None and not events else ""
-    show_run(summary, events, questions, as_json=as_json, text=text, db=db)
+    show_run(summary, events, questions, as_json=as_json, text=text, records=records, db=db)
     return Exit.OK
 
 

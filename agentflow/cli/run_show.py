@@ -16,10 +16,12 @@ from agentflow.cli.common import write_json
 from agentflow.cli.cost_table import cost_table
 from agentflow.cli.terminal import print_text, screen
 from agentflow.cli.waiting import send_line
+from agentflow.core.journal import EffectRow, EffectState
 from agentflow.core.questions import Question
 from agentflow.lib.terminal import clean
 from agentflow.observe.run_view import RunView, Site, State, Tally
 from agentflow.runtime.catalogue import RunSummary
+from agentflow.runtime.codec import read_usage
 
 MARKS: Mapping[State, tuple[str, str]] = {
     "ok": ("+", "green"),
@@ -42,10 +44,13 @@ def show_run(
     *,
     as_json: bool,
     text: str = "",
+    records: Sequence[EffectRow] = (),
     db: str | None = None,
 ) -> None:
-    """Print a run, of ``db``, and what it asks; ``text`` is its program where no event tells it."""
+    """Print a run, of ``db``, and what it asks; ``text`` is its program and ``records`` its effects where no event tells them."""
     view = RunView(events)
+    for each in records:
+        count(each, view.tasks)
     if text:
         view.texts.setdefault(summary.name, text)
     if as_json:
@@ -61,6 +66,25 @@ def show_run(
     ):
         if part:
             print_text(console, part)
+
+
+def count(record: EffectRow, tasks: dict[str, Tally]) -> None:
+    """Count the record of a task or tool among ``tasks``."""
+    if record.kind not in ("task", "tool") or record.state == EffectState.LOST:
+        return
+    tally = tasks.setdefault(record.name, Tally(record.name))
+    usage = read_usage(record.usage)
+    tally.input_tokens += usage.input_tokens
+    tally.cached_tokens += usage.cache_read_tokens
+    tally.output_tokens += usage.output_tokens
+    tally.cost_usd = None if record.cost is None or tally.cost_usd is None else tally.cost_usd + record.cost
+    tally.calls += 1
+    if record.state == EffectState.OPEN:
+        tally.running += 1
+        return
+    outcome = "ok" if record.state == EffectState.OK else "failed"
+    tally.outcomes[outcome] = tally.outcomes.get(outcome, 0) + 1
+    tally.seconds += (record.ended or 0.0) - (record.started or 0.0)
 
 
 def _asked(question: Question) -> dict[str, Any]:
@@ -109,7 +133,7 @@ def head(summary: RunSummary, view: RunView) -> Text:
         rows.append(("tokens", tokens(usage)))
         rows.append(("cost", money(summary.cost_usd)))
     else:
-        rows.append(("events", "not recorded, or removed: what is below is the stored program"))
+        rows.append(("events", "not recorded, or removed: below are the stored program and what its records tell"))
     shown = Text()
     for name, value in rows:
         shown.append(f"{name:<8}", "dim").append(clean(value) + "\n")

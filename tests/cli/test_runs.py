@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, ScriptedProvider
 from agentflow.cli.run_diff import show_difference
-from agentflow.cli.run_read import event_text
+from agentflow.cli.run_read import event_text, show
 from agentflow.cli.run_show import show_run
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.journal import NewRun
@@ -210,3 +210,17 @@ async def test_a_generation_is_compared_with_its_base(tmp_path: Path) -> None:
     (other,) = [each["run_id"] for each in await runs(tmp_path, "--durable") if each["run_id"] != "one"]
     found = await runs(tmp_path, "diff", "one", other)
     assert [(each["change"], each["name"]) for each in found["effects"]] == [("same", "ask"), ("input", "ask")]
+
+
+async def test_a_run_without_events_is_shown_by_its_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no events were kept, the stored program and the records of a durable run say what ran, how often and at what cost."""
+    db = f"sqlite:///{tmp_path}/runs.db"
+    text = '(defatom ask (params (q string)) (instructions "{{q}}")) (list (ask (q "one")) (ask (q "two")))'
+    async with AgentFlow(provider=ScriptedProvider(lambda _: "yes"), root=tmp_path, durable=db) as flow:
+        await (await flow.start(text, run_id="quiet")).result()
+    assert await show("quiet", None, db, as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["recorded"] is False and list(told["programs"].values()) == [text]
+    tasks = told["tasks"]
+    assert list(tasks) == ["ask"] and tasks["ask"]["calls"] == 2 and tasks["ask"]["outcomes"] == {"ok": 2}
+    assert tasks["ask"]["input_tokens"] > 0 and tasks["ask"]["cost_usd"] is None, "a scripted answer has no price"
