@@ -393,7 +393,7 @@ class SolverPort(Protocol):
 class WorkflowPort(Protocol):
     """Carries out ``call-workflow``."""
 
-    async def known(self) -> Sequence[str]:
+    async def load_names(self) -> Sequence[str]:
         """The names of all saved workflows."""
         ...
 

@@ -96,7 +96,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What was approved: the ``digest`` over all of it, and the files of the workspace that will be ``executed``."""
+    """The content of an approval: the ``digest`` over all of it, and the files of the workspace that will be ``executed``."""
 
     digest: str
     executed: tuple[ProgramFile, ...]
@@ -198,7 +198,7 @@ class CommandExecutor:
 
         The workspace is read-only to it; unconfined (``sandbox="none"``) only the commands of
         :func:`~agentflow.executors.policy.only_reads` are run. ``call`` is as for :meth:`execute_command_safely`. A
-        command that is refused, fails or takes too long gives no paths and the ``error``.
+        command that is refused, fails or takes too long returns no paths and the ``error``.
         """
         ended = await (await self.prepare(command, call=call, read_only=True))()
         if not ended.success:
@@ -217,7 +217,7 @@ class CommandExecutor:
     ) -> Callable[[], Awaitable[CommandResult]]:
         """Decide on a command and ask for the approval it needs. Parameters as for :meth:`execute_command_safely`.
 
-        The returned function runs it once, or gives the refusal. A ``read_only`` command cannot write in the workspace.
+        The returned function runs it once, or returns the refusal. A ``read_only`` command cannot write in the workspace.
         """
         began = time.perf_counter()
         try:

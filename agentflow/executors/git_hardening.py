@@ -195,7 +195,7 @@ def refused(argv: Sequence[str]) -> str | None:
 
 
 def _subcommand(argv: Sequence[str]) -> int | None:
-    """Where the subcommand stands in an argument vector that is not refused."""
+    """The index of the subcommand in an argument vector that is not refused."""
     index = 1
     while index < len(argv):
         word = argv[index]

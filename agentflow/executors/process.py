@@ -102,6 +102,6 @@ def _result(ending: Ending | None, outputs: list[Output], timeout: float, durati
 
 
 def _last_words(stderr: str) -> str:
-    """The last line a command wrote to standard error, which mostly says why it failed, to follow a message."""
+    """The last line a command wrote to standard error, which usually says why it failed, formatted to follow a message."""
     lines = stderr.strip().splitlines()
     return f": {clip(lines[-1].strip(), 200)}" if lines else ""

@@ -80,19 +80,19 @@ class Services:
         """The program called ``name``. Raises FileFailure. Blocking."""
         if "/" in name:
             path = os.path.normpath(os.path.join(str(self._files.roots[0]), os.path.expanduser(name)))
-            found = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
+            program = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
         elif name in ("python", "python3") and sys.executable:
-            found = sys.executable
+            program = sys.executable
         else:
             inherited = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(entry)]
-            found = shutil.which(name, path=os.pathsep.join([*inherited, *PATH]))
-        if found is None:
+            program = shutil.which(name, path=os.pathsep.join([*inherited, *PATH]))
+        if program is None:
             raise FileFailure(
                 f"there is no program {escape(name)!r}",
                 code="commands/not-found",
                 hint="name one on the PATH, or its absolute path",
             )
-        return found
+        return program
 
     def _prepare(self) -> tuple[str, int]:
         """A private directory for temporary files, and the first root held open. Blocking."""

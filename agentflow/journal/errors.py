@@ -23,11 +23,11 @@ def owned_run(run: str) -> JournalError:
     )
 
 
-def other_version(where: str, stored: int, known: int) -> JournalError:
-    """The error for tables of a later version, or of an earlier one that is not read any more; ``where`` is the database."""
-    use = "or a later one" if stored > known else "and another database for new runs"
+def other_version(where: str, stored: int, readable: int) -> JournalError:
+    """The error for tables of an unsupported version, later or too early; ``where`` names the database."""
+    use = "or a later one" if stored > readable else "and another database for new runs"
     return JournalError(
-        f"{where} is of version {stored}, and this agentflow reads version {known}",
+        f"{where} is of version {stored}, and this agentflow reads version {readable}",
         code="durable/version",
         hint=f"use the agentflow that wrote it, {use}; nothing was run",
     )

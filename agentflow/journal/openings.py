@@ -1,6 +1,6 @@
-"""What was said before durable runs: each exchange once, however many runs of a conversation begin with it.
+"""The conversations with which durable runs begin: each exchange is stored once for all runs that begin with it.
 
-An exchange refers to the one before it, and its hash covers both: a run refers to the last one.
+An exchange refers to the previous one, and its hash covers both; a run refers to the last one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def make_tables(db: sqlite3.Connection) -> None:
 
 
 def chained(exchanges: Sequence[Any]) -> list[tuple[bytes, bytes | None, str]]:
-    """Rows for what was said, oldest first: the hash of each exchange, that of the one before it, and its text."""
+    """Rows for a conversation, oldest first: the hash of each exchange, the hash of the previous one, and its text."""
     last: bytes | None = None
     rows: list[tuple[bytes, bytes | None, str]] = []
     for exchange in exchanges:
@@ -51,7 +51,7 @@ def chained(exchanges: Sequence[Any]) -> list[tuple[bytes, bytes | None, str]]:
 
 
 def unchained(run: str, rows: Iterable[Sequence[Any]]) -> list[Any]:
-    """What was said before ``run``: the data of :func:`chained` rows. Raises JournalError (``durable/corrupt``)."""
+    """The conversation before ``run``, decoded from :func:`chained` rows. Raises JournalError (``durable/corrupt``)."""
     exchanges: list[Any] = []
     last: bytes | None = None
     for digest, before, text in rows:
@@ -63,7 +63,7 @@ def unchained(run: str, rows: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def keep(db: sqlite3.Connection, run: str, exchanges: Sequence[Any]) -> None:
-    """Store what was said before a run, oldest first; JSON data."""
+    """Store the conversation before a run: its exchanges as JSON data, oldest first."""
     rows = chained(exchanges)
     db.executemany("insert or ignore into af_exchange values (?, ?, ?)", rows)
     if rows:
@@ -71,23 +71,23 @@ def keep(db: sqlite3.Connection, run: str, exchanges: Sequence[Any]) -> None:
 
 
 def keep_as(db: sqlite3.Connection, run: str, base: str) -> None:
-    """Let a run begin with what was said before another."""
+    """Let ``run`` begin with the same conversation as the run ``base``."""
     db.execute("insert into af_opening select ?, hash from af_opening where run = ?", (run, base))
 
 
 def read(db: sqlite3.Connection, run: str) -> list[Any]:
-    """What was said before a run. Raises JournalError (``durable/corrupt``)."""
+    """The conversation before a run. Raises JournalError (``durable/corrupt``)."""
     return unchained(run, db.execute(_CHAIN, (run,)))
 
 
 def remove(db: sqlite3.Connection, runs: Sequence[str]) -> None:
-    """Forget what was said before runs, and the exchanges that no other run begins with."""
+    """Remove the conversations before ``runs``, and the exchanges that no other run begins with."""
     db.executemany("delete from af_opening where run = ?", [(run,) for run in runs])
     db.execute(_UNUSED)
 
 
 def sizes(db: sqlite3.Connection) -> list[tuple[str, int]]:
-    """Runs, each with the size of the last exchange before it: a conversation grows by about that with each."""
+    """Each run with the size of the last exchange before it, by about which it makes its conversation grow."""
     return db.execute(
         "select o.run, length(e.value) from af_opening o join af_exchange e on e.hash = o.hash"
     ).fetchall()

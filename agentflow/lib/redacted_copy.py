@@ -118,8 +118,8 @@ def _look(pending: list[Any], seen: set[int], redactor: Redactor, most: int, lon
             most -= size // _PER_UNIT
         elif kind in _PLAIN or id(item) in seen:
             continue
-        elif examined and (known := examined.get(id(item))) is not None:
-            if known[1] is not item:
+        elif examined and (cached := examined.get(id(item))) is not None:
+            if cached[1] is not item:
                 return True
         elif kind is tuple:
             pending += item

@@ -111,10 +111,10 @@ class Signature:
             checked = self._validate(named)
         except ValidationError as error:
             raise self._refused(error, named) from None
-        given = {name: getattr(checked, field) for field, name in self._fields if field in checked.model_fields_set}
-        if LEAVES.issuperset(map(type, given.values())):
-            return given
-        media = {name: value for name, value in given.items() if is_media(value)}
+        values = {name: getattr(checked, field) for field, name in self._fields if field in checked.model_fields_set}
+        if LEAVES.issuperset(map(type, values.values())):
+            return values
+        media = {name: value for name, value in values.items() if is_media(value)}
         include = {field for field, name in self._fields if field in checked.model_fields_set and name not in media}
         return {**checked.model_dump(mode="json", by_alias=True, include=include), **media}
 

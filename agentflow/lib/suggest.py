@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def suggest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most similar to ``name``, or None if none is similar enough.
+def suggest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidates name most similar to ``name``, or None if none is similar enough.
 
     Similarity is edit distance (a swap of neighbours counts once) over names in lower case with ``_`` as ``-``, at most
     a third of the name's length, or one; a name of one letter resembles none. Ties go to the alphabetically first.
     """
     target = _fold(name)[:80]
     best: tuple[int, str] | None = None
-    for candidate in known:
+    for candidate in candidates:
         folded = _fold(candidate)
         bound = min(len(target) - 1, max(1, len(target) // 3)) if best is None else best[0]
         if abs(len(folded) - len(target)) > bound:
@@ -24,9 +24,9 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
     return best[1] if best else None
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint that suggests the most similar known name, or None."""
-    near = suggest(name, known)
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
+    """A hint that suggests the most similar candidates name, or None."""
+    near = suggest(name, candidates)
     return f"did you mean '{near}'?" if near else None
 
 

@@ -21,7 +21,7 @@ def _store() -> Path:
     return state_path() / "trusted.json"
 
 
-def _known() -> dict[str, str]:
+def _trusted() -> dict[str, str]:
     try:
         read: Any = json.loads(_store().read_text("utf-8"))
     except (OSError, ValueError):
@@ -31,16 +31,16 @@ def _known() -> dict[str, str]:
 
 def is_trusted(path: Path, content: bytes) -> bool:
     """Whether the file ``path`` was trusted with this content. Blocking."""
-    return _known().get(str(path.resolve())) == sha256(content).hexdigest()
+    return _trusted().get(str(path.resolve())) == sha256(content).hexdigest()
 
 
 def trust(path: Path, content: bytes | None) -> None:
     """Trust the file ``path`` with this content, and no other; None: no more. Raises OSError. Blocking."""
-    known = _known()
-    known.pop(str(path.resolve()), None)
+    trusted = _trusted()
+    trusted.pop(str(path.resolve()), None)
     if content is not None:
-        known[str(path.resolve())] = sha256(content).hexdigest()
-    write_private(_store(), json.dumps(known, indent=1))
+        trusted[str(path.resolve())] = sha256(content).hexdigest()
+    write_private(_store(), json.dumps(trusted, indent=1))
 
 
 __all__ = ["FILE_NAME", "is_trusted", "trust"]

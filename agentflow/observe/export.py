@@ -1,7 +1,7 @@
 """Exports recorded runs in Chrome's trace format (Perfetto, speedscope) and OTLP (any OpenTelemetry backend).
 
 Sources: "Trace Event Format" of the Chromium project; the JSON encoding of the OpenTelemetry protocol 1.x. Both stand on the
-table of :mod:`agentflow.observe.trace`, so that an export says what a live trace would have said.
+table of :mod:`agentflow.observe.trace`, so that an export equals a live trace.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def spans_of(records: Iterable[_RECORDED], *, content: bool = False) -> list[_Sp
 
 
 def _stretches(records: Iterable[_RECORDED]) -> dict[tuple[str, int], list[_RECORDED]]:
-    """The records by run and slice; ``seq`` counts anew in each."""
+    """The records by run and slice; ``seq`` starts again in each."""
     parts: dict[tuple[str, int], list[_RECORDED]] = {}
     for record in records:
         parts.setdefault((record["run_id"], record.get("slice", 1)), []).append(record)

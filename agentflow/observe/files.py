@@ -125,14 +125,14 @@ class EventFiles:
 
     def _files(self) -> list[Path]:
         """The files of the directory, the most recent first."""
-        found: list[tuple[float, Path]] = []
+        files: list[tuple[float, Path]] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIX):
                     with contextlib.suppress(FileNotFoundError):
-                        found.append((entry.stat().st_mtime, self.directory / entry.name))
-        found.sort(key=lambda each: (-each[0], each[1].name))
-        return [path for _, path in found]
+                        files.append((entry.stat().st_mtime, self.directory / entry.name))
+        files.sort(key=lambda each: (-each[0], each[1].name))
+        return [path for _, path in files]
 
     def _path(self, run: str) -> Path:
         return self.directory / f"{run}{SUFFIX}"
@@ -154,7 +154,7 @@ def read_events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def read_info(path: Path) -> LogInfo | None:
-    """What the beginning and the end of a log say about its run; None if the file is missing or no log."""
+    """The summary of a run from the beginning and the end of its log; None if the file is missing or not a log."""
     try:
         with path.open("rb") as file:
             head = (parse(line) for line, _ in zip(file, range(_HEAD_LINES), strict=False))

@@ -1,4 +1,4 @@
-"""Events as lines of a run's log, in which what events share stands once; see :mod:`agentflow.core.event_log`."""
+"""Events as lines of a run's log, in which values shared by events are written once; see :mod:`agentflow.core.event_log`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circ
 class LogLines:
     """Encodes the events of one run. Parameter ``text`` gives the text of objects without a JSON form."""
 
-    __slots__ = ("_contents", "_encode", "_known", "_mark", "_ready", "_text", "_written")
+    __slots__ = ("_cached", "_contents", "_encode", "_mark", "_ready", "_text", "_written")
 
     def __init__(self, text: Callable[[object], str] = str) -> None:
         self._text = text
@@ -50,7 +50,7 @@ class LogLines:
         ).encode
         self._written: set[str] = set()
         self._contents: list[tuple[str, bytes]] = []
-        self._known: dict[int, tuple[Any, dict[str, str]]] = {}
+        self._cached: dict[int, tuple[Any, dict[str, str]]] = {}
         self._ready: dict[int, tuple[Any, bytes]] = {}
         self._mark = ""
 
@@ -61,7 +61,7 @@ class LogLines:
         """
         if isinstance(value, ModelResponse | Message):
             shared = value.parts if isinstance(value, ModelResponse) else value
-            if id(shared) not in self._known and is_long(shared):
+            if id(shared) not in self._cached and is_long(shared):
                 body = yield from self._bytes(value.message() if isinstance(value, ModelResponse) else value)
                 digest = blake2b(digest_size=_DIGEST)
                 for start in range(0, len(body), _PIECE):
@@ -112,7 +112,7 @@ class LogLines:
         return b"".join([each for pair in zip(texts, [*bodies, b""], strict=True) for each in pair])
 
     def _marked(self, value: Any, shown: list[int], within: int) -> Any:
-        """``value`` with a mark in place of what was written beforehand, whose keys are added to ``shown``, in order."""
+        """``value`` with marks instead of values already written, whose keys are appended to ``shown``."""
         if id(value) in self._ready:
             shown.append(id(value))
             self._mark = self._mark or os.urandom(16).hex()
@@ -125,15 +125,15 @@ class LogLines:
         return cast(Any, value)
 
     def _fields(self, event: Event) -> dict[str, Any]:
-        """What the line of an event holds, its values as they are."""
+        """The fields of an event's line, with unconverted values."""
         fields = event.fields(self._text)
         if isinstance(event, ModelStarted) and event.request is not None:
             request = event.request
-            known = self._known
+            cached = self._cached
             shared = self._shared
             data = opened(replace(request, messages=(), tools=(), system="", output_schema=None))
             data["messages"] = [
-                known[id(message)][1] if id(message) in known else shared(message) for message in request.messages
+                cached[id(message)][1] if id(message) in cached else shared(message) for message in request.messages
             ]
             data["tools"] = [shared(tool) for tool in request.tools]
             if request.system:
@@ -144,23 +144,23 @@ class LogLines:
         elif isinstance(event, ModelFinished) and event.response is not None:
             response = event.response
             answer = opened(replace(response, parts=()))
-            known = self._known.get(id(response.parts))
-            answer["parts"] = self._content(self._body(response.message())) if known is None else known[1]
+            cached = self._cached.get(id(response.parts))
+            answer["parts"] = self._content(self._body(response.message())) if cached is None else cached[1]
             fields["response"] = answer
         elif isinstance(event, ProgramLoaded):
             fields["text"] = self._content(self._body(event.text))
         return fields
 
     def _shared(self, value: Any) -> dict[str, str]:
-        """The reference to a value that the same object stands for whenever it occurs again."""
-        known = self._known.get(id(value))
-        return self._keep(value, self._content(self._body(value))) if known is None else known[1]
+        """The reference to a value that recurs as the same object."""
+        cached = self._cached.get(id(value))
+        return self._keep(value, self._content(self._body(value))) if cached is None else cached[1]
 
     def _keep(self, value: Any, content: dict[str, str]) -> dict[str, str]:
         """Remember that ``content`` is the reference to ``value``."""
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[id(value)] = (value, content)
+        if len(self._cached) >= _MOST_KNOWN:
+            self._cached.clear()
+        self._cached[id(value)] = (value, content)
         return content
 
     def _content(self, body: bytes, digest: str = "") -> dict[str, str]:

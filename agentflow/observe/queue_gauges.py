@@ -26,7 +26,7 @@ class QueueGauges:
         self._known: set[tuple[str, str]] = set()
 
     def record(self, loads: Sequence[QueueLoad]) -> None:
-        """Set the gauges; what is not among ``loads`` any more has nothing to do."""
+        """Set the gauges to ``loads``; queues that are no longer among them become 0."""
         by_key = {(each.queue, each.tenant): each for each in loads}
         self._known |= set(by_key)
         for queue, tenant in sorted(self._known):

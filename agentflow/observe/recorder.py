@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """A plain observer that has every event of its runs written to ``sink``, the pieces of streamed text only with ``deltas``.
+    """A plain observer that writes every event of its runs to ``sink``; pieces of streamed text only with ``deltas``.
 
-    Publishing never waits for the disk: a thread writes what has come together, at most a tenth of a second later, and
-    ends when nothing comes. When more than ``buffer`` bytes are not written yet, :attr:`congested` is true and runs wait in
-    :meth:`room` before they go on. A run whose events cannot be written is not recorded further: the logger
+    Publishing never waits for the disk: a thread writes the queued events, at most a tenth of a second later, and ends when
+    there are none. While more than ``buffer`` bytes are not written yet, :attr:`congested` is true and runs wait in
+    :meth:`room`. A run whose events cannot be written is not recorded further: the logger
     ``agentflow.observe.recorder`` says so, :meth:`failure` gives the reason once to a run that still works, :meth:`lost` to
     whoever asks afterwards, :attr:`error` the first of all. ``text`` gives the text of objects without a JSON form;
     ``trim`` is called now and then in the thread, when runs have ended, to remove old records.
@@ -209,7 +209,7 @@ class Recorder:
                 self._clear_old(len(ended))
 
     def _next(self) -> list[Piece | _Line | _Mark]:
-        """What has come together since; nothing when nothing comes, and then the thread is to end."""
+        """The events queued since the last call; empty if none came in time, and then the thread is to end."""
         queue = self._queue
         with self._wake:
             while True:
@@ -246,7 +246,7 @@ class Recorder:
                     del self._lost[next(iter(self._lost))]
 
     def _clear_old(self, ended: int) -> None:
-        """Have old records removed after the first run and then after every so many."""
+        """Remove old records after the first run, and then at regular intervals of runs."""
         due = self._ended % _TRIM_EVERY == 0 or self._ended % _TRIM_EVERY + ended > _TRIM_EVERY
         self._ended += ended
         if due and self._trim is not None:

@@ -146,7 +146,7 @@ class Fanout:
     serves.
 
     Plain observers are called at once, one after the other, in the task and the context that publish: what they set in a
-    context variable is seen by the code that goes on there.
+    context variable is seen by the code that continues there.
     """
 
     __slots__ = ("_async", "_drop", "_plain", "needs_tasks", "own", "pacers", "streaming", "watched")
@@ -184,7 +184,7 @@ class Fanout:
         return False
 
     async def room(self) -> None:
-        """Wait until delta producers may go on."""
+        """Wait until delta producers may continue."""
         if self.own is not None:
             await self.own.room()
         for pacer in self.pacers:

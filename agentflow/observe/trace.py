@@ -209,15 +209,15 @@ def noted(record: Record) -> Noted | None:
 
 
 def _where(record: Record) -> Attributes:
-    found: Attributes = {"agentflow.path": field(record, "path")}
+    attributes: Attributes = {"agentflow.path": field(record, "path")}
     span = field(record, "span")
     if span is not None:
         source = field(span, "source")
-        found["code.file.path"] = str(source if isinstance(source, str) else field(source, "name"))
+        attributes["code.file.path"] = str(source if isinstance(source, str) else field(source, "name"))
         line = field(span, "line")
         if isinstance(line, int):
-            found["code.line.number"] = line
-    return found
+            attributes["code.line.number"] = line
+    return attributes
 
 
 def _failure(record: Record) -> tuple[str, str]:

@@ -105,7 +105,7 @@ class AnthropicProvider(HttpAdapter):
         )
 
     def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
-        """The class of the SDK's client, and what it is told besides the address."""
+        """The class of the SDK's client, and its arguments besides the address."""
         return sdk.AsyncAnthropic, {"api_key": self._api_key}
 
     def _plain(self, request: ModelRequest) -> bool:

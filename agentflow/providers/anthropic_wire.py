@@ -137,7 +137,7 @@ def _mark(body: dict[str, Any], request: ModelRequest) -> None:
 
 
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The blocks of an encoded message, whose text is made one if it stands alone."""
+    """The blocks of an encoded message; a plain text becomes one block."""
     if isinstance(message["content"], str):
         message["content"] = [{"type": "text", "text": message["content"]}]
     return message["content"]

@@ -1,4 +1,4 @@
-"""Parses AWS event frames from bytes, incrementally: what Bedrock streams in place of server-sent events.
+"""Parses AWS event frames from bytes, incrementally: Bedrock streams them instead of server-sent events.
 
 Format: https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html. A frame is its length, the length of its
 headers, a checksum of both, the headers, a payload, and a checksum of all that; numbers are big-endian.

@@ -30,7 +30,7 @@ from agentflow.core.ports import RateLimiter
 from agentflow.core.provider_errors import CallTimeout, ProtocolError, RateLimited
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.start_throttle import StartThrottle
-from agentflow.lib.turns import Gate
+from agentflow.lib.wait_queue import Gate
 from agentflow.providers import faults
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.clocks import Clocks
@@ -272,7 +272,7 @@ class HttpAdapter(ABC):
             return opened
 
     def _import_notice(self) -> Notice | None:
-        """What to say before the SDK is imported, which takes a second of a thread's time, once a process."""
+        """The notice to give before the SDK is imported, which takes a second of a thread's time, once per process."""
         if self.provider in sys.modules:
             return None
         return Notice(f"importing the {self.provider} SDK, on a thread; the call's clocks start after it")
@@ -382,7 +382,7 @@ class HttpAdapter(ABC):
     def _finished(
         self, call: HttpCall, decoder: Decoder, read: Callable[[Any], ModelResponse], what: Any
     ) -> list[ModelDelta]:
-        """The last deltas of an answer: what is odd about it, and the decoder's response with what the adapter knows."""
+        """The last deltas of an answer: notices of anomalies, and the decoder's response, completed by the adapter."""
         try:
             response = read(what)
         except _MALFORMED as error:

@@ -11,7 +11,7 @@ from agentflow.core.errors import ConfigurationError
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
     """Time limits of a model call, in seconds; None means no limit. Time spent waiting for the consumer does not
-    count, except that a call ends at twice its ``wall_s``, whoever reads.
+    count, except that a call always ends at twice its ``wall_s``.
 
     ``connect_s`` until the connection is open; ``first_byte_s`` from then to the first byte of a streamed answer, and
     ``plain_first_byte_s`` to that of a plain one, which arrives when the whole answer is ready; ``idle_s`` between two

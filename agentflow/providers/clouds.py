@@ -50,7 +50,7 @@ def check_vertex(base_url: str | None, api_key: str | None) -> None:
 
 
 def check_foundry(base_url: str | None, api_key: str | None) -> None:
-    """Raise ConfigurationError without a key, and without a resource where no ``base_url`` says the address."""
+    """Raise ConfigurationError without a key, or without a resource if there is no ``base_url``."""
     if api_key is None and _variable("ANTHROPIC_FOUNDRY_API_KEY") is None:
         raise _no_setting("foundry", "the key", "ANTHROPIC_FOUNDRY_API_KEY")
     if base_url is None and _variable("ANTHROPIC_FOUNDRY_RESOURCE", "ANTHROPIC_FOUNDRY_BASE_URL") is None:

@@ -123,7 +123,7 @@ class Embeddings:
 
 
 class _Bill:
-    """What one call costs the run of ``call``, and what it waits for."""
+    """Charges one call to the run of ``call``, and waits for its budget."""
 
     def __init__(self, request: ModelRequest, call: CallContext, prices: Prices, adapter: ProviderAdapter) -> None:
         self._request = request

@@ -49,8 +49,8 @@ class _Key:
 class FleetRates:
     """The :class:`~agentflow.core.ports.RateLimiter` of all processes that share ``store``.
 
-    Parameters as for :class:`~agentflow.providers.rates.ProcessRates`. Where the store cannot be asked, each process goes on at
-    its last share of the rate.
+    Parameters as for :class:`~agentflow.providers.rates.ProcessRates`. If the store cannot be reached, each process continues
+    at its last share of the rate.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class FleetRates:
         await turn
 
     def _serve(self, place: _Place, queue: RateQueue, key: _Key) -> None:
-        """Ask for those who wait, unless that is under way, or it is known when to ask."""
+        """Ask the store for the waiting calls, unless a request is under way or scheduled."""
         if place in self._asking or queue.timer is not None:
             return
         if queue.first() is None:
@@ -142,7 +142,7 @@ class FleetRates:
         queue.timer = place[1].call_later(max(_LEAST_S, delay), look)
 
     def _answer(self, key: _Key, asked: asyncio.Future[RateShare]) -> RateShare | None:
-        """What the store said; None where it could not be asked."""
+        """The answer of the store; None if it could not be reached."""
         if asked.cancelled():
             return None
         error = asked.exception()

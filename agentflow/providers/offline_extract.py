@@ -1,4 +1,4 @@
-"""What the offline model reads in a prompt: its question, and the sentences that bear on it, with their files."""
+"""Extracts from a prompt, for the offline model, its question and the sentences relevant to it, with their files."""
 
 from __future__ import annotations
 

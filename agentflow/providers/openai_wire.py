@@ -79,7 +79,7 @@ def tool_choice(request: ModelRequest, names: ToolNames) -> tuple[str | None, st
 
 
 def effort(request: ModelRequest) -> str | None:
-    """How hard the model is asked to think, in its vendor's words; None if nothing is said."""
+    """The effort asked of the model, in its vendor's terms; None if none is stated."""
     levels = openai_efforts(request.model) if request.effort is not None else ()
     return nearest(request.effort, levels) if request.effort is not None and levels else None
 

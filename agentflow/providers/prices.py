@@ -31,9 +31,9 @@ of a quarter more. https://platform.claude.com/docs/en/build-with-claude/prompt-
 class Price:
     """US dollars per million tokens. ``cache_read`` and ``cache_write`` default to the input price.
 
-    What is written to be kept for an hour costs :data:`HOUR` times as much.
+    Writing to a cache that is kept for an hour costs :data:`HOUR` times as much.
 
-    Raises ConfigurationError (``config/price``) for what is no number, or negative.
+    Raises ConfigurationError (``config/price``) for anything but a number that is 0 or more.
     """
 
     input: float
@@ -91,9 +91,8 @@ class Prices:
     """Costs by dialect and model. Implements :class:`~agentflow.core.ports.Pricing`.
 
     Parameters: ``table`` maps models to :class:`Price`, as ``dialect:name``, as ``name``, or as a pattern of either with
-    ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is such a table
-    that comes with somebody else's files: it may name prices that are not known, and raise known ones, but not lower
-    them. ``lookup`` false uses only the tables. The dialects ``offline`` and ``scripted`` are free unless a table says
+    ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is a table
+    from somebody else's files: it may add prices of models that have none, and raise prices, but not lower them. ``lookup`` false uses only the tables. The dialects ``offline`` and ``scripted`` are free unless a table says
     otherwise.
     """
 
@@ -107,7 +106,7 @@ class Prices:
         self._table = by_specificity(table or {})
         self._offered = by_specificity(offered or {})
         self._lookup = lookup
-        self._known: dict[tuple[str, str], tuple[float, _Listing | None]] = {}
+        self._listings: dict[tuple[str, str], tuple[float, _Listing | None]] = {}
         self._library: Any = None
         self._loading: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
@@ -138,7 +137,7 @@ class Prices:
     async def quote(
         self, adapter: ProviderAdapter, model: str, input_tokens: int, prompt_cache: PromptCache | None = None
     ) -> Quote | None:
-        """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown."""
+        """The most that a call of ``input_tokens`` may cost on its most expensive route; None if a price is unknown."""
         quotes: list[Quote] = []
         for dialect, name in routes_of(adapter, model):
             if (price := most_specific(self._table, dialect, name)) is not None:
@@ -173,9 +172,9 @@ class Prices:
         return None if None in costs else max([cost for cost in costs if cost is not None])
 
     def cost(self, dialect: str, model: str, usage: Usage, *, asked: str = "") -> float | None:
-        """Dollars for ``usage``, None if the price is unknown.
+        """US dollars for ``usage``; None if the price is unknown.
 
-        ``model`` is what the answer says; ``asked`` what the request said, if that is another name.
+        ``model`` is the name in the answer; ``asked`` the one in the request, if it differs.
         """
         names = (model,) if asked in ("", model) else (asked, model)
         if self._table and (price := most_specific(self._table, dialect, *names)) is not None:
@@ -219,12 +218,12 @@ class Prices:
         )
 
     def _find(self, dialect: str, model: str) -> _Listing | None:
-        """What the library has of a model, None if nothing. Looking it up takes half a millisecond: cached for an hour."""
+        """The library's entry for a model; None without one. A look-up takes half a millisecond, so it is cached for an hour."""
         if self._library is None:
             return None
         provider = _VENDORS.get(dialect, dialect)
         key = (provider, model)
-        cached = self._known.get(key)
+        cached = self._listings.get(key)
         now = time.monotonic()
         if cached is not None and now - cached[0] < _FRESH_S:
             return cached[1]
@@ -232,9 +231,9 @@ class Prices:
             listing = _listing_of(self._calculate(provider, model, Usage(input_tokens=1)))
         except LookupError:
             listing = None
-        if len(self._known) > 1_000:
-            self._known.clear()
-        self._known[key] = (now, listing)
+        if len(self._listings) > 1_000:
+            self._listings.clear()
+        self._listings[key] = (now, listing)
         return listing
 
 
@@ -257,7 +256,7 @@ def by_specificity(table: Mapping[str, T]) -> tuple[tuple[str, T], ...]:
 
 
 def most_specific(rows: tuple[tuple[str, T], ...], dialect: str, *models: str) -> T | None:
-    """What the first of ``rows`` stands for whose pattern is one of ``models``, alone or after ``dialect:``."""
+    """The value of the first of ``rows`` whose pattern matches one of ``models``, alone or after ``dialect:``."""
     for pattern, value in rows:
         for model in models:
             if fnmatchcase(f"{dialect}:{model}", pattern) or fnmatchcase(model, pattern):
@@ -267,7 +266,7 @@ def most_specific(rows: tuple[tuple[str, T], ...], dialect: str, *models: str) -
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What genai-prices has of a model.
+    """The data of genai-prices about a model.
 
     ``price`` is that of a call with at most ``up_to`` input tokens (None: of any call); None if it has to be calculated
     each time. ``window`` is the size of the model's context in tokens.

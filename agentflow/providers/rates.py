@@ -13,7 +13,7 @@ from typing import Any
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.limits import Rate
-from agentflow.lib.turns import Turns
+from agentflow.lib.wait_queue import WaitQueue
 from agentflow.providers.prices import by_specificity, most_specific
 
 BURST_S = 6.0
@@ -80,8 +80,8 @@ class Bucket:
             self._token_s = max(self._token_s, _MINUTE / tokens_per_min)
 
 
-class RateQueue(Turns[int]):
-    """Who waits for one bucket on one event loop."""
+class RateQueue(WaitQueue[int]):
+    """The calls that wait for one bucket on one event loop."""
 
     __slots__ = ("timer",)
 
@@ -128,17 +128,17 @@ class ProcessRates:
         bucket = self._bucket(key)
         if bucket is None:
             return
-        place = (key, asyncio.get_running_loop())
-        queue = self._queues.setdefault(place, RateQueue())
+        queue_key = (key, asyncio.get_running_loop())
+        queue = self._queues.setdefault(queue_key, RateQueue())
         turn = queue.join(tokens, priority)
-        self._serve(place, queue, bucket)
+        self._serve(queue_key, queue, bucket)
         try:
             await turn
         except asyncio.CancelledError:
-            self._serve(place, queue, bucket)
+            self._serve(queue_key, queue, bucket)
             raise
 
-    def _serve(self, place: tuple[str, asyncio.AbstractEventLoop], queue: RateQueue, bucket: Bucket) -> None:
+    def _serve(self, queue_key: tuple[str, asyncio.AbstractEventLoop], queue: RateQueue, bucket: Bucket) -> None:
         if queue.timer is not None:
             queue.timer.cancel()
             queue.timer = None
@@ -147,7 +147,7 @@ class ProcessRates:
             now = self._clock()
             delay = bucket.delay(now)
             if delay:
-                queue.timer = place[1].call_later(delay, self._serve, place, queue, bucket)
+                queue.timer = queue_key[1].call_later(delay, self._serve, queue_key, queue, bucket)
                 return None
             bucket.take(now, tokens)
             return True
@@ -155,8 +155,8 @@ class ProcessRates:
         queue.serve(goes)
         if queue.timer is not None:
             return
-        if self._queues.get(place) is queue:
-            del self._queues[place]
+        if self._queues.get(queue_key) is queue:
+            del self._queues[queue_key]
 
     def correct(self, key: str, tokens: int) -> None:
         """Count ``tokens`` more (or fewer) than a call was estimated at."""

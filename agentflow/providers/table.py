@@ -278,7 +278,7 @@ def check_model(model: str) -> None:
 
 
 def check_base_url(url: str) -> None:
-    """Raise ConfigurationError (``config/base-url``) for what is no ``http`` address of a server."""
+    """Raise ConfigurationError (``config/base-url``) unless it is an ``http`` or ``https`` address of a server."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

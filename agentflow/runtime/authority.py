@@ -81,7 +81,7 @@ async def grants_of(allow: Iterable[str], text: str, names: Names, workflows: Wo
             hint="write allow=['name', ...]",
         )
     unknown = [name for name in grants if not _means_something(name, names) and name not in text]
-    others = await workflows.known() if unknown and workflows is not None else ()
+    others = await workflows.load_names() if unknown and workflows is not None else ()
     for name in unknown:
         if name not in others:
             raise ConfigurationError(

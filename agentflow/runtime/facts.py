@@ -73,7 +73,7 @@ class Facts:
     async def ready(self) -> None:
         """Load the saved workflows. Raises DataError."""
         if self.workflows is not None:
-            await self.workflows.known()
+            await self.workflows.load_names()
 
     def task_names(self) -> Sequence[str]:
         """The names of all registered tasks."""

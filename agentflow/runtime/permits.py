@@ -15,7 +15,7 @@ from types import TracebackType
 
 from agentflow.core.call import CallContext
 from agentflow.core.events import WaitStarted
-from agentflow.lib.turns import Turns
+from agentflow.lib.wait_queue import WaitQueue
 
 
 def waiting(call: CallContext) -> AbstractContextManager[object]:
@@ -32,7 +32,7 @@ class Permits:
     only for a moment.
     """
 
-    __slots__ = ("active", "excess", "idle", "limit", "most", "outer", "root", "turns", "waiting")
+    __slots__ = ("active", "excess", "idle", "limit", "most", "outer", "root", "waiters", "waiting")
 
     def __init__(self, limit: int, outer: Permits | None = None) -> None:
         self.limit = max(1, limit)
@@ -42,8 +42,8 @@ class Permits:
         self.most = 1
         self.excess = 0
         self.idle: Callable[[], None] | None = None
-        self.turns: Turns[Permits] = Turns()
-        self.waiting = self.turns.entries
+        self.waiters: WaitQueue[Permits] = WaitQueue()
+        self.waiting = self.waiters.entries
 
     def within(self, limit: int) -> Permits:
         """The permits of a part that may hold ``limit``: this object, unless the limit is lower."""
@@ -61,14 +61,14 @@ class Permits:
 
     def wanted(self, own: asyncio.Future[bool] | None = None) -> bool:
         """Whether somebody in the run waits for a permit before ``own``, which moves behind its equals if it is first."""
-        turns = self.root.turns
+        queue = self.root.waiters
         moved = False
-        while (first := turns.first()) is not None:
+        while (first := queue.first()) is not None:
             if first is not own:
                 return True
             if moved:
                 return False
-            turns.send_back()
+            queue.send_back()
             moved = True
         return False
 
@@ -93,7 +93,7 @@ class Permits:
 
     def queue(self, call: CallContext) -> asyncio.Future[bool]:
         """Join the queue for ``call``. Returns a future to be awaited with :meth:`wait`; setting it to False leaves the queue."""
-        return self.root.turns.join(self, call.priority, call.path.count("/"))
+        return self.root.waiters.join(self, call.priority, call.path.count("/"))
 
     async def wait(self, waiter: asyncio.Future[bool]) -> bool:
         """Wait in the queue. Returns True with a permit, False after leaving the queue."""
@@ -154,7 +154,7 @@ class Permits:
 
     def _serve(self) -> None:
         """Give the free permits to those in the queue; whoever waits for a full part is passed over."""
-        self.turns.serve(self._goes)
+        self.waiters.serve(self._goes)
 
     def _goes(self, permits: Permits) -> bool | None:
         if self.active >= self.limit:

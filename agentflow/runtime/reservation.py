@@ -13,7 +13,7 @@ from agentflow.core.errors import LimitExceeded, clip
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelResponse, Usage
 from agentflow.core.spending import Quote
-from agentflow.lib.turns import Turns
+from agentflow.lib.wait_queue import WaitQueue
 
 LEAST_ANSWER = 256
 """Tokens below which a cap is not lowered; for a small limit, a quarter of it."""
@@ -40,10 +40,10 @@ class RunPurse:
         "priced",
         "root",
         "tokens",
-        "turns",
         "usd",
         "used_tokens",
         "used_usd",
+        "waiters",
         "whose",
     )
 
@@ -67,7 +67,7 @@ class RunPurse:
         self.held_tokens = 0
         self.held_usd = 0.0
         self.calls = 0
-        self.turns: Turns[_Held] = Turns()
+        self.waiters: WaitQueue[_Held] = WaitQueue()
 
     @property
     def usd_left(self) -> float | None:
@@ -94,13 +94,13 @@ class RunPurse:
             quote = _FREE
         held = _Held(self, input_tokens, cap, quote, exact)
         root = self.root
-        if (root.turns.entries and root.turns.first() is not None) or held.settle():
-            turn = root.turns.join(held, priority)
+        if (root.waiters.entries and root.waiters.first() is not None) or held.settle():
+            waiter = root.waiters.join(held, priority)
             root.serve()
-            if not turn.done():
-                held.turn = turn
+            if not waiter.done():
+                held.waiter = waiter
             else:
-                turn.result()
+                waiter.result()
         return held
 
     def serve(self) -> None:
@@ -115,7 +115,7 @@ class RunPurse:
                 short.update(lacking)
             return None if self in short else False  # everybody behind needs this purse too
 
-        self.turns.serve(goes)
+        self.waiters.serve(goes)
 
     def fits(self, held: _Held) -> bool:
         """Whether ``held`` fits beside the present reservations."""
@@ -205,13 +205,13 @@ class RunPurse:
 class _Held:
     """The reservation of one call. Implements :class:`~agentflow.core.spending.Reservation`."""
 
-    __slots__ = ("_bound", "_held", "_purse", "cap", "cost", "exact", "input_tokens", "quote", "tokens", "turn")
+    __slots__ = ("_bound", "_held", "_purse", "cap", "cost", "exact", "input_tokens", "quote", "tokens", "waiter")
 
     def __init__(self, purse: RunPurse, input_tokens: int, cap: int, quote: Quote, exact: bool) -> None:
         self._purse = purse
         self._held = False
         self.exact = exact
-        self.turn: asyncio.Future[bool] | None = None
+        self.waiter: asyncio.Future[bool] | None = None
         self._bound: tuple[str, RunPurse] | None = None
         self.input_tokens = input_tokens
         self.quote = quote
@@ -222,17 +222,17 @@ class _Held:
     @property
     def waits(self) -> bool:
         """Whether :meth:`granted` has to be awaited."""
-        return self.turn is not None
+        return self.waiter is not None
 
     async def granted(self) -> None:
         """Wait until the reservation fits. Raises LimitExceeded if too little is left."""
-        turn = self.turn
-        if turn is None:
+        waiter = self.waiter
+        if waiter is None:
             return
         try:
-            await turn
+            await waiter
         except BaseException:
-            turn.cancel()
+            waiter.cancel()
             self.free()
             self._purse.root.serve()
             raise
@@ -278,8 +278,8 @@ class _Held:
     def free(self) -> None:
         """Release the reservation, or leave the queue. Later calls do nothing."""
         if not self._held:
-            if self.turn is not None:
-                self.turn.cancel()
+            if self.waiter is not None:
+                self.waiter.cancel()
             return
         self._held = False
         purse: RunPurse | None = self._purse
@@ -289,7 +289,7 @@ class _Held:
             purse.held_usd = purse.held_usd - self.cost if purse.calls else 0.0
             purse = purse.outer
         root = self._purse.root
-        if root.turns.entries:
+        if root.waiters.entries:
             root.serve()
 
     @property

@@ -1,7 +1,7 @@
-"""What a task may read for code that has grants: its caller, or the program that defined it.
+"""Checks what a task may read on behalf of code with grants: its caller, or the program that defined it.
 
-Whoever chooses a file, or asks for a lookup, needs a grant for it. A host's template chooses for itself, with the host's
-authority; what a call or an untrusted template adds to that is another matter.
+Code that chooses a file, or asks for a lookup, needs a grant for it. A host's template chooses with the host's authority;
+what a call or an untrusted template adds is checked against their grants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a task asks for besides its arguments: the part of its record's key that says whether an answer is still the answer."""
+"""What identifies a task besides its arguments: the part of its record's key that tells whether a recorded answer is valid."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def content_of(
     find: Find,
     settled: bool = True,
 ) -> list[Any]:
-    """Template, model and what is sent of the conversation and of the steps before: as data that is equal for equal tasks.
+    """Template, model, and what is sent of the conversation and of earlier steps, as data that is equal for equal tasks.
 
-    ``model`` is the whole name of the model that is asked, ``find`` gives the templates that its texts call. What files
-    hold and lookups find does not count; nor, where ``settled`` asks for what is the same each time, what was said before in
-    host code that does several things at once: who is first there is another each time.
+    ``model`` is the full name of the model, ``find`` returns the templates that texts call. The contents of files and the
+    results of lookups do not count; nor, with ``settled``, the conversation in concurrent host code, whose order differs
+    from run to run.
     """
     history = request.history_config or compiled.template.history_config or compiled.history
     sends = history.use_session_history and not (settled and "/~" in call.path)
@@ -79,7 +79,7 @@ def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
 
 
 def _handed_on(compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> Any:
-    """What the task is shown of the task around it and of the steps before it."""
+    """The material that the task inherits from the surrounding task and from earlier steps."""
     material = call.material
     inherits = material is not None and material is not NOTHING_INHERITED
     if not inherits and call.steps is None:

@@ -82,7 +82,7 @@ class AtomicTaskExecutor:
         values: Mapping[str, Any],
         call: CallContext,
         *,
-        given: ContextInputs | None = None,
+        context_inputs: ContextInputs | None = None,
         settings: ExecutionOverrides | None = None,
         functions: FunctionCalls | None = None,
     ) -> Execution:
@@ -93,7 +93,7 @@ class AtomicTaskExecutor:
         TaskError (a tool's), LimitExceeded and cancellation pass through.
         """
         settings = settings or AS_DECLARED
-        context = given or NO_CONTEXT
+        context = context_inputs or NO_CONTEXT
         goal = ""
         try:
             internal = INTERNAL.get(compiled.name)
@@ -165,7 +165,7 @@ class AtomicTaskExecutor:
 def _handed_on(
     context: ContextInputs, material: PromptMaterial, settings: ExecutionOverrides, call: CallContext
 ) -> Mapping[str, Any]:
-    """Have what starts within ``call`` inherit the material of its prompt. Returns the notes that say what it is."""
+    """Let tasks that start within ``call`` inherit the material of its prompt. Returns the notes that describe it."""
     paths, notes = tuple(material.paths), settings.notes
     call.material = InheritedContext(context.inherited, paths) if context.inherited or paths else NOTHING_INHERITED
     if paths:

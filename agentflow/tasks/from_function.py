@@ -28,9 +28,9 @@ _SAID = frozenset({"type", "title", "description", "default"})
 
 
 class Returns(Generic[R]):
-    """What a task answers with: text for ``str``, the whole result for ``TaskResult``, else data of the type ``kind``.
+    """The answer type of a task: text for ``str``, the whole result for ``TaskResult``, else data of the type ``kind``.
 
-    ``fields`` are those of the template that ask for it. Raises ConfigurationError (``python/returns``) for a type without
+    ``fields`` are the template fields that request it. Raises ConfigurationError (``python/returns``) for a type without
     a JSON Schema; ``label`` names the task there.
     """
 
@@ -59,11 +59,11 @@ class Returns(Generic[R]):
             self.fields = {"output_format": {"type": "json", "schema": schema}}
 
     def restore(self, value: Any) -> R:
-        """What the task gave, from the JSON data that was stored of that."""
+        """The task's return value, from the JSON data that was stored."""
         return cast(R, value) if self._adapter is None else self._adapter.validate_python(value)
 
     def read(self, result: TaskResult) -> R:
-        """What a result gives Python. Raises the error of a FAILED one, InvalidOutput for data of another type."""
+        """The Python value of a result. Raises the error of a FAILED one, InvalidOutput for data of another type."""
         if self._whole:
             return cast(R, result)
         problem = result.problem()
@@ -115,7 +115,7 @@ def _gives_something(function: Callable[..., Any]) -> bool:
 def _prompt_by_body(
     function: Callable[..., Any], name: str, signature: Signature
 ) -> Callable[[Mapping[str, Any], CallContext], Awaitable[str]]:
-    """What gives the prompt of a task by the body of its function; the empty text where that returns None."""
+    """A function that returns the prompt from the body of a task's function; the empty text if the body returns None."""
 
     async def say(values: Mapping[str, Any], call: CallContext) -> str:
         arguments = signature.bind(dict(values), call)

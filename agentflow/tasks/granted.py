@@ -1,4 +1,4 @@
-"""What a model that writes a program is told of the names granted to it, in the language that it writes."""
+"""Describes the granted names for a model that writes a program, in the language of that program."""
 
 from __future__ import annotations
 

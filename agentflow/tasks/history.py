@@ -71,7 +71,7 @@ class SequentialHistory:
         self._chars = 0
 
     def copy(self) -> SequentialHistory:
-        """A history that goes on from here by itself."""
+        """An independent copy of the history."""
         other = SequentialHistory(
             format=self.format, max_chars=self.max_chars, max_step_chars=self.max_step_chars, bounded=self.bounded
         )
@@ -128,7 +128,7 @@ class SequentialHistory:
     def previous_outputs(self, format: AccumulationFormat | None = None, grants: frozenset[str] | None = None) -> str:
         """The text passed to the next step as ``previousOutputs``, at most ``max_chars`` long.
 
-        ``format`` replaces the history's own. A step with ``grants`` is told of steps that had no more than those.
+        ``format`` replaces the history's own. A step with ``grants`` only sees steps that had no more grants.
         """
         self.handed_on = True
         texts: list[str] = []
@@ -243,7 +243,7 @@ def _output(step: Step, limit: int) -> str:
 
 
 def _cut(step: Step, limit: int) -> Step:
-    """What a bounded history keeps of a step: no data but a small scalar, and of a long output its beginning."""
+    """The part of a step that a bounded history keeps: small scalar data only, and the beginning of a long output."""
     result = step.result
     if len(result.content) <= limit and _is_small(result.parsed_content):
         return step

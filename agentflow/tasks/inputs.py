@@ -94,7 +94,7 @@ def _refused(name: str, missing: list[str], invalid: dict[str, str], undeclared:
     if missing:
         said.append(f"misses {_names(missing)}")
     said += [f"parameter '{key}': {problem}" for key, problem in invalid.items()]
-    hints = [f"'{given}': {near}" for given in undeclared if (near := did_you_mean(given, missing))]
+    hints = [f"'{name}': {near}" for name in undeclared if (near := did_you_mean(name, missing))]
     details: dict[str, Any] = {"missing": missing, "invalid": invalid, "arguments": list(invalid)}
     if undeclared:
         details["undeclared"] = undeclared
@@ -177,16 +177,16 @@ def _settings(template: TaskTemplate, key: str, value: object, kind: type[M]) ->
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        unknown = next((name for name in fields if name not in _known(kind)), None)
+        unknown = next((name for name in fields if name not in _field_names(kind)), None)
         raise SexpEvaluationError(
             f"'{key}' of task '{template.name}': {'; '.join(validation_messages(error)[:3])}",
             code="tasks/bad-argument",
-            hint=(did_you_mean(unknown, _known(kind)) if unknown else None)
+            hint=(did_you_mean(unknown, _field_names(kind)) if unknown else None)
             or f"it knows {', '.join(kind.model_fields)}",
         ) from error
 
 
-def _known(kind: type[ContextManagement | HistoryConfig]) -> list[str]:
+def _field_names(kind: type[ContextManagement | HistoryConfig]) -> list[str]:
     return [*kind.model_fields, *map(camel_case, kind.model_fields)]
 
 

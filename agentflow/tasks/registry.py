@@ -35,7 +35,7 @@ class CompiledTemplate:
 
     ``described`` says what it is about, the description or else the prompt; ``context`` are the settings of a call that
     overrides none; ``info`` describes its arguments; ``grants`` what the program that defined it could call (None: the
-    host). ``memo`` holds what was worked out of the rest, once.
+    host). ``memo`` caches values computed from the other fields.
     """
 
     name: str
@@ -76,7 +76,7 @@ class CompiledTemplate:
 
     @property
     def output_adapter(self) -> TypeAdapter[Any] | None:
-        """What reads and writes the class that the task's value is of; None where it is of none."""
+        """The type adapter of the class of the task's value; None if it has no class."""
         if self.output.model is None:
             return None
         adapter = self.memo.get("adapter")

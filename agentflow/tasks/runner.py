@@ -134,7 +134,7 @@ class TaskRunner:
         *,
         settled: bool = True,
     ) -> list[Any]:
-        """What a template asks for at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
+        """What identifies a task at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
         template, prompts = compiled.template, options.prompts or self.executor.prompts
         model = template.model
         if options.available_models is not None or (model is None and template.fallbacks):
@@ -238,7 +238,7 @@ class TaskRunner:
         if functions is None and (compiled.prompt.functions or compiled.system.functions):
             functions = self.functions(call, options)
         return await self.executor.execute(
-            compiled, values, call, given=material, settings=settings, functions=functions
+            compiled, values, call, context_inputs=material, settings=settings, functions=functions
         )
 
     def functions(self, call: CallContext, options: TaskOptions) -> FunctionCalls:

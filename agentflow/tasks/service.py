@@ -177,7 +177,7 @@ class TaskService:
         return self._runner.run(compiled, request, call, self._options() if self._test_mode else ORDINARY)
 
     def content(self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> list[Any]:
-        """What a template asks for at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
+        """What identifies a task at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
         return self._runner.content(compiled, request, call, self._options() if self._test_mode else ORDINARY)
 
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
@@ -381,8 +381,8 @@ class TaskService:
         return match_result(result, global_index, question.max_results)
 
 
-def _bad_keyword(message: str, key: str, known: Sequence[str]) -> DataError:
-    return DataError(message, code="tasks/bad-argument", hint=did_you_mean(key, known))
+def _bad_keyword(message: str, key: str, keywords: Sequence[str]) -> DataError:
+    return DataError(message, code="tasks/bad-argument", hint=did_you_mean(key, keywords))
 
 
 def _invalid(message: str) -> TaskResult:

@@ -67,7 +67,7 @@ class Solver:
     surface: Surface = "sexp"
 
     async def solve(self, effect: Solve, call: CallContext) -> TaskResult:
-        """Have a model write a program for ``effect.goal`` and run it.
+        """Let a model write a program for ``effect.goal`` and run it.
 
         Returns a COMPLETE result with the program's value, and ``program`` and ``rounds`` in its notes; FAILED
         (subtask_failure) with the last program and its errors if the rounds are used up, if solving is nested deeper

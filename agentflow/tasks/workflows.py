@@ -157,18 +157,18 @@ class WorkflowLibrary:
     def __init__(self, checker: ProgramChecker, directory: str | Path | None = None) -> None:
         self.checker = checker
         self.directory = Path(directory) if directory is not None else None
-        self._known: dict[str, Workflow] = {}
+        self._workflows: dict[str, Workflow] = {}
         self._loaded = directory is None
 
     def names(self) -> list[str]:
         """Names of the loaded and saved workflows, sorted."""
-        return sorted(self._known)
+        return sorted(self._workflows)
 
     def find(self, name: str) -> Workflow | None:
         """The loaded or saved workflow of that name, or None."""
-        return self._known.get(name)
+        return self._workflows.get(name)
 
-    async def known(self) -> list[str]:
+    async def load_names(self) -> list[str]:
         """Names of all workflows, sorted; those of the directory are loaded before."""
         return self.names() if self._loaded else await self.load()
 
@@ -179,7 +179,7 @@ class WorkflowLibrary:
         """
         if self.directory is not None:
             loaded = await asyncio.to_thread(_read_directory, self.directory, self.checker.declaration)
-            self._known.update((workflow.name, workflow) for workflow in loaded)
+            self._workflows.update((workflow.name, workflow) for workflow in loaded)
         self._loaded = True
         return self.names()
 
@@ -194,7 +194,7 @@ class WorkflowLibrary:
         if self.directory is not None:
             path = self.directory / f"{workflow.name.replace(':', '%3A')}{_SUFFIXES[workflow.surface]}"
             await asyncio.to_thread(_write, path, workflow)
-        self._known[workflow.name] = workflow
+        self._workflows[workflow.name] = workflow
         return path
 
     async def _check(self, workflow: Workflow) -> None:
@@ -215,8 +215,8 @@ class WorkflowLibrary:
         Returns the program's value as a TaskResult (a TaskResult unchanged). Unknown names, missing or invalid
         parameters and nesting past the limit are FAILED results; errors of the program pass through.
         """
-        await self.known()
-        workflow = self._known.get(effect.name)
+        await self.load_names()
+        workflow = self._workflows.get(effect.name)
         if call.run.journal is not None:
             text = None if workflow is None else workflow.render()
             stored = call.run.journal.pin("workflow", effect.name, text, call)
@@ -228,7 +228,7 @@ class WorkflowLibrary:
                 details={
                     "cause": "workflow_not_found",
                     "code": "workflow/not-found",
-                    "hint": did_you_mean(effect.name, self._known),
+                    "hint": did_you_mean(effect.name, self._workflows),
                 },
             )
         nested = 1 + next((int(mark[9:]) for mark in call.subtask_chain if mark.startswith("workflow:")), 0)

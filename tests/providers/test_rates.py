@@ -14,7 +14,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelRequest, user
 from agentflow.core.provider_errors import RateLimited
 from agentflow.events import WaitFinished, WaitStarted
-from agentflow.lib.turns import Gate
+from agentflow.lib.wait_queue import Gate
 from agentflow.providers import RetryPolicy
 from agentflow.providers.openai import OpenAIChatProvider
 from agentflow.providers.rates import BURST_S, Bucket, ProcessRates, read_rates

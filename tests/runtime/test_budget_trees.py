@@ -102,7 +102,7 @@ async def spend(program: str, limits: Limits, moods: list[str], cut_after: int |
         used = run.account.usage
     for purse in purses:
         assert (purse.calls, purse.held_tokens, purse.held_usd) == (0, 0, 0.0)
-        assert purse.root.turns.first() is None
+        assert purse.root.waiters.first() is None
     assert used.total_tokens - used.estimated_tokens == model.paid, "every finished call is paid for, once"
     bound = limits.tokens if limits.tokens is not None else limits.usd
     assert bound is not None and used.total_tokens <= bound + ERROR * max(1, model.most), (used, bound, model.most)

@@ -220,7 +220,7 @@ async def test_who_waits_can_be_cancelled() -> None:
 
         await flow.run("(race (ask (n 5)) (ask (n 6)) (ask (n 7))) (look)")
     purse: Any = seen[0].run.purse
-    assert (purse.calls, purse.held_tokens, purse.turns.first()) == (0, 0, None)
+    assert (purse.calls, purse.held_tokens, purse.waiters.first()) == (0, 0, None)
 
 
 async def test_a_cancelled_call_is_paid_for() -> None:

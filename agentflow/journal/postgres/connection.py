@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL, as far as the stores use it."""
+"""The part of a connection to PostgreSQL that the stores use."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import asyncpg
 CONNECT_S = 10
 """Seconds that a connection may take to be opened."""
 COMMAND_S = 60
-"""Seconds after which a statement is given up, and tried again: the network may have lost it."""
+"""Seconds after which a statement is cancelled and tried again: the network may have lost it."""
 _SESSION = {"jit": "off", "application_name": "agentflow"}
 
 Row: TypeAlias = Sequence[Any]
 
 
 class Connection(Protocol):
-    """What is used of asyncpg's connection, which has no types."""
+    """The methods of asyncpg's connection that are used here; asyncpg has no type hints."""
 
     async def execute(self, query: str, *args: Any) -> str: ...
     async def executemany(self, command: str, args: Sequence[Row]) -> None: ...
@@ -35,7 +35,7 @@ class Connection(Protocol):
 
 
 Work: TypeAlias = Callable[[Connection], Awaitable[Any]]
-"""Work within one transaction, which may be done again if that could not be committed."""
+"""Work within one transaction; it may be repeated if the commit fails."""
 
 
 async def connect(url: str, settings: Mapping[str, str] | None = None, patience_s: float | None = None) -> Connection:
@@ -50,7 +50,7 @@ async def connect(url: str, settings: Mapping[str, str] | None = None, patience_
 
 
 def shown(url: str) -> str:
-    """A URL as it may be printed: without user and password."""
+    """A URL for messages, without user and password."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", ["the default host"])[0]
     return f"{host}/{unquote(parts.path).lstrip('/')}"

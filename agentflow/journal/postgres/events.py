@@ -1,4 +1,4 @@
-"""Logs of runs in PostgreSQL, beside the journal: what processes of other machines did can be read here."""
+"""Logs of runs in PostgreSQL, beside the journal: all machines can read them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Jobs of workers, in the tables of PgQueuer: queued in the transaction that makes a run one to be resumed.
+"""Jobs of workers, in the tables of PgQueuer: queued in the transaction that marks a run to be resumed.
 
-A job is the next slice of a run. What else becomes of it, and how often it is delivered, does not matter: only the right one
-can own its run.
+A job is the next slice of a run. It may be lost or delivered more than once: only the job of the next slice can own the
+run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def check_engine() -> None:
 
 
 class Engine:
-    """PgQueuer over the tables of these names, whatever its environment variables say. It is loaded when it is needed."""
+    """PgQueuer with these table names, whatever its environment variables say. It is imported on first use."""
 
     def __init__(self) -> None:
         self._builders: dict[str, Any] = {}
@@ -104,7 +104,7 @@ class Engine:
         return Queries(AsyncpgDriver(db), **self._builders)  # pyright: ignore[reportArgumentType] - has no types
 
     async def install(self, db: Connection) -> None:
-        """Make PgQueuer's tables where they are missing, one process at a time."""
+        """Create PgQueuer's tables if they are missing, one process at a time."""
         if await has_table(db, TABLE):
             return
         async with db.transaction():
@@ -115,7 +115,7 @@ class Engine:
     async def enqueue(self, db: Connection, runs: Sequence[str]) -> None:
         """Queue a job for each of ``runs`` that workers are to resume, now or when it is time; once for each slice.
 
-        Where PgQueuer is missing the workers find these runs themselves, a little later.
+        Without PgQueuer here, the workers find these runs themselves, a little later.
         """
         rows = await db.fetch(_JOBS, runs)
         if not rows or find_spec("pgqueuer") is None:
@@ -133,5 +133,5 @@ async def free_claims(db: Connection, owner: int) -> None:
 
 
 async def lost(db: Connection, seconds: float) -> list[str]:
-    """Runs that have been to be resumed for some seconds and have no job, some of them where there are many."""
+    """Runs, at most 1,000, that have waited to be resumed for more than ``seconds`` and have no job."""
     return [run for (run,) in await db.fetch(_LOST, seconds)]

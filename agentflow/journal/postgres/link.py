@@ -1,4 +1,4 @@
-"""The connection to PostgreSQL that the writer's thread uses, and which of its errors pass."""
+"""The connection to PostgreSQL of the writer's thread, and which of its errors are temporary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Blocking:
-    """An event loop that runs for one call at a time, on whatever thread that is made."""
+    """An event loop that runs during one call at a time, on the calling thread."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -49,7 +49,7 @@ class Blocking:
 
 
 class Link:
-    """One connection, opened when it is needed and again when it was lost, with the tables it is for.
+    """One connection to a database with the tables of this version, opened on demand and again after a loss.
 
     After ``patience_s`` seconds a server that says nothing is taken to be away.
     """

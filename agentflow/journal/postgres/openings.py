@@ -1,4 +1,4 @@
-"""What was said before durable runs, in PostgreSQL: each exchange once, however many runs of a conversation begin with it."""
+"""The conversations with which durable runs begin, in PostgreSQL: each exchange is stored once for all runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ delete from af_exchange where hash not in (select hash from used)
 
 
 async def keep(db: Connection, run: str, exchanges: Sequence[Any]) -> None:
-    """Store what was said before a run, oldest first; JSON data."""
+    """Store the conversation before a run: its exchanges as JSON data, oldest first."""
     rows = chained(exchanges)
     await db.executemany("insert into af_exchange values ($1, $2, $3) on conflict do nothing", rows)
     if rows:
@@ -31,16 +31,16 @@ async def keep(db: Connection, run: str, exchanges: Sequence[Any]) -> None:
 
 
 async def keep_as(db: Connection, run: str, base: str) -> None:
-    """Let a run begin with what was said before another."""
+    """Let ``run`` begin with the same conversation as the run ``base``."""
     await db.execute("insert into af_opening select $1, hash from af_opening where run = $2", run, base)
 
 
 async def read(db: Connection, run: str) -> list[Any]:
-    """What was said before a run. Raises JournalError (``durable/corrupt``)."""
+    """The conversation before a run. Raises JournalError (``durable/corrupt``)."""
     return unchained(run, await db.fetch(_CHAIN, run))
 
 
 async def remove(db: Connection, runs: Sequence[str]) -> None:
-    """Forget what was said before runs, and the exchanges that no other run begins with."""
+    """Remove the conversations before ``runs``, and the exchanges that no other run begins with."""
     await db.execute("delete from af_opening where run = any($1)", list(runs))
     await db.execute(_UNUSED)

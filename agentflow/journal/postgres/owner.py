@@ -1,8 +1,8 @@
 """Which process owns a run, for all machines: a lock of a PostgreSQL session, which ends with the process.
 
-A lock is held on a random number, the *owner*, which stands with what it owns. A killed process frees it at once, a lost
-machine once the server's probes are not answered. A process that stands still keeps its session: it is told by the time
-at which it last said that it lives.
+The lock is on a random number, the *owner*, which is stored with the runs it owns. A killed process frees it at once, a
+lost machine once it no longer answers the server's probes. A process that hangs keeps its session, and is recognised by the
+time of its last beat.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import asyncpg
 from agentflow.journal.postgres.connection import Connection, connect
 
 BEAT_S = 5.0
-"""Seconds after which an owner says again that it lives."""
+"""Seconds between two beats of an owner."""
 STALE_S = 15.0
-"""Seconds after which an owner that has said nothing loses its session."""
+"""Seconds without a beat after which an owner loses its session."""
 _RETRY_S = 1.0
 _KEEPALIVE = {
     "tcp_keepalives_idle": "5",
@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 
 
 class OwnerSession:
-    """The lock of this process, on a connection and a thread of its own, so that a busy event loop is no dead owner.
+    """The lock of this process, on a connection and a thread of its own, so that a busy event loop does not count as dead.
 
-    ``id`` is the owner. A session that was lost is opened again; whoever took over a run meanwhile has the higher epoch.
+    ``id`` is the owner. A lost session is opened again; an owner that took over a run meanwhile has the higher epoch.
     """
 
     def __init__(self, url: str) -> None:
@@ -68,7 +68,7 @@ class OwnerSession:
         self._held.wait()
 
     def close(self) -> None:
-        """Free the lock, and wait until it is."""
+        """Release the lock, and wait until that is done."""
         with self._starting:
             self._closed = True
             self._held.set()
@@ -126,7 +126,7 @@ async def is_alive(db: Connection, owner: int) -> bool:
 
 
 async def end_stale(db: Connection) -> None:
-    """End the sessions of owners that stand still, and forget those that are gone."""
+    """End the sessions of owners that hang, and remove the rows of those that are gone."""
     for owner, pid in await db.fetch(_STALE, STALE_S):
         if pid is not None:
             await db.execute("select pg_terminate_backend($1)", pid)

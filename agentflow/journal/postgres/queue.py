@@ -1,4 +1,4 @@
-"""The jobs of one worker: claimed from PgQueuer's queue, handed over, and removed when they have been done."""
+"""The jobs of one worker: claims them from PgQueuer's queue, passes them on, and removes them when done."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from agentflow.journal.postgres.rows import unescape
 from agentflow.journal.writer import Writer
 
 IDLE_S = 1.0
-"""Seconds after which an idle worker looks for jobs that nobody told it of: those whose time has come."""
+"""Seconds after which an idle worker looks for jobs without a notification: those whose time has come."""
 BEAT_S = 10.0
 CLAIM_S = 30.0
-"""Seconds after which the job of a worker that has said nothing of it goes to another, should its owner not be known."""
+"""Seconds without a beat after which a job goes to another worker if its owner is unknown."""
 SWEEP_S = 10.0
 """Seconds after which runs without a job get one."""
 SCHEDULE_S = 1.0
@@ -115,7 +115,7 @@ class PostgresQueue:
 
 
 class _Work:
-    """The jobs at work, whatever becomes of the connection."""
+    """The jobs in progress, independent of the connection."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class _Work:
         return self._stop.is_set() and not self._busy and not self._done
 
     async def over(self) -> None:
-        """Wait until the last job has ended after the stop; the database need not know of it."""
+        """Wait until the last job has ended after the stop, even if the database is not told."""
         await self._stop.wait()
         while self._busy:
             self._wake.clear()
@@ -155,7 +155,7 @@ class _Work:
         self._wake.set()
 
     async def go_on(self, db: Connection, group: asyncio.TaskGroup) -> None:
-        """Claim jobs and begin them in ``group``, and remove those that were done, until :attr:`is_over`. Raises what asyncpg raises."""
+        """Claim jobs, start them in ``group`` and remove finished ones, until :attr:`is_over`. Raises what asyncpg raises."""
         from pgqueuer.ports.repository import EntrypointExecutionParameter
 
         queries = self._engine.queries(db)
@@ -208,7 +208,7 @@ class _Work:
                 raise
 
     async def _sweep(self, db: Connection) -> None:
-        """Queue runs whose job was lost; one worker at a time does."""
+        """Queue runs whose job was lost; only one worker at a time does this."""
         async with db.transaction():
             if await db.fetchval("select pg_try_advisory_xact_lock($1)", _SWEEPING):
                 await self._engine.enqueue(db, await lost(db, SWEEP_S / 2))

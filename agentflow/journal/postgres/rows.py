@@ -46,12 +46,12 @@ _ESCAPED = re.compile(r"\\u([0-9a-f]{4})")
 
 
 def escape(text: str) -> str:
-    """Any text as one that PostgreSQL stores: NUL and lone surrogates are escaped."""
+    """``text`` with NUL and lone surrogates escaped, which PostgreSQL does not store."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def unescape(text: str) -> str:
-    """The text that :func:`escape` was given."""
+    """The inverse of :func:`escape`."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "\\" in text else text
 
 

@@ -1,7 +1,7 @@
 """The tables in PostgreSQL, and how a database gets them.
 
-Texts are JSON in ASCII: ``jsonb`` takes neither lone surrogates nor NUL, and reorders keys. Times of effects are the seconds
-that the process said, to the last bit, since forks compare them; those of runs are the server's.
+Texts are JSON in ASCII: ``jsonb`` takes neither lone surrogates nor NUL, and reorders keys. Times of effects are those of the
+process, to the last bit, since forks compare them; those of runs are the server's.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ create unlogged table af_rate(key text primary key, request_at float8 not null d
   held float8 not null default 0) with (fillfactor = 50);
 """
 MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
-"""What makes each version of the tables of the one before it."""
+"""The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)
 
 

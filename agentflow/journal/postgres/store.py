@@ -369,14 +369,14 @@ async def _write(db: Connection, jobs: dict[int, Put], rows: Sequence[tuple[Any,
     """Store rows of jobs, by their numbers; a job of a stale owner gets its error, and its rows are left out."""
     if not jobs:
         return
-    places = {number: place for place, number in enumerate(jobs, 1)}
-    placed = [(places[number], *fields) for number, *fields in rows]
+    positions = {number: position for position, number in enumerate(jobs, 1)}
+    placed = [(positions[number], *fields) for number, *fields in rows]
     owners = list(jobs.values())
     args = columns(placed)
     current = {n for (n,) in await db.fetch(PUT, [job.run for job in owners], [job.epoch for job in owners], *args)}
-    stale = [job for place, job in enumerate(owners, 1) if place not in current]
+    stale = [job for position, job in enumerate(owners, 1) if position not in current]
     if stale:
         there = await db.fetch("select run from af_run where run = any($1)", [job.run for job in stale])
-        known = {run for (run,) in there}
+        stored = {run for (run,) in there}
         for job in stale:
-            job.error = owned_run(job.run) if job.run in known else unknown_run(job.run)
+            job.error = owned_run(job.run) if job.run in stored else unknown_run(job.run)

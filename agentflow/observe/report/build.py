@@ -93,7 +93,7 @@ def _pairs(earlier: list[Record], later: list[Record]) -> list[tuple[str, int | 
 
 
 def _bases(events: list[Record]) -> dict[int, int]:
-    """What the page adds to the ``seq`` of each slice of a run, to number its steps uniquely."""
+    """The offset that the page adds to ``seq`` in each slice of a run, to number its steps uniquely."""
     slices = dict.fromkeys([1, *[event.get("slice", 1) for event in events]])
     return {part: at * _APART for at, part in enumerate(slices)}
 

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from agentflow.lib.turns import Gate, Turns
+from agentflow.lib.wait_queue import Gate, WaitQueue
 
 
 async def test_the_highest_priority_goes_first_then_the_deepest_then_the_first_come() -> None:
     """Who has left is passed over; an error belongs to the turn it is about."""
-    turns: Turns[str] = Turns()
+    turns: WaitQueue[str] = WaitQueue()
     waits = [("a", 0, 0), ("b", 0, 0), ("c", 5, 0), ("d", 0, 3), ("e", -1, 9), ("f", 5, 0), ("gone", 9, 0)]
     joined = {name: turns.join(name, priority, depth) for name, priority, depth in waits}
     joined["gone"].cancel()

@@ -1,4 +1,4 @@
-"""Taking turns: who waits for something is served by priority, then in the order of arrival."""
+"""A queue of waiters, served by priority and then in the order of arrival."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
-    """A queue on one event loop, in which everything waits that has to: for a permit, a budget, a rate or a connection.
+class WaitQueue(Generic[T]):
+    """A queue on one event loop, for waits for a permit, a budget, a rate or a connection.
 
-    The highest ``priority`` goes first; of equal ones what lies deepest in its run, so that what was begun is ended before
-    more is begun, and then the first come. ``entries`` is the heap; it is true while somebody may be waiting.
+    The highest ``priority`` goes first; of equal ones the deepest in its run, so that what was begun ends before more
+    begins; then the first come. ``entries`` is the heap; it is true while somebody may be waiting.
     """
 
     __slots__ = ("_order", "entries")
@@ -25,45 +25,45 @@ class Turns(Generic[T]):
         self.entries: list[tuple[int, int, int, T, asyncio.Future[bool]]] = []
 
     def join(self, item: T, priority: int = 0, depth: int = 0) -> asyncio.Future[bool]:
-        """A turn for ``item``: a future that whoever serves it sets to True; cancelled or set by others, it has left."""
-        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        heappush(self.entries, (-priority, -depth, next(self._order), item, turn))
-        return turn
+        """Add a waiter for ``item``: a future that is set to True when it is served; cancelled or set otherwise, it has left."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        heappush(self.entries, (-priority, -depth, next(self._order), item, waiter))
+        return waiter
 
     def first(self) -> asyncio.Future[bool] | None:
-        """The turn that is next; None if nobody waits."""
+        """The next waiter; None if nobody waits."""
         entries = self.entries
         while entries:
-            turn = entries[0][4]
-            if not turn.done():
-                return turn
+            waiter = entries[0][4]
+            if not waiter.done():
+                return waiter
             heappop(entries)
         return None
 
     def send_back(self) -> None:
         """Put the first behind its equals."""
-        priority, depth, _, item, turn = self.entries[0]
-        heapreplace(self.entries, (priority, depth, next(self._order), item, turn))
+        priority, depth, _, item, waiter = self.entries[0]
+        heapreplace(self.entries, (priority, depth, next(self._order), item, waiter))
 
     def serve(self, goes: Callable[[T], bool | None]) -> None:
-        """Let those go for whom ``goes`` says True, in order.
+        """Serve, in order, the waiters for whose item ``goes`` returns True.
 
-        False lets those behind pass, None stops here. An error of ``goes`` is that of the turn.
+        False skips a waiter, None stops. An error of ``goes`` is raised to the waiter.
         """
         entries = self.entries
         stay: list[tuple[int, int, int, T, asyncio.Future[bool]]] = []
         while entries:
             entry = heappop(entries)
-            item, turn = entry[3:]
-            if turn.done():
+            item, waiter = entry[3:]
+            if waiter.done():
                 continue
             try:
                 verdict = goes(item)
             except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
-                turn.set_exception(error)
+                waiter.set_exception(error)
                 continue
             if verdict:
-                turn.set_result(True)
+                waiter.set_result(True)
                 continue
             stay.append(entry)
             if verdict is None:
@@ -73,37 +73,37 @@ class Turns(Generic[T]):
 
 
 class Gate:
-    """Lets ``size`` at a time through; the others wait for their turn."""
+    """Lets ``size`` at a time through; the others wait."""
 
-    __slots__ = ("_free", "_turns")
+    __slots__ = ("_free", "_queue")
 
     def __init__(self, size: int) -> None:
         self._free = size
-        self._turns: Turns[None] = Turns()
+        self._queue: WaitQueue[None] = WaitQueue()
 
     def take_free(self) -> bool:
         """Go through if there is room and nobody waits."""
-        if self._free <= 0 or self._turns.first() is not None:
+        if self._free <= 0 or self._queue.first() is not None:
             return False
         self._free -= 1
         return True
 
     async def take(self, priority: int = 0) -> None:
-        """Go through as soon as it is one's turn."""
+        """Go through, waiting if there is no room."""
         if self.take_free():
             return
-        turn = self._turns.join(None, priority)
+        waiter = self._queue.join(None, priority)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            if not waiter.cancelled():
                 self.release()
             raise
 
     def release(self) -> None:
         """Make room for the next."""
-        turn = self._turns.first()
-        if turn is None:
+        waiter = self._queue.first()
+        if waiter is None:
             self._free += 1
         else:
-            turn.set_result(True)
+            waiter.set_result(True)
