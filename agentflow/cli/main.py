@@ -293,7 +293,8 @@ def lsp(
 def repl(
     options: FlowOptions,
     surface: Annotated[
-        Surface, typer.Option("--surface", help="The language: S-expressions, or the subset of Python.")
+        Surface,
+        typer.Option("--surface", metavar="LANGUAGE", help="sexp (S-expressions), or python (the subset of Python)."),
     ] = "sexp",
 ) -> None:
     """Type programs and see their values."""

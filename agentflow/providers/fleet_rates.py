@@ -19,6 +19,8 @@ AT_ONCE = 20
 AWAY_S = 5.0
 """Seconds for which a process goes on at its last share before it asks a store again that could not be asked."""
 _LEAST_S = 0.005
+_MOST_S = 0.5
+"""Seconds after which a waiting process asks again at the latest: another may have given back what it had taken."""
 
 _log = logging.getLogger(__name__)
 _Place: TypeAlias = tuple[str, asyncio.AbstractEventLoop]
@@ -139,7 +141,7 @@ class FleetRates:
             queue.timer = None
             self._serve(place, queue, key)
 
-        queue.timer = place[1].call_later(max(_LEAST_S, delay), look)
+        queue.timer = place[1].call_later(min(max(_LEAST_S, delay), _MOST_S), look)
 
     def _answer(self, key: _Key, asked: asyncio.Future[RateShare]) -> RateShare | None:
         """The answer of the store; None if it could not be reached."""

@@ -79,6 +79,7 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
     assert code == 1 and "durable/mismatch" in err
 
 
+@pytest.mark.slow
 def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
     """An edited, unfinished program is refused with exactly the command that adopts it; after that the first command goes on."""
     text = """
@@ -143,6 +144,7 @@ def test_a_failed_run_is_resumed(tmp_path: Path) -> None:
     assert code == 1 and "durable/unknown-run" in err
 
 
+@pytest.mark.slow
 def test_a_conversation_goes_on_from_the_command_line(tmp_path: Path) -> None:
     """``--session``: what was said by one command is history to the next, and another name is another conversation."""
     (tmp_path / "chat.sexp").write_text(

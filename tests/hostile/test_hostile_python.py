@@ -107,7 +107,6 @@ REFUSED = [
     "('a' * 1000).join(['b'] * 1000)",
     "while True:\n    try:\n        while True:\n            pass\n    except:\n        pass",
     "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
-    "def f():\n    try:\n        f()\n    finally:\n        f()\nf()",
     "def f(n):\n    return f(n + 1)\nf(0)",
     "f = lambda g: g(g)\nf(f)",
     "[" * 150 + "]" * 150,
@@ -228,7 +227,13 @@ async def outcome(text: str) -> tuple[Any, Trap, World, float]:
     return value, trap, world, time.process_time() - started
 
 
-@pytest.mark.parametrize("text", REFUSED, ids=lambda text: ascii(text)[:40])
+UNWINDING = "def f():\n    try:\n        f()\n    finally:\n        f()\nf()"
+"""Every clean-up of 2,000 has its thousand steps when the limit is met: some 15 s in all."""
+
+
+@pytest.mark.parametrize(
+    "text", [*REFUSED, pytest.param(UNWINDING, marks=pytest.mark.slow)], ids=lambda text: ascii(text)[:40]
+)
 async def test_attacks_end_in_an_error_with_a_code(text: str) -> None:
     """No escape, no effect, no code of the host's class, and an error that says what was wrong and where."""
     value, trap, world, _ = await outcome(text)
