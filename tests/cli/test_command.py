@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.commands import run_command
 from tests.support.model_server import ModelServer, Request
 from tests.support.model_server_wire import Reply
 
@@ -47,20 +48,10 @@ FOREGROUND = (
 
 
 async def agentflow(*arguments: str, tmp_path: Path, stdin: bytes = b"", cwd: Path = ROOT, **extra: str) -> Done:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "agentflow",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=cwd,
-        env=environment(tmp_path, **extra),
+    done = await asyncio.to_thread(
+        run_command, arguments, cwd=cwd, environment=environment(tmp_path, **extra), stdin=stdin
     )
-    out, err = await asyncio.wait_for(process.communicate(stdin), 60)
-    assert process.returncode is not None
-    return Done(process.returncode, out.decode(), err.decode())
+    return Done(done.code, done.out.decode(), done.err.decode())
 
 
 @pytest.fixture

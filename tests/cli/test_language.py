@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from agentflow.cli.common import Exit, UsageError
 from agentflow.cli.language import check_files, format_files
+from tests.support.commands import said_by
 
 BROKEN = "(let ((x)) x)\n(if)\n(cond 5)\n"
 
@@ -103,8 +103,7 @@ def test_check_knows_the_tasks_of_a_directory(tmp_path: Path) -> None:
         (tmp_path / f"{name}.sexp").write_text(text)
 
     def check(name: str, *options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "agentflow", "check", str(tmp_path / f"{name}.sexp"), "-b", "other", *options]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return said_by("check", str(tmp_path / f"{name}.sexp"), "-b", "other", *options)
 
     assert check("good").returncode == 3
     assert check("good", "--tasks", str(tmp_path)).returncode == 0

@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from agentflow.cli.options import DemoOptions, DurableOptions, FlowOptions, ResumeOptions, RunOptions, takes_options
+from tests.support.commands import said_by
 
 
 @pytest.mark.parametrize(
@@ -27,9 +28,7 @@ from agentflow.cli.options import DemoOptions, DurableOptions, FlowOptions, Resu
 )
 def test_a_command_offers_each_field_of_its_options(command: str, options: type) -> None:
     """--help of a command names an option for every field of its dataclass of options."""
-    done = subprocess.run(
-        [sys.executable, "-m", "agentflow", command, "--help"], capture_output=True, text=True, check=True
-    )
+    done = said_by(command, "--help")
     renamed = {"as_json": "json", "override": "set", "mcp_server": "mcp"}
     for field in fields(options):
         assert f"--{renamed.get(field.name, field.name).replace('_', '-')} " in done.stdout + " ", field.name
@@ -75,14 +74,7 @@ def test_an_option_is_added_in_one_place(capsys: pytest.CaptureFixture[str]) -> 
 )
 def test_help_is_for_people(command: str) -> None:
     """Help says what a value is for an option (FILE, NAME=VALUE), not its Python type, and cuts no sentence off."""
-    arguments = [*command.split(), "--help"]
-    done = subprocess.run(
-        [sys.executable, "-m", "agentflow", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "80"},
-    )
+    done = said_by(*command.split(), "--help", COLUMNS="80")
     options = [line for line in done.stdout.splitlines() if line.lstrip().startswith("-")]
     assert options and not [line for line in options if "<" in line]
     if not command:
@@ -94,9 +86,9 @@ def test_money_and_tokens_are_lowered_and_never_raised(tmp_path: Path) -> None:
     """``--max-cost`` and ``--max-tokens`` lower the limits of the settings and of ``--limit``; the lower one counts."""
     program = tmp_path / "ask.sexp"
     program.write_text('(defatom ask (params) (instructions "Go.")) (value-of (ask))')
-    command = [sys.executable, "-m", "agentflow", "run", str(program), "--model", "offline", "--max-cost", "0.01"]
+    command = ["run", str(program), "--model", "offline", "--max-cost", "0.01"]
     for least, most in (("--max-tokens=3", "--limit=tokens=100000"), ("--limit=tokens=3", "--max-tokens=100000")):
-        done = subprocess.run([*command, least, most], capture_output=True, text=True, cwd=tmp_path)
+        done = said_by(*command, least, most, cwd=tmp_path)
         assert done.returncode == 5 and "of 3 tokens" in done.stderr
 
 

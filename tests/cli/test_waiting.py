@@ -7,8 +7,9 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.support.commands import run_command
 
 PROGRAM = """
 (define amounts (pmap (lambda (who) (ask-human (format "How much for {}?" who) {"type" "integer" "minimum" 1})) '("ann" "bob")))
@@ -18,16 +19,8 @@ PROGRAM = """
 
 def agentflow(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    return subprocess.run(
-        [sys.executable, "-m", "agentflow", *words],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_command(words, cwd=tmp_path, environment=environment)
+    return subprocess.CompletedProcess(words, done.code, done.out.decode(), done.err.decode())
 
 
 def lines(said: str) -> list[list[str]]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import said_by
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 PAGES = [
@@ -62,10 +64,7 @@ def test_the_guide_shows_what_check_says(tmp_path: Path) -> None:
     shown = re.search(r"^```lisp\n(.*?)^```\n\nit says\n\n```text\n(.*?)^```", page, re.M | re.S)
     assert shown is not None
     (tmp_path / "review.sexp").write_text(shown[1], "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "agentflow", "check", "review.sexp"],
-        capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False,
-    )  # fmt: skip
+    done = said_by("check", "review.sexp", cwd=tmp_path)
     assert done.returncode == 3
     assert done.stdout == shown[2], done.stderr
 
@@ -83,14 +82,7 @@ def test_every_example_checks_and_is_formatted() -> None:
     programs = [str(path) for path in sorted((ROOT / "examples").glob("*.sexp"))]
     assert programs
     for command in (["check"], ["fmt", "--check"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "agentflow", *command, *programs],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=ROOT,
-        )
+        done = said_by(*command, *programs)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

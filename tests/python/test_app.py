@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import run_command
+
 MODULE = '''
 from agentflow import AgentFlow, ScriptedProvider
 
@@ -51,11 +53,8 @@ def project(tmp_path: Path) -> Path:
 def agentflow(directory: Path, *arguments: str, text: str = "") -> tuple[int, str, str]:
     """The command in a directory: its exit code, output and messages."""
     environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state"), "COLUMNS": "200", "NO_COLOR": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "agentflow", *arguments],
-        cwd=directory, env=environment, input=text, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+    done = run_command(arguments, cwd=directory, environment=environment, stdin=text.encode())
+    return done.code, done.out.decode(), done.err.decode()
 
 
 def test_programs_run_and_are_checked_with_the_flow_of_a_module(project: Path) -> None:

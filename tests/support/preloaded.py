@@ -1,0 +1,73 @@
+"""A process that has loaded the command and forks for each one to run: processes as real as any, less the time of loading.
+
+``python -m tests.support.preloaded FD``: jobs come over a socket, each with the files that are its standard streams and
+one to which its number and exit status are written; see :mod:`tests.support.commands`.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import anthropic as _anthropic
+import openai as _openai
+
+import agentflow.app as _app
+import agentflow.cli.execute as _execute
+import agentflow.cli.progress as _progress
+import agentflow.cli.runs as _runs
+from agentflow.cli.main import app
+
+LOADED = (_anthropic, _openai, _app, _execute, _progress, _runs)
+MOST = 1 << 18
+"""Bytes of a job."""
+
+
+def next_job(jobs: socket.socket) -> dict[str, Any]:
+    """Wait for jobs; returns one, in the process that is to do it. Ends the process when there are no more."""
+    while True:
+        data, files, _, _ = socket.recv_fds(jobs, MOST, 4)
+        if not data:
+            os._exit(0)
+        if os.fork() == 0:
+            break
+        for file in files:
+            os.close(file)
+    jobs.close()
+    *streams, told = files
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if child := os.fork():
+        os.write(told, b"%d\n" % child)
+        os.write(told, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os._exit(0)
+    os.close(told)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    return json.loads(data)
+
+
+def become(job: dict[str, Any]) -> None:
+    """Give this process what a fresh one would have: directory, environment, arguments, streams."""
+    os.chdir(job["cwd"])
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    sys.path[0] = job["cwd"]
+    sys.argv = ["agentflow", *job["arguments"]]
+    sys.stdin = io.TextIOWrapper(open(0, "rb"), "utf-8")  # noqa: SIM115 - it stays open
+    sys.stdout = io.TextIOWrapper(open(1, "wb"), "utf-8")  # noqa: SIM115
+    sys.stderr = io.TextIOWrapper(open(2, "wb"), "utf-8", "backslashreplace", line_buffering=True)  # noqa: SIM115
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    become(next_job(socket.socket(fileno=int(sys.argv[1]))))
+    app(prog_name="agentflow")
