@@ -18,6 +18,7 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.cli.durable import fork_run
 from agentflow.cli.options import ForkOptions
+from tests.support.commands import said_by
 
 PROGRAM = """
 (begin
@@ -43,6 +44,12 @@ def agentflow(directory: Path, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def ran(directory: Path, *arguments: str) -> tuple[int, str, str]:
+    """What the command, run to its end there, says."""
+    done = said_by(*arguments, cwd=directory, XDG_STATE_HOME=str(directory / "state"), COLUMNS="200")
+    return done.returncode, done.stdout, done.stderr
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -71,11 +78,11 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
         replayed = [line for line in seen if '"effect_replayed"' in line]
         assert len(replayed) == number and (tmp_path / "a.txt").exists() is not bool(number), "written once"
         (tmp_path / "a.txt").unlink(missing_ok=True)
-    code, out, _ = ended(agentflow(tmp_path, "runs", "--durable", "--json"))
+    code, out, _ = ran(tmp_path, "runs", "--durable", "--json")
     (run,) = json.loads(out)
     assert code == 0 and run["status"] == "queued" and run["name"] == "p.sexp" and run["slices"] == 2
     (tmp_path / "p.sexp").write_text(PROGRAM.replace("ended", "changed"))
-    code, _, err = ended(agentflow(tmp_path, *command))
+    code, _, err = ran(tmp_path, *command)
     assert code == 1 and "durable/mismatch" in err
 
 
@@ -89,20 +96,20 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
     program = tmp_path / "p.sexp"
     program.write_text(text)
     command = ("run", "p.sexp", "--durable", "--db", "sqlite:///my runs.db", "--model", "offline")
-    assert ended(agentflow(tmp_path, *command))[0] == 1
+    assert ran(tmp_path, *command)[0] == 1
     program.write_text(text.replace("(list ", '(list "edited" '))
-    code, _, err = ended(agentflow(tmp_path, *command))
+    code, _, err = ran(tmp_path, *command)
     assert code == 1 and "durable/mismatch" in err
     adopting = next(line for line in err.splitlines() if "agentflow resume" in line)
     words = shlex.split(adopting[adopting.index("agentflow resume") :])[1:]
-    code, out, err = ended(agentflow(tmp_path, *words, "--plan"))
+    code, out, err = ran(tmp_path, *words, "--plan")
     assert code == 0 and out.startswith("1 effects are answered from records, which saves 1 model calls"), err
     assert "tool system:read_files (p.sexp:" in out and "cannot be known before they have run" in out
     (tmp_path / "missing.txt").write_text("here")
-    code, out, err = ended(agentflow(tmp_path, *words, "--json"))
+    code, out, err = ran(tmp_path, *words, "--json")
     assert code == 0 and "1 effects were answered from records" in err, err
     assert json.loads(out)["value"][:2] == ["edited", "COMPLETE"]
-    code, out, _ = ended(agentflow(tmp_path, "runs", "--durable", "--db", "sqlite:///my runs.db", "--json"))
+    code, out, _ = ran(tmp_path, "runs", "--durable", "--db", "sqlite:///my runs.db", "--json")
     first, second = sorted(json.loads(out), key=lambda run: run["created"])
     assert (first["status"], first["successor"], second["base"]) == ("cancelled", second["run_id"], first["run_id"])
     prompt = tmp_path / "prompt.txt"
@@ -111,9 +118,9 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
         agentflow(tmp_path, "resume", second["run_id"], *words[4:], "--set", "ask.instructions=@prompt.txt")
     )
     assert code == 0 and "1 effects were answered from records" in err, err
-    code, _, err = ended(agentflow(tmp_path, "runs", "fork", second["run_id"], "--at", "0/1.0", *words[4:]))
+    code, _, err = ran(tmp_path, "runs", "fork", second["run_id"], "--at", "0/1.0", *words[4:])
     assert code == 0 and "1 effects were answered from records, which saved 1 model calls" in err, err
-    code, _, err = ended(agentflow(tmp_path, "resume", second["run_id"], "--set", "ask=x"))
+    code, _, err = ran(tmp_path, "resume", second["run_id"], "--set", "ask=x")
     assert code == 2 and "--set task.field=value" in err
 
 
@@ -121,26 +128,26 @@ def test_a_run_that_ended_starts_anew_unless_it_is_named(tmp_path: Path) -> None
     """Without an id a finished run is another run; ``--run-id`` gives the recorded result."""
     (tmp_path / "p.sexp").write_text('(begin (system:write_file (file_path p) (content "x")) p)')
     named = ("run", "p.sexp", "--durable", "-b", "p=a.txt", "--run-id", "mine")
-    assert ended(agentflow(tmp_path, *named))[:2] == (0, "a.txt\n")
+    assert ran(tmp_path, *named)[:2] == (0, "a.txt\n")
     (tmp_path / "a.txt").unlink()
-    assert ended(agentflow(tmp_path, *named))[:2] == (0, "a.txt\n")
+    assert ran(tmp_path, *named)[:2] == (0, "a.txt\n")
     assert not (tmp_path / "a.txt").exists()
     for _ in range(2):
-        assert ended(agentflow(tmp_path, "run", "p.sexp", "--durable", "-b", "p=b.txt"))[:2] == (0, "b.txt\n")
+        assert ran(tmp_path, "run", "p.sexp", "--durable", "-b", "p=b.txt")[:2] == (0, "b.txt\n")
         (tmp_path / "b.txt").unlink()
-    _, out, _ = ended(agentflow(tmp_path, "runs", "--durable"))
+    _, out, _ = ran(tmp_path, "runs", "--durable")
     assert out.count(" done ") == 3 and " mine " in out
 
 
 def test_a_failed_run_is_resumed(tmp_path: Path) -> None:
     """``resume`` tries the last failure of a failed run again."""
     (tmp_path / "p.sexp").write_text(FAILING)
-    code, _, err = ended(agentflow(tmp_path, "run", "p.sexp", "--run-id", "r", "--db", "sqlite:///mine.db"))
+    code, _, err = ran(tmp_path, "run", "p.sexp", "--run-id", "r", "--db", "sqlite:///mine.db")
     assert code == 1 and "missing.txt" in err
     (tmp_path / "missing.txt").write_text("here now")
-    code, out, err = ended(agentflow(tmp_path, "resume", "r", "--db", "sqlite:///mine.db"))
+    code, out, err = ran(tmp_path, "resume", "r", "--db", "sqlite:///mine.db")
     assert (code, "here now" in out) == (0, True), err
-    code, _, err = ended(agentflow(tmp_path, "resume", "nobody", "--db", "sqlite:///mine.db"))
+    code, _, err = ran(tmp_path, "resume", "nobody", "--db", "sqlite:///mine.db")
     assert code == 1 and "durable/unknown-run" in err
 
 
@@ -157,9 +164,9 @@ def test_a_conversation_goes_on_from_the_command_line(tmp_path: Path) -> None:
     database = tmp_path / "state" / "agentflow" / "runs.db"
     with sqlite3.connect(database) as db:
         assert dict(db.execute("select name, turns from af_session")) == {"ada": 2, "eve": 1}
-    status, out, err = ended(agentflow(tmp_path, "sessions", "delete", "eve", "bob"))
+    status, out, err = ran(tmp_path, "sessions", "delete", "eve", "bob")
     assert (status, out) == (1, "deleted eve\n") and "'bob'" in err
-    status, out, err = ended(agentflow(tmp_path, "sessions", "--json"))
+    status, out, err = ran(tmp_path, "sessions", "--json")
     assert status == 0 and [(each["name"], each["exchanges"]) for each in json.loads(out)] == [("ada", 2)], err
     db.close()
 
