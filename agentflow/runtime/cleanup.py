@@ -10,6 +10,8 @@ FORM_S = 1.0
 """Seconds allowed to one form."""
 GRANTED_S = 2.0
 """Seconds allowed to all forms of programs with grants together while a run is being stopped."""
+LEAST_S = 0.01
+"""Seconds below which a form is allowed none: each of thousands would find what was restored since the one before."""
 HOST_S = 3.0
 """Seconds allowed to all forms of the host's own programs together."""
 
@@ -42,7 +44,7 @@ class CleanupTime:
         allowance.settle(self._now())
         allowance.running += 1
         try:
-            yield min(self._each, allowance.left)
+            yield min(self._each, allowance.left) if allowance.left >= LEAST_S else 0.0
         finally:
             allowance.settle(self._now())
             allowance.running -= 1

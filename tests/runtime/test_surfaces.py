@@ -99,7 +99,7 @@ async def flow() -> AsyncGenerator[AgentFlow]:
             return text.upper()
 
         @made.tool
-        def fails() -> str:
+        async def fails() -> str:
             """Fail."""
             raise ValueError("no")
 
@@ -110,6 +110,8 @@ async def flow() -> AsyncGenerator[AgentFlow]:
 def told(event: Any) -> str:
     """An event without its place in the text, in the run and in time."""
     data = {k: v for k, v in event.to_dict().items() if k not in PLACES and not k.endswith(("_s", "_at", "_ms", "_id"))}
+    if isinstance(error := data.get("error"), dict):
+        data["error"] = {k: v for k, v in error.items() if k != "span"}
     text = json.dumps(data, sort_keys=True, default=str).replace("<python>", "<string>")
     return re.sub(r'"cache_key": "\w+"', "", text)
 
