@@ -36,7 +36,6 @@ from agentflow.cli.runs import runs
 from agentflow.cli.serve_options import ServeOptions
 from agentflow.cli.sessions import sessions
 from agentflow.cli.worker_options import ScheduleOptions, WorkerOptions
-from agentflow.core.source import Surface
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -293,16 +292,18 @@ def lsp(
 def repl(
     options: FlowOptions,
     surface: Annotated[
-        Surface,
+        str,
         typer.Option("--surface", metavar="LANGUAGE", help="sexp (S-expressions), or python (the subset of Python)."),
     ] = "sexp",
 ) -> None:
     """Type programs and see their values."""
     from agentflow.cli.repl import repl as converse
+    from agentflow.cli.repl import surface_of
 
     async def talk() -> int:
+        language = surface_of(surface)
         async with open_flow(options) as flow:
-            return await converse(flow, surface=surface)
+            return await converse(flow, surface=language)
 
     sys.exit(run_async(talk))
 

@@ -10,8 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast, get_args
 
+from agentflow.cli.common import UsageError
 from agentflow.cli.repl_languages import LANGUAGES, MAX_SHOWN, SEXP, Language
 from agentflow.core.errors import AgentflowError
 from agentflow.core.results import TaskResult
@@ -230,6 +231,13 @@ def default_history() -> Path | None:
         return make_private_directory(state_path()) / "history"
     except OSError:
         return None
+
+
+def surface_of(name: str) -> Surface:
+    """The language of this name. Raises UsageError."""
+    if name not in get_args(Surface):
+        raise UsageError(f"--surface {name}: there is no such language", hint="write sexp, or python")
+    return cast(Surface, name)
 
 
 async def repl(

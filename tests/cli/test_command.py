@@ -253,6 +253,7 @@ BAD: list[tuple[list[str], bytes, int, list[str]]] = [
     (["eval", ASK], b"", 4, ["model"]),
     (["eval", "1", "--model", "gpt-5"], b"", 4, ["openai:gpt-5"]),
     (["demo", "--model", "gpt-5"], b"", 4, ["openai:gpt-5"]),
+    (["repl", "--surface", "lisp"], b"", 2, ["--surface lisp", "sexp, or python"]),
     (["eval", ASK, "--model", "antropic:x"], b"", 4, ["antropic", "anthropic"]),
     (["eval", ASK, "--model", "anthropic:x"], b"", 4, ["ANTHROPIC_API_KEY"]),
     (["eval", ASK, "--model", "openai:x"], b"", 4, ["OPENAI_API_KEY"]),

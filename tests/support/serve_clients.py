@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import openai
+import pytest
 
 from agentflow import ModelDelta, ScriptedProvider
 from agentflow.serve import Keys, read_keys
@@ -82,7 +83,8 @@ def openai_client(server: Served, key: str = "none", **options: Any) -> openai.A
 
 @contextlib.asynccontextmanager
 async def mcp_client(server: Served, mode: str, token: str | None = None, **options: Any) -> AsyncIterator[mcp.Client]:
-    """The MCP SDK's client, connected to ``/mcp`` in one revision of the protocol."""
+    """The MCP SDK's client, connected to ``/mcp`` in one revision of the protocol; without the extra the test skips."""
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 
