@@ -15,6 +15,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, NameKind, ParameterInfo
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
+from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program
 from agentflow.runtime.budget import Budget
@@ -147,10 +148,16 @@ class FakeFlow:
         self.cache = ProgramCache()
         self.session = Session()
 
-    def compile(self, text: str, allow: Iterable[str] | None = None, env: SexpEnvironment | None = None) -> Program:
+    def names(self, env: SexpEnvironment | None = None) -> NamesInForce:
+        """What free names of a program in ``env`` are."""
+        return NamesInForce(self.performer, env or self.env, env or self.env)
+
+    def compile(
+        self, text: Source | str, allow: Iterable[str] | None = None, env: SexpEnvironment | None = None
+    ) -> Program:
         return compile_program(
             text,
-            names=NamesInForce(self.performer, env or self.env, env or self.env),
+            names=self.names(env),
             limits=self.limits,
             allow=allow,
             cache=self.cache,

@@ -251,8 +251,7 @@ async def sort(rt: Runtime, d: int, value: Any, *, key: Any = None, reverse: Any
     """``value.sort(...)``."""
     if type(value) is not list:
         wrong_type(f"{article(kind_of(value))} has no method 'sort'", "sorted(x) gives a list")
-    if rt.branch:
-        changing(rt, value)
+    changing(rt, value)
     value[:] = await sorted_(rt, d, value, key=key, reverse=reverse)
 
 

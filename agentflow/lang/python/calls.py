@@ -14,8 +14,9 @@ from agentflow.lang.python.emitter import Emitter, as_bool, expression
 from agentflow.lang.python.expressions import collected
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import code_name, known_function
-from agentflow.lang.python.methods import ALL_METHODS, append, method
+from agentflow.lang.python.methods import ALL_METHODS, method
 from agentflow.lang.python.names import Function
+from agentflow.lang.python.native import appended, got
 from agentflow.lang.python.support import call, rebound
 from agentflow.lang.python.values import MISSING
 from agentflow.lib.suggest import did_you_mean
@@ -194,7 +195,9 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
         made.keywords = keywords
         return g.await_(made)
     if function.attr == "append" and len(args) == 1 and not names:
-        return g.ours(append, g.name("rt"), value, args[0])
+        return appended(g, value, args[0])
+    if function.attr == "get" and len(args) in (1, 2) and not names:
+        return got(g, value, args)
     more = [g.packed_constant(("names", names), lambda: names)] if names else []
     return g.long(g.ours(method, g.name("rt"), g.const(function.attr), value, g.tuple_of(args), *more))
 

@@ -142,12 +142,13 @@ class Emitter(codegen.Generator):
             self.refuse(node, what, hint)
             return ast.Constant(None, **self.loc)
         self.level += 1
-        with self.at(node):
-            if self.level % LEVELS:
-                code = rule(self, node)
-            else:
-                self.deepest = max(self.deepest, self.level)
-                code = on_fresh_stack(lambda: rule(self, node))
+        saved, self.loc = self.loc, _position(node)
+        if self.level % LEVELS:
+            code = rule(self, node)
+        else:
+            self.deepest = max(self.deepest, self.level)
+            code = on_fresh_stack(lambda: rule(self, node))
+        self.loc = saved
         self.level -= 1
         return code
 
@@ -176,14 +177,7 @@ class Emitter(codegen.Generator):
     @contextmanager
     def at(self, node: ast.AST) -> Generator[None]:
         """Give what is built meanwhile the position of ``node``."""
-        saved = self.loc
-        place: Any = node
-        self.loc = {
-            "lineno": place.lineno,
-            "col_offset": place.col_offset,
-            "end_lineno": place.end_lineno,
-            "end_col_offset": place.end_col_offset,
-        }
+        saved, self.loc = self.loc, _position(node)
         yield
         self.loc = saved
 
@@ -269,7 +263,9 @@ class Emitter(codegen.Generator):
     def read(self, var: Var | None, name: str, hint: str | None = None) -> ast.expr:
         """The value of a variable; ``hint`` is for one of the environment that is not bound."""
         if var is not None:
-            return self.name(var.py)
+            code = self.name(var.py)
+            code._var = var  # type: ignore[attr-defined]
+            return code
         named, again = self.walrus(self.attr(self.cell(name), "v"))
         more = [] if hint is None else [self.const(hint)]
         missing = self.ours(unbound_name, self.name("rt"), self.env(), self.const(name), *more)
@@ -362,6 +358,16 @@ class Emitter(codegen.Generator):
             )
         yield
         self.blocks -= count
+
+
+def _position(node: Any) -> dict[str, Any]:
+    """The position of a node, as keyword arguments of nodes."""
+    return {
+        "lineno": node.lineno,
+        "col_offset": node.col_offset,
+        "end_lineno": node.end_lineno,
+        "end_col_offset": node.end_col_offset,
+    }
 
 
 def is_bool(value: ast.expr) -> bool:

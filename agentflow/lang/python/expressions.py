@@ -13,12 +13,22 @@ from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import CONSTANTS, rounds
 from agentflow.lang.python.emitter import Emitter, as_bool, expression, is_bool
 from agentflow.lang.python.names import Comprehension
+from agentflow.lang.python.native import (
+    NATIVE_BINARY,
+    NATIVE_COMPARE,
+    both,
+    element_at,
+    is_simple,
+    joined_texts,
+    small,
+    text_of,
+)
 from agentflow.lang.python.targets import assignment
-from agentflow.lang.python.texts import formatted, joined, text, written
+from agentflow.lang.python.texts import formatted, text, written
 from agentflow.lang.python.values import bounded
 
 _LARGEST = 1 << 62
-_GROWN = 1 << 256
+_DIGIT = 1 << 30
 
 
 # -- atoms --------------------------------------------------------------------------------------------------------
@@ -44,7 +54,10 @@ def f_string(g: Emitter, node: ast.JoinedStr) -> ast.expr:
             parts.append(_placeholder(g, each))
         else:
             parts.append(g.value(each))
-    return g.ours(joined, g.name("rt"), *parts)
+    return joined_texts(g, parts)
+
+
+_CONVERSIONS = frozenset(map(ord, "ras"))
 
 
 def _placeholder(g: Emitter, node: ast.FormattedValue) -> ast.expr:
@@ -55,8 +68,7 @@ def _placeholder(g: Emitter, node: ast.FormattedValue) -> ast.expr:
         value = g.long(g.ours(text, g.name("rt"), value))
     if node.format_spec is not None:
         return g.ours(formatted, g.name("rt"), value, g.value(node.format_spec))
-    named, again = g.walrus(value)
-    return g.ifexp(g.type_is(named, str), again, g.long(g.ours(text, g.name("rt"), again)))
+    return value if node.conversion in _CONVERSIONS else text_of(g, value)
 
 
 # -- operators ----------------------------------------------------------------------------------------------------
@@ -77,21 +89,6 @@ _SIGNED: dict[type[ast.operator], tuple[Any, str]] = {
     ast.BitOr: (values.bitwise, "|"),
     ast.BitXor: (values.bitwise, "^"),
 }
-NATIVE_BINARY: dict[type[ast.operator], tuple[type[Any], ...]] = {
-    ast.Add: (int,),
-    ast.Sub: (int,),
-    ast.Mult: (int,),
-}
-"""The operators that code applies itself, and to which exact types."""
-NATIVE_COMPARE: dict[type[ast.cmpop], tuple[type[Any], ...]] = {
-    ast.Lt: (int,),
-    ast.LtE: (int,),
-    ast.Gt: (int,),
-    ast.GtE: (int,),
-    ast.Eq: (int,),
-    ast.NotEq: (int,),
-}
-"""The same for comparisons."""
 
 
 @expression(ast.BinOp)
@@ -107,11 +104,25 @@ def operation(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, in_
     function = in_place or _BINARY.get(type(op))
     if function is None:
         return g.const(None)
+    if type(op) in _WHOLE:
+        return _divided(g, op, left, right, function)
     if type(op) in NATIVE_BINARY and not _is_text(left) and not _is_text(right):
         return _on_integers(
             g, left, right, lambda a, b: _sum(g, op, a, b), lambda a, b: g.ours(function, g.name("rt"), a, b)
         )
     return g.ours(function, g.name("rt"), left, right)
+
+
+_WHOLE = (ast.FloorDiv, ast.Mod)
+
+
+def _divided(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, function: Any) -> ast.expr:
+    """``left // right`` and ``left % right``: native for a small integer and a positive constant."""
+    if not _exact(right) or right.value < 1 or isinstance(left, ast.Constant):  # type: ignore[attr-defined]
+        return g.ours(function, g.name("rt"), left, right)
+    named, again = (left, left) if is_simple(left) else g.walrus(left)
+    test = both(g, g.type_is(named, int), small(g, again))
+    return g.ifexp(test, ast.BinOp(again, op.__class__(), right, **g.loc), g.ours(function, g.name("rt"), again, right))
 
 
 def _is_text(value: ast.expr) -> bool:
@@ -127,9 +138,11 @@ def _sum(g: Emitter, op: ast.operator, a: ast.expr, b: ast.expr) -> ast.expr:
     if (_exact(a) or _exact(b)) and not isinstance(op, ast.Mult):
         return plain
     named, again = g.walrus(plain)
-    test = ast.Compare(
-        g.const_param(-_GROWN, "LOW"), [ast.Lt(), ast.Lt()], [named, g.const_param(_GROWN, "HIGH")], **g.loc
-    )
+    test = small(g, named)
+    if not isinstance(op, ast.Mult):
+        # Of integers of one digit Python makes comparisons in a third of the time; most sums are such.
+        within = ast.Compare(g.const(-_DIGIT), [ast.Lt(), ast.Lt()], [named, g.const(_DIGIT)], **g.loc)
+        test = ast.BoolOp(ast.Or(), [within, small(g, again)], **g.loc)
     return g.ifexp(test, again, g.ours(bounded, g.name("rt"), again, g.const("an operation")))
 
 
@@ -143,23 +156,20 @@ def _on_integers(
     """The native operation where both are exactly integers; else the function. Both are evaluated once, in order."""
     if _exact(left) and _exact(right):
         return slow(left, right)  # Python folds nothing then, and the function charges.
-    if _simple(left) and _simple(right):
+    if is_simple(left) and is_simple(right):
         tests = [g.type_is(each, int) for each in (left, right) if not _exact(each)]
-        both = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests, **g.loc)
-        return g.ifexp(both, fast(left, right), slow(left, right))
+        return g.ifexp(both(g, *tests), fast(left, right), slow(left, right))
     first, a = (left, left) if _exact(left) else g.walrus(left)
     second, b = (right, right) if _exact(right) else g.walrus(right)
     if _exact(left):
-        both = g.type_is(second, int)
+        test = g.type_is(second, int)
     elif _exact(right):
-        both = g.type_is(first, int)
+        test = g.type_is(first, int)
     else:
-        both = ast.BinOp(g.type_is(first, int), ast.BitAnd(), g.type_is(second, int), **g.loc)
-    return g.ifexp(both, fast(a, b), slow(a, b))
-
-
-def _simple(value: ast.expr) -> bool:
-    return isinstance(value, ast.Name | ast.Constant)
+        kind = g.const_param(type, "type_")
+        others = [g.call(kind, [second]), g.const_param(int, "T_int")]
+        test = ast.Compare(g.call(kind, [first]), [ast.Is(), ast.Is()], others, **g.loc)
+    return g.ifexp(test, fast(a, b), slow(a, b))
 
 
 _UNARY: dict[type[ast.unaryop], Any] = {
@@ -346,7 +356,7 @@ def subscript(g: Emitter, node: ast.Subscript) -> ast.expr:
     if isinstance(at, ast.Slice):
         bounds = [g.const(None) if each is None else g.value(each) for each in (at.lower, at.upper, at.step)]
         return g.ours(values.part, g.name("rt"), value, *bounds)
-    return g.ours(values.element, g.name("rt"), value, g.value(at))
+    return element_at(g, value, g.value(at))
 
 
 @expression(ast.Attribute)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from agentflow.core.errors import SexpEvaluationError, cut
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
-from agentflow.core.work import Work
+from agentflow.core.work import ELEMENTS_PER_STEP, Work
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements
@@ -48,15 +48,14 @@ def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywo
 
 
 def append(rt: Runtime, value: Any, item: Any) -> Any:
-    """``value.append(item)``, the fast way."""
+    """``value.append(item)``. Every 64th element pays for the 64 before it (``native.py`` appends those)."""
     if type(value) is not list:
         return method(rt, "append", value, (item,))
-    if rt.branch:
-        changing(rt, value)
+    changing(rt, value)
+    if value and not len(value) % ELEMENTS_PER_STEP:
+        charge_collection(rt, ELEMENTS_PER_STEP, "append")
+        check_collection(rt, len(value) + 1, "append")
     value.append(item)
-    if not len(value) & 63:
-        charge_collection(rt, 64, "append")
-        check_collection(rt, len(value), "append")
     return None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from agentflow.lang.codegen import PyFn
+from agentflow.lang.python.reader import children
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Comprehension: TypeAlias = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -20,6 +21,7 @@ class Var:
     """A local variable: ``py`` its name in the code, ``fn`` the function it lives in once that is being written.
 
     ``shared`` says that an inner function assigns it; ``function`` is the definition it is bound to, if by one ``def`` only.
+    ``lists`` counts the assignments of a list as it is written.
     """
 
     name: str
@@ -29,6 +31,12 @@ class Var:
     shared: bool = False
     writes: int = 0
     function: ast.FunctionDef | ast.AsyncFunctionDef | None = None
+    lists: int = 0
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the variable certainly holds a list, if anything."""
+        return self.lists == self.writes and not self.shared
 
     @property
     def known(self) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -101,6 +109,9 @@ class Names:
         for each in nodes:
             for name in _bound(each):
                 self._bind(scope, name, each)
+        for name in _lists(nodes):
+            if name in scope.vars:
+                scope.vars[name].lists += 1
         for each in inner:
             if isinstance(each, ast.Lambda):
                 self._scope(scope, each, [each.body])
@@ -153,6 +164,16 @@ def parameters(args: ast.arguments) -> list[str]:
     return [each.arg for each in all_parameters(args)]
 
 
+def _lists(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """The names that these statements assign a list as it is written, once for each assignment."""
+    for node in nodes:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.List | ast.ListComp):
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name):
+                yield target.id
+
+
 def _own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AST]:
     """The nodes of a scope in order; ``inner`` collects those that open one of their own."""
     pending = list(reversed(body))
@@ -167,7 +188,7 @@ def _own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AS
             inner.append(node)
             pending.append(node.generators[0].iter)
         elif not isinstance(node, ast.ClassDef):
-            pending.extend(reversed(list(ast.iter_child_nodes(node))))
+            pending.extend(reversed(children(node)))
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from typing import Any
 
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.limits import Limits
@@ -25,6 +25,21 @@ _RUN_TOGETHER = re.compile(
     r"(?<![\w.])(?>0[xX][\da-fA-F_]+|0[oObB][\d_]+|\d[\d_]*\.?[\d_]*(?:[eE][+-]?\d+)?[jJ]?)(?=[^\W\d_])"
 )
 """A number without a space before the word after it."""
+_MARKS = (ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+_NO_NODES = frozenset(
+    (
+        str,
+        int,
+        float,
+        complex,
+        bool,
+        bytes,
+        type(None),
+        type(...),
+        *(kind for each in _MARKS for kind in each.__subclasses__()),
+    )
+)
+"""Types of what nodes have beside nodes: constants, and the marks of operators and of assignments."""
 _SEXP = re.compile(r"\s*(;|\((define|let|defatom|list|parallel|pmap|bind|progn|begin|lambda|if)\b)")
 
 
@@ -43,6 +58,18 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
         raise SexpSyntaxError(f"this is no Python: {error}", code="syntax/python", span=source.span(0, 1)) from None
     _check_size(source, tree, limits)
     return tree
+
+
+def children(node: ast.AST) -> list[Any]:
+    """The nodes directly below one, in order, without the marks of operators."""
+    found: list[Any] = []
+    for name in node._fields:
+        part: Any = getattr(node, name, None)
+        if type(part) is list:
+            found += [each for each in part if type(each) not in _NO_NODES]
+        elif type(part) not in _NO_NODES:
+            found.append(part)
+    return found
 
 
 def _check_text(source: Source, limits: Limits) -> None:
@@ -115,30 +142,25 @@ def _syntax_error(source: Source, error: SyntaxError) -> SexpSyntaxError:
 
 
 def _check_size(source: Source, tree: ast.Module, limits: Limits) -> None:
-    """Refuse too many nodes and too deep nesting, without recursion."""
+    """Refuse too many nodes and too deep nesting, without recursion: level by level."""
     positions = Positions(source)
-    deepest, count = limits.nesting // 2, 0
-    pending: list[tuple[Iterator[ast.AST], ast.AST]] = [(ast.iter_child_nodes(tree), tree)]
-    while pending:
-        for node in pending[-1][0]:
-            if isinstance(node, ast.expr_context | ast.operator | ast.cmpop | ast.boolop | ast.unaryop):
-                continue
-            count += 1
-            if count > limits.nodes:
-                raise LimitExceeded(
-                    f"the program has more than {limits.nodes:,} nodes: names, literals and operations",
-                    limit="nodes",
-                    allowed=limits.nodes,
-                    used=count,
-                    span=span_of(positions, node),
-                    hint="give it data by bindings or as a string, or raise Limits(nodes=...)",
-                )
-            if len(pending) > deepest:
-                raise _too_deep(source, deepest, span_of(positions, node))
-            pending.append((ast.iter_child_nodes(node), node))
-            break
-        else:
-            pending.pop()
+    deepest, count, depth = limits.nesting // 2, 0, 0
+    level: list[ast.AST] = [tree]
+    while level:
+        level = [child for node in level for child in children(node)]
+        count += len(level)
+        if count > limits.nodes:
+            raise LimitExceeded(
+                f"the program has more than {limits.nodes:,} nodes: names, literals and operations",
+                limit="nodes",
+                allowed=limits.nodes,
+                used=count,
+                span=span_of(positions, level[-1]),
+                hint="give it data by bindings or as a string, or raise Limits(nodes=...)",
+            )
+        depth += 1
+        if depth > deepest and level:
+            raise _too_deep(source, deepest, span_of(positions, level[0]))
 
 
 def _too_deep(source: Source, allowed: int, span: Span | None) -> LimitExceeded:

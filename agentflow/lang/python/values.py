@@ -331,7 +331,7 @@ def element(rt: Runtime, value: Any, at: Any) -> Any:
         return value[at]
     if kind is dict or isinstance(value, Entries):
         entries = cast("dict[Any, Any]", value)
-        name = key(at)
+        name = at if type(at) is str else key(at)
         if name in entries:
             return entries[name]
         raise _no_key(name, entries)
@@ -374,10 +374,10 @@ def store(rt: Runtime, new: Any, value: Any, at: Any) -> None:
     """``value[at] = new``; the parameters are in the order in which Python evaluates these."""
     kind = type(value)
     if kind is dict:
-        name = key(at)
+        name = at if type(at) is str else key(at)
         if name not in value:
             check_collection(rt, len(value) + 1, "an assignment")
-        if rt.branch:
+        if rt.fork is not None:
             changing(rt, value)
         value[name] = new
         return
@@ -387,7 +387,7 @@ def store(rt: Runtime, new: Any, value: Any, at: Any) -> None:
         wanted("an index", "an integer", at)
     if not -len(value) <= at < len(value):
         outside(at, len(value))
-    if rt.branch:
+    if rt.fork is not None:
         changing(rt, value)
     value[at] = new
 

@@ -1,0 +1,165 @@
+"""Python's own operations that code does itself: on which exact types, and the tests of these in the code.
+
+Everything else goes through functions of this package. Nothing here looks anything up on a value: methods of built-in types are
+constants, called with a value whose exact type was tested before.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from agentflow.core.work import CHARACTERS_PER_STEP
+from agentflow.lang.codegen import LOAD
+from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.methods import append, method
+from agentflow.lang.python.names import Var
+from agentflow.lang.python.texts import joined, text
+from agentflow.lang.python.values import element
+
+NATIVE_BINARY: dict[type[ast.operator], tuple[type[Any], ...]] = {
+    ast.Add: (int,),
+    ast.Sub: (int,),
+    ast.Mult: (int,),
+    ast.FloorDiv: (int,),
+    ast.Mod: (int,),
+}
+"""The operators that code applies itself, and to which exact types."""
+NATIVE_COMPARE: dict[type[ast.cmpop], tuple[type[Any], ...]] = {
+    ast.Lt: (int,),
+    ast.LtE: (int,),
+    ast.Gt: (int,),
+    ast.GtE: (int,),
+    ast.Eq: (int,),
+    ast.NotEq: (int,),
+}
+"""The same for comparisons."""
+NATIVE_CALLS: dict[str, tuple[Any, tuple[type[Any], ...]]] = {
+    "N_append": (list.append, (list,)),
+    "N_get": (dict[Any, Any].get, (dict, str)),
+    "N_str": (str, (int,)),
+    "N_len": (len, (list,)),
+}
+"""The functions of Python that code calls itself, by their names in code, and for which exact types of their operands."""
+NATIVE_ELEMENTS: dict[type[Any], tuple[type[Any], ...]] = {int: (list,), str: (dict,)}
+"""Of which exact types code reads elements itself, by the type of a constant index or key."""
+
+GROWN = 1 << 256
+"""Where integers begin whose size is charged for."""
+_FEW = 1 << 20
+_MOST_PARTS = 8
+_ROUND = 63
+"""Every so many elements, which are one less than a power of two, what is appended to a list is charged for."""
+
+
+def native(g: Emitter, name: str, *arguments: ast.expr) -> ast.expr:
+    """A call of a function of the table."""
+    return g.call(g.const_param(NATIVE_CALLS[name][0], name), arguments)
+
+
+def is_simple(value: ast.expr) -> bool:
+    """Whether reading an expression again is nothing but that."""
+    return isinstance(value, ast.Name | ast.Constant)
+
+
+def _in_order(g: Emitter, *values: ast.expr) -> tuple[list[ast.expr], ast.expr, list[ast.expr]]:
+    """Values evaluated in their order and once.
+
+    Gives tests that do so, and are true unless the values are unusual; what the first value is where it is read first, and all
+    values to be read after that. Whatever the tests give, all have been evaluated.
+    """
+    last = max((at for at, each in enumerate(values) if not is_simple(each)), default=-1)
+    if last <= 0:
+        named, again = g.walrus(values[0]) if last == 0 else (values[0], values[0])
+        return [], named, [again, *values[1:]]
+    kept = [(each, each) if isinstance(each, ast.Constant) else g.walrus(each) for each in values[: last + 1]]
+    again = [each for _, each in kept]
+    first: list[ast.expr] = [named for named, each in kept if named is not each]
+    test = g.is_(first[0], first[1], negate=True) if len(first) == 2 else g.tuple_of(first)
+    return [test], again[0], [*again, *values[last + 1 :]]
+
+
+def small(g: Emitter, value: ast.expr) -> ast.expr:
+    """Whether an integer is so small that its size is not charged for."""
+    ops: list[ast.cmpop] = [ast.Lt(), ast.Lt()]
+    return ast.Compare(g.const_param(-GROWN, "LOW"), ops, [value, g.const_param(GROWN, "HIGH")], **g.loc)
+
+
+def both(g: Emitter, *tests: ast.expr) -> ast.expr:
+    """Whether all of these are so."""
+    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), list(tests), **g.loc)
+
+
+# -- lists and dicts ----------------------------------------------------------------------------------------------
+
+
+def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
+    """``value.append(item)``: native outside of branches, but for every 64th element, which pays for those before."""
+    first, head, (xs, new) = _in_order(g, value, item)
+    rest = ast.BinOp(native(g, "N_len", xs), ast.BitAnd(), g.const(_ROUND), **g.loc)
+    alone = g.is_(g.rt("fork"), g.const(None))
+    var: Var | None = getattr(head, "_var", None)
+    if var is None or not var.is_list:
+        first.append(g.type_is(head, list))
+    test = both(g, *first, rest, alone)
+    return g.ifexp(test, native(g, "N_append", xs, new), g.ours(append, g.name("rt"), xs, new))
+
+
+def got(g: Emitter, value: ast.expr, arguments: list[ast.expr]) -> ast.expr:
+    """``value.get(key)`` and ``value.get(key, default)``: native for texts as keys."""
+    first, head, (entries, *rest) = _in_order(g, value, *arguments)
+    test = both(g, *first, g.type_is(head, dict), g.type_is(rest[0], str))
+    slow = g.ours(method, g.name("rt"), g.const("get"), entries, g.tuple_of(rest))
+    return g.ifexp(test, native(g, "N_get", entries, *rest), slow)
+
+
+def element_at(g: Emitter, value: ast.expr, at: ast.expr) -> ast.expr:
+    """``value[at]``: native for a constant index of a list, and a constant key of a dict."""
+    constant = at.value if isinstance(at, ast.Constant) else None
+    kinds = NATIVE_ELEMENTS.get(type(constant))
+    if kinds is None or (type(constant) is int and not -_FEW < constant < _FEW):
+        return g.ours(element, g.name("rt"), value, at)
+    named, again = (value, value) if is_simple(value) else g.walrus(value)
+    within: ast.expr = ast.Compare(at, [ast.In()], [again], **g.loc)
+    if type(constant) is int:
+        least = g.const(constant if constant >= 0 else -constant - 1)
+        within = ast.Compare(native(g, "N_len", again), [ast.Gt()], [least], **g.loc)
+    test = both(g, g.type_is(named, kinds[0]), within)
+    read = ast.Subscript(again, at, LOAD, **g.loc)
+    return g.ifexp(test, read, g.ours(element, g.name("rt"), again, at))
+
+
+# -- texts --------------------------------------------------------------------------------------------------------
+
+
+def text_of(g: Emitter, value: ast.expr) -> ast.expr:
+    """``str(value)`` as an f-string has it: native for integers that are not large."""
+    named, again = g.walrus(value)
+    number = both(g, g.type_is(again, int), small(g, again))
+    other = g.ifexp(number, native(g, "N_str", again), g.long(g.ours(text, g.name("rt"), again)))
+    return g.ifexp(g.type_is(named, str), again, other)
+
+
+def joined_texts(g: Emitter, parts: list[ast.expr]) -> ast.expr:
+    """The text of an f-string, of parts that are texts: native for few and short ones."""
+    if len(parts) == 1:
+        return parts[0]
+    constant = sum(len(each.value) for each in parts if isinstance(each, ast.Constant))  # type: ignore[arg-type]
+    computed = [each for each in parts if not isinstance(each, ast.Constant)]
+    if not computed or len(computed) > _MOST_PARTS or constant >= CHARACTERS_PER_STEP:
+        return g.ours(joined, g.name("rt"), *parts)
+    size: ast.expr | None = None
+    again: list[ast.expr] = []
+    length = g.const_param(len, "len_")
+    for each in parts:
+        if isinstance(each, ast.Constant):
+            again.append(each)
+            continue
+        named, name = g.walrus(each)
+        again.append(name)
+        one = g.call(length, [named])
+        size = one if size is None else ast.BinOp(size, ast.Add(), one, **g.loc)
+    assert size is not None
+    short = ast.Compare(size, [ast.Lt()], [g.const(CHARACTERS_PER_STEP - constant)], **g.loc)
+    whole = g.call(g.const_param("".join, "JOIN"), [g.tuple_of(again)])
+    return g.ifexp(short, whole, g.ours(joined, g.name("rt"), *again))
