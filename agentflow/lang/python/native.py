@@ -35,7 +35,7 @@ NATIVE_COMPARE: dict[type[ast.cmpop], tuple[type[Any], ...]] = {
 }
 """The same for comparisons."""
 NATIVE_CALLS: dict[str, tuple[Any, tuple[type[Any], ...]]] = {
-    "N_append": (list.append, (list,)),
+    "N_append": (list[Any].append, (list,)),
     "N_get": (dict[Any, Any].get, (dict, str)),
     "N_str": (str, (int,)),
     "N_len": (len, (list,)),

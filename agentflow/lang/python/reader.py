@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.limits import Limits
@@ -66,7 +66,7 @@ def children(node: ast.AST) -> list[Any]:
     for name in node._fields:
         part: Any = getattr(node, name, None)
         if type(part) is list:
-            found += [each for each in part if type(each) not in _NO_NODES]
+            found += [each for each in cast("list[Any]", part) if type(each) not in _NO_NODES]
         elif type(part) not in _NO_NODES:
             found.append(part)
     return found
