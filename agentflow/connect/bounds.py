@@ -1,4 +1,4 @@
-"""How much a server may send."""
+"""Limits on what a server may send."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from agentflow.lib.json_size import has_too_many_values
 MAX_MESSAGE = 8_000_000
 """Bytes of one message."""
 MAX_PARTS = 5_000
-"""Objects of one message besides data and schemas: tools, contents, questions. The SDK reads all of them at a time."""
+"""Objects in one message, apart from data and schemas: tools, contents, questions. The SDK parses all of them at once."""
 MAX_TOOLS = 1_000
-"""Tools of one server, after its pages are put together."""
+"""Tools of one server, over all pages."""
 MAX_PAGES = 100
 """Pages of one list."""
 MAX_SPEC = 262_144
@@ -17,25 +17,25 @@ MAX_SPEC = 262_144
 MAX_DESCRIPTION = 4_000
 """Characters of a description."""
 MAX_LIST = 8_000_000
-"""Characters of one list, as JSON, after its pages are put together."""
+"""Characters of one list as JSON, over all pages."""
 MAX_NAMES = 10_000
-"""Different names that the tools of one server ever had."""
+"""Distinct tool names that one server may use while a flow is open."""
 MAX_ASKED = 100
-"""Requests of a server that wait for an answer; more are not heard."""
+"""Unanswered requests of a server; further ones are dropped."""
 MAX_ROUNDS = 10
-"""How often one call may ask for more input."""
+"""Times that one call may ask for more input."""
 MAX_SAMPLES = 10
-"""How often one call may ask the model."""
+"""Times that one call may ask the model."""
 MAX_SAMPLE_TOKENS = 8_192
-"""Tokens of one answer of the model to a server."""
+"""Tokens in one answer of the model to a server."""
 MAX_SAMPLE_TEXT = 400_000
-"""Characters of what a server asks the model, as JSON."""
+"""Characters of one request to the model, as JSON."""
 MAX_LOGS = 200
-"""Log lines of one call."""
+"""Log lines per call."""
 
 
 def is_too_large(data: bytes | bytearray) -> bool:
-    """Whether a message, or the beginning of one, is more than is read."""
+    """Whether a message, or its beginning, exceeds the limits on size and number of values."""
     return len(data) > MAX_MESSAGE or has_too_many_values(data)
 
 

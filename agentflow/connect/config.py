@@ -1,4 +1,4 @@
-"""Servers as files and options name them: ``NAME=COMMAND``, ``NAME=URL``, and the tables that other programs read too."""
+"""Reads server descriptions from files and options: ``NAME=COMMAND``, ``NAME=URL``, and the tables other programs use."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from agentflow.lib.suggest import did_you_mean
 _STDIO = frozenset([each.name for each in fields(McpStdio)]) - {"name"} | {"args"}
 _HTTP = frozenset([each.name for each in fields(McpHttp)]) - {"name"}
 _OTHERS = frozenset({"type", "transport", "disabled"})
-"""Keys that other programs write, and that are read here too."""
+"""Keys of other programs' tables that are accepted and mostly ignored."""
 
 
 def server_of_option(text: str) -> McpServer:
-    """The server of ``NAME=COMMAND`` or ``NAME=URL``. Raises ConfigurationError (``mcp/server``)."""
-    name, _, what = text.partition("=")
+    """Parse ``NAME=COMMAND`` or ``NAME=URL``. Raises ConfigurationError (``mcp/server``)."""
+    name, _, target = text.partition("=")
     try:
-        words = shlex.split(what)
+        words = shlex.split(target)
     except ValueError as error:
-        raise _wrong(f"--mcp {clip(text, 200)}: {error}", "quote the command as a shell wants it") from None
+        raise _wrong(f"--mcp {clip(text, 200)}: {error}", "quote the command as in a shell") from None
     if not words:
         raise _wrong(f"--mcp {clip(text, 200)} names no command and no address", "write --mcp NAME=COMMAND or NAME=URL")
-    return McpHttp(name, what) if what.startswith(("http://", "https://")) else McpStdio(name, words)
+    return McpHttp(name, target) if target.startswith(("http://", "https://")) else McpStdio(name, words)
 
 
 def servers_of_file(path: str) -> list[McpServer]:
-    """The servers of a JSON file with a table ``mcpServers``, as other programs have it; keys of theirs are passed over.
+    """Read the servers of a JSON file with a table ``mcpServers``, the format of other programs; unknown keys are ignored.
 
     Raises ConfigurationError (``mcp/config``, ``mcp/server``).
     """
@@ -51,24 +51,29 @@ def servers_of_file(path: str) -> list[McpServer]:
 
 
 def servers_of_table(table: Mapping[str, Any], *, lenient: bool = False) -> list[McpServer]:
-    """The servers of a table by name: ``command``, ``args`` and ``env``, or ``url`` and ``headers``, and our options.
+    """Build servers from a table by name: ``command``, ``args`` and ``env``, or ``url`` and ``headers``, and our options.
 
     Unknown keys are errors unless ``lenient``. Raises ConfigurationError (``mcp/server``).
     """
     servers: list[McpServer] = []
     for name, entry in table.items():
         if not isinstance(entry, Mapping):
-            raise _wrong(f"the MCP server '{clip(name, 80)}' is no table", 'it has command = ["..."], or url = "..."')
+            raise _wrong(
+                f"the MCP server '{clip(name, 80)}' is not a table", 'it has command = ["..."], or url = "..."'
+            )
         options = dict(cast("Mapping[str, Any]", entry))
         allowed = _HTTP if "url" in options else _STDIO
         unknown = [key for key in options if key not in allowed | _OTHERS]
         if unknown and not lenient:
             raise _wrong(
-                f"the MCP server '{name}' has an option '{clip(unknown[0], 80)}', which there is not",
+                f"the MCP server '{name}' has an unknown option '{clip(unknown[0], 80)}'",
                 did_you_mean(unknown[0], allowed) or f"the options are {', '.join(sorted(allowed))}",
             )
         if options.get("type", options.get("transport")) == "sse":
-            raise _wrong(f"the MCP server '{name}' speaks SSE, which was given up in 2025", "name its /mcp address")
+            raise _wrong(
+                f"the MCP server '{name}' uses the SSE transport, which was retired in 2025",
+                "use its Streamable HTTP address, usually /mcp",
+            )
         if options.get("disabled") is True:
             continue
         servers.append(_server(name, {key: value for key, value in options.items() if key in allowed}))
@@ -83,7 +88,7 @@ def _server(name: str, options: dict[str, Any]) -> McpServer:
         return McpStdio(name, [*([command] if isinstance(command, str) else command), *more], **options)
     except TypeError as error:
         raise _wrong(
-            f"the MCP server '{name}': {error}", "each option has the type that McpStdio and McpHttp take"
+            f"the MCP server '{name}': {error}", "the options have the types of the fields of McpStdio and McpHttp"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A server's tools as tools of the flow: registered when it is connected, and again whenever its list changes."""
+"""A server's tools as tools of the flow: registered on connection, and again whenever the server's list changes."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.terminal import escape
 
 News = Callable[[str, str], None]
-"""Told the code and the text of what the next run is warned of."""
+"""Takes the code and the text of a warning for the next run."""
 
 
 class Registry(Protocol):
-    """Where tools are registered."""
+    """The tool registry, as far as it is needed here."""
 
     def find(self, name: str) -> Tool | None: ...
     def exchange(self, gone: Iterable[str], new: Iterable[Tool]) -> None: ...
 
 
 class Connected:
-    """A ``server`` and its tools.
+    """A ``server`` and its registered tools.
 
-    Parameters: ``tools`` the registry; ``services``, ``prompts``, ``redactor`` and ``roots`` as for :class:`Connection`; ``news`` is told of
-    tools that changed and of those that are left out.
+    Parameters: ``tools`` is the registry; ``services``, ``prompts``, ``redactor`` and ``roots`` are those of
+    :class:`Connection`; ``news`` takes warnings about tools that changed or were left out.
     """
 
     def __init__(
@@ -65,24 +65,24 @@ class Connected:
         )
 
     async def open(self) -> None:
-        """Connect, and register the tools. Raises AgentflowError."""
+        """Connect, and register the tools. Raises AgentflowError if the server cannot be connected."""
         live = await self.connection.live()
         self._exchange((), material_tools(self.connection, live))
 
     async def aclose(self) -> None:
-        """Close the connection, and take the tools away."""
+        """Close the connection and unregister the tools."""
         self._exchange(list(self._registered), ())
         await self.connection.aclose()
 
     @property
     def tools(self) -> list[Tool]:
-        """The tools that are registered, sorted by name."""
+        """The registered tools, sorted by name."""
         return [self._registered[name] for name in sorted(self._registered)]
 
     def listed(self, tools: Mapping[str, ListedTool]) -> None:
-        """Register what is new or changed of all the ``tools`` there are now, and take away what is gone.
+        """Register the new and changed ones of ``tools``, the server's current list, and unregister those it no longer has.
 
-        Warns of it unless it is the first list.
+        Warns of the changes, except for the first list.
         """
         before = self._listed
         if len(self._approved.keys() | tools.keys()) > MAX_NAMES:
@@ -99,14 +99,14 @@ class Connected:
             self._exchange(map(self._full, gone), [self._tool(tools[name]) for name in (*new, *changed)])
         if before is not None and (gone or new or changed):
             parts = {"added": new, "removed": gone, "changed": changed}
-            said = "; ".join([f"{what} {', '.join(names[:20])}" for what, names in parts.items() if names])
-            self._news("mcp/tools-changed", f"the MCP server '{self.server.name}' has other tools now: {said}")
+            changes = "; ".join([f"{what} {', '.join(names[:20])}" for what, names in parts.items() if names])
+            self._news("mcp/tools-changed", f"the MCP server '{self.server.name}' changed its tools: {changes}")
 
     def _full(self, name: str) -> str:
         return f"{self.server.name}:{name}"
 
     def _exchange(self, gone: Iterable[str], new: Iterable[Tool]) -> None:
-        """Take tools away and register others, for runs that begin from now on; those of the host's own stay."""
+        """Unregister and register tools, for runs that start from now on; the host's own tools of these names stay."""
         gone = tuple(gone)
         away = [name for name in gone if self._is_ours(name)]
         for name in gone:
@@ -117,7 +117,7 @@ class Connected:
             if self._tools.find(tool.name) is None or (ours is not None and ours.builtin == tool.builtin):
                 added.append(tool)
             else:
-                self._refuse(tool.name, "a tool of this name exists")
+                self._refuse(tool.name, "the flow has a tool of this name")
         self._registered.update({tool.name: tool for tool in added})
         self._tools.exchange(away, added)
 
@@ -135,7 +135,7 @@ class Connected:
 
     def _tool(self, listed: ListedTool) -> Tool:
         server = self.server
-        # a tool that became another one is not what the host looked at when it chose whom to trust
+        # the host chose its trust for the tool as first listed, so a changed tool needs approval again
         other = self._approved[listed.name] != listed.digest
         asks = server.approve == "all" or (server.approve == "writes" and (other or not listed.read_only))
         return Tool(
@@ -146,7 +146,7 @@ class Connected:
             approval=asks,
             source=f"mcp:{server.name}",
             returns=listed.output_schema,
-            origin=f"the MCP server '{server.name}', which describes it so: {listed.description or 'not at all'}",
+            origin=f"the MCP server '{server.name}', which describes it as: {listed.description or '(no description)'}",
         )
 
     async def _call(self, listed: ListedTool, asks: bool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
@@ -154,8 +154,8 @@ class Connected:
             now = live.tools.get(listed.name)
             if asks and not call.host_authority and (now is None or now.digest != listed.digest):
                 raise Refusal(
-                    f"the tool '{self._full(listed.name)}' is not what it was when it was approved",
-                    hint="the next run has the server's new list of tools",
+                    f"the tool '{self._full(listed.name)}' has changed since it was approved",
+                    hint="the next run uses the server's new list of tools",
                 )
 
         def make(request: InFlight) -> Any:
@@ -167,7 +167,7 @@ class Connected:
 
 
 def _description(server: McpServer, text: str) -> str:
-    """What a model reads of a tool: whose words they are comes first."""
+    """The description shown to models; it says first who wrote it, because it is text from outside."""
     return f"(A tool of the server '{server.name}', in that server's words.) {text}".rstrip()
 
 

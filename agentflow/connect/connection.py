@@ -1,7 +1,7 @@
 """The connection to one server: opened, used from any task, and opened again after it was lost.
 
-The SDK's client has to be entered and left in one task, so each open connection has an owner task. Who calls a tool finds
-the open connection, or opens the next one, after as long a wait as its failures ask for.
+The SDK's client must be entered and left in one task, so each open connection has an owner task. A tool call uses the
+open connection, or opens a new one after a back-off that grows with the number of failures.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ from agentflow.lib.terminal import escape
 _log = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
-"""Seconds to close in."""
+"""Seconds allowed for closing."""
 FIRST_WAIT_S = 0.5
-"""Wait after a first failure; doubles with each up to :data:`LONGEST_WAIT_S`."""
+"""Seconds to wait after the first failure; doubled with each further one, up to :data:`LONGEST_WAIT_S`."""
 LONGEST_WAIT_S = 30.0
 RELIST_S = 1.0
-"""Seconds between two looks at a list of tools that keeps changing."""
+"""Seconds between two reads of a list of tools that keeps changing."""
 
 
 class ServerDown(ConfigurationError):
-    """An MCP server cannot be connected. ``details`` has the last that its program wrote to standard error."""
+    """An MCP server cannot be connected. ``details`` holds the last lines its program wrote to standard error."""
 
     default_code = "mcp/down"
     default_reason = "connection_error"
 
 
 class Connection:
-    """The connection to ``server``.
+    """The connection to ``server``, opened when it is first needed and again after it was lost.
 
-    Parameters: ``services`` starts programs; ``prompts`` asks the model, for a server that may; ``redactor`` is told what must not be shown, and takes it out of errors; ``roots`` are the directories that
-    a program is told of when it asks; ``listed`` is told the tools of each new connection and after each change;
-    ``refuse`` the name of a tool that is left out, and why.
+    Parameters: ``services`` starts programs; ``prompts`` asks the model on behalf of servers with ``sampling``; ``redactor``
+    learns secrets and removes them from errors; ``roots`` are the directories reported to a program that asks; ``listed``
+    takes the tools of each new connection and of each change; ``refuse`` takes the name of a tool that is left out, and the
+    reason.
     """
 
     def __init__(
@@ -80,13 +81,13 @@ class Connection:
 
     @property
     def up(self) -> bool:
-        """Whether it is open."""
+        """Whether the connection is open."""
         return self._live is not None
 
     async def live(self, timeout_s: float | None = None) -> Live:
-        """The open connection; a lost one is opened again. Raises ServerDown if that fails, or takes too long to wait for.
+        """Return the open connection, opening it if necessary, within ``timeout_s`` seconds.
 
-        Of those who wait for it at the same time one tries.
+        Concurrent callers share one attempt. Raises ServerDown if it fails, takes too long, or must wait for the back-off.
         """
         if self._live is not None:
             return self._live
@@ -102,7 +103,7 @@ class Connection:
             if self._closed:
                 raise self._down("is closed")
             if timeout_s is not None and wait > timeout_s:
-                raise self._down(f"failed {self._failures} times in a row, and is tried again in {wait:.0f} s")
+                raise self._down(f"failed {self._failures} times in a row; the next attempt is in {wait:.0f} s")
             await asyncio.sleep(wait)
             try:
                 return await self._open()
@@ -112,11 +113,11 @@ class Connection:
                 raise
 
     def worked(self) -> None:
-        """A request was answered."""
+        """Note that a request was answered, which resets the back-off."""
         self._failures = 0
 
     def lose(self, live: Live, reason: str) -> None:
-        """Give up a connection that no longer works; its owner closes it."""
+        """Give up a broken connection, for ``reason``; its owner task closes it."""
         live.end(reason)
         if self._live is live:
             self._live = None
@@ -128,7 +129,7 @@ class Connection:
         self._not_before = asyncio.get_running_loop().time() + wait
 
     async def aclose(self) -> None:
-        """Close it, within :data:`CLOSE_S`. Idempotent."""
+        """Close the connection within :data:`CLOSE_S`. Idempotent."""
         self._closed = True
         live, owner, self._live, self._owner = self._live, self._owner, None, None
         if live is not None:
@@ -141,12 +142,12 @@ class Connection:
     # -- the owner ---------------------------------------------------------------------------------------------------
 
     async def _open(self) -> Live:
-        """Start an owner, and give the connection that it opened. Raises AgentflowError."""
+        """Start an owner task and return the connection that it opened. Raises AgentflowError."""
         loop = asyncio.get_running_loop()
         if self._owner is not None:
             await outlast(self._owner)
         live, ready = Live(), loop.create_future()
-        # what happens to be in the context of who asks first, their call and their spans, is not the connection's
+        # an empty context: the connection outlives the call and the spans of whoever happens to ask first
         owner = loop.create_task(self._own(live, ready), name=f"mcp {self.server.name}", context=contextvars.Context())
         late = True
         try:
@@ -170,12 +171,12 @@ class Connection:
             raise cause
         ended = cause is None or (isinstance(cause, MCPError) and cause.code == CONNECTION_CLOSED)
         words = live.ending if ended or cause is None else described(cause)
-        # a traceback shows the cause as well
+        # the cause is dropped if it holds a secret, since a traceback shows it as well
         shown = cause is None or not self._redactor.finds(str(cause))
         raise self._down(f"cannot be connected: {words}", live) from (cause if shown else None)
 
     async def _own(self, live: Live, ready: asyncio.Future[None]) -> None:
-        """Open the connection, say that it is ready, hold it until it is over, and close it."""
+        """Open the connection, signal that it is ready, hold it until it is over, and close it."""
         try:
             async with live.opened(self.server, self._services, self._redactor.add, self._roots):
                 live.tools = await list_tools(live.session, self.server, self._refuse)
@@ -191,7 +192,7 @@ class Connection:
             live.closed.set()
 
     async def _hold(self, live: Live) -> None:
-        """Wait until the connection is over; meanwhile look at its tools whenever they change."""
+        """Wait until the connection is over; meanwhile list the tools again whenever they change."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow, live)
             capabilities = live.client.server_capabilities.tools
@@ -201,7 +202,7 @@ class Connection:
             group.cancel_scope.cancel()
 
     async def _listen(self, live: Live) -> None:
-        """Subscribe to changes of the tools, which a server of the newer revision tells subscribers only."""
+        """Subscribe to changes of the tools; servers of the newer revision announce them to subscribers only."""
         wait = FIRST_WAIT_S
         while True:
             try:
@@ -212,10 +213,10 @@ class Connection:
             except ListenNotSupportedError:
                 return
             except (MCPError, SubscriptionLost, TimeoutError) as error:
-                _log.debug("changes of the MCP server %s are not heard: %s", self.server.name, described(error))
+                _log.debug("cannot subscribe to changes of the MCP server %s: %s", self.server.name, described(error))
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT_S, wait * 2)
-            live.news.set()  # what changed meanwhile was not heard
+            live.news.set()  # changes during the outage were not announced
 
     async def _follow(self, live: Live) -> None:
         while True:
@@ -236,7 +237,7 @@ class Connection:
             await asyncio.sleep(RELIST_S)
 
     def said(self, live: Live) -> str:
-        """The last that a program wrote to its standard error, without what must not be shown."""
+        """The last lines a program wrote to its standard error, redacted."""
         return self._redactor.redact(live.process.said()) if live.process is not None else ""
 
     def _down(self, what: str, live: Live | None = None) -> ServerDown:
@@ -244,13 +245,13 @@ class Connection:
         last = escape(clip(said.splitlines()[-1].strip(), 300)) if said else ""
         return ServerDown(
             f"the MCP server '{self.server.name}' {self._redactor.redact(what)}" + (f": {last}" if last else ""),
-            hint="agentflow mcp list tries it; McpStdio(..., optional=True) goes on without it",
+            hint="try it with agentflow mcp list; McpStdio(..., optional=True) lets the flow start without it",
             details={"server": self.server.name, **({"stderr": said} if said else {})},
         )
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group, however deep; those of cancellation last."""
+    """The errors in a group, at any depth; those of cancellation last."""
     pending, late = [error], list[BaseException]()
     while pending:
         each = pending.pop(0)
@@ -264,7 +265,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def described(error: BaseException) -> str:
-    """An error in a few words."""
+    """The type and message of an error, shortened and safe for a terminal."""
     return escape(clip(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 500))
 
 

@@ -1,6 +1,6 @@
-"""The MCP servers of a flow: connected side by side, their tools registered, closed together.
+"""The MCP servers of a flow: connected concurrently, their tools registered, closed together.
 
-Nothing here imports the SDK before there is a server to connect.
+Nothing here imports the SDK until there is a server to connect.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
     from agentflow.connect.connected import Connected, Registry
 
 CHECK_S = 1.0
-"""Seconds that a check waits before a server that failed is tried again."""
+"""Seconds that a check waits for a server that failed before."""
 MAX_NEWS = 100
-"""Warnings kept for the next run."""
+"""Maximum number of warnings kept for the next run."""
 
 
 class McpConnections:
     """The connections of a flow to its MCP ``servers``.
 
-    Parameters: ``tools`` is the registry; ``services`` starts programs; ``prompts`` asks the model, for servers that may; ``redactor`` is told what must not be shown, and takes it out; ``roots``
-    are the flow's. ``failed`` has the errors of those that are absent, by name: they are tried again until they are there. Raises ConfigurationError: ``mcp/server`` for descriptions that cannot stand together,
-    ``mcp/missing-extra`` without the SDK.
+    Parameters: ``tools`` is the registry; ``services`` starts programs; ``prompts`` asks the model on behalf of servers with
+    ``sampling``; ``redactor`` learns secrets and removes them from errors; ``roots`` are the flow's directories. ``failed``
+    holds the errors of absent servers by name; those are tried again until they connect. Raises ConfigurationError:
+    ``mcp/server`` for invalid or conflicting descriptions, ``mcp/missing-extra`` if the SDK is not installed.
     """
 
     def __init__(
@@ -65,14 +66,14 @@ class McpConnections:
         self.failed: dict[str, AgentflowError] = {}
 
     async def open(self) -> list[Connected]:
-        """Connect all servers, side by side, and register their tools. Nothing to do a second time.
+        """Connect all servers concurrently and register their tools. A second call does nothing. Returns the servers.
 
-        Raises the first error of a server that is not optional, once all that were connected are closed again; one that is
-        optional is a warning of the next run.
+        Raises the first error of a server that is not optional, after closing those that were connected; the error of an
+        optional server becomes a warning of the next run.
         """
         if self._open or not self.servers:
             return self._open
-        # a second and a half of processor time, which is not the event loop's
+        # importing the SDK takes a second and a half of processor time, so it happens in a thread
         module: Any = await asyncio.to_thread(import_module, "agentflow.connect.connected")
         every: list[Connected] = [
             module.Connected(
@@ -108,22 +109,22 @@ class McpConnections:
         return every
 
     async def _try_again(self, absent: Connected) -> None:
-        """Connect a server that was not there, however often that takes; each failure makes the next wait longer."""
+        """Connect an absent server, however many attempts that takes; the wait grows with each failure."""
         name = absent.server.name
         while (error := await _opened(absent)) is not None:
             self.failed[name] = error
         del self.failed[name]
-        self._tell("mcp/tools-changed", f"the MCP server '{name}', which was not there, is connected now")
+        self._tell("mcp/tools-changed", f"the MCP server '{name}', which was absent, is now connected")
 
     @property
     def is_open(self) -> bool:
-        """Whether the servers were connected: before that none of their tools is known."""
+        """Whether the servers have been connected; before that their tools are unknown."""
         return bool(self._open)
 
     async def check(self) -> dict[str, str]:
-        """``ok`` for each server that is not optional, by name, else the code of why it is not connected.
+        """``ok`` for each server that is not optional, by name, or the code of the error that keeps it from being connected.
 
-        One whose connection was lost is connected again, as its next call would do it.
+        A lost connection is opened again, as the next call of a tool would do.
         """
         needed = [each for each in self._open if not each.server.optional]
         async with asyncio.TaskGroup() as group:
@@ -131,11 +132,11 @@ class McpConnections:
         return {each.server.name: task.result() for each, task in zip(needed, tasks, strict=True)}
 
     def tools_of(self, name: str) -> list[Tool]:
-        """The registered tools of the server called ``name``, sorted."""
+        """The registered tools of the server ``name``, sorted by name."""
         return [tool for each in self._open if each.server.name == name for tool in each.tools]
 
     def news(self) -> list[tuple[str, str]]:
-        """The codes and texts of what a run that begins now is warned of; told once."""
+        """The codes and texts of warnings for a run that starts now; each is returned once."""
         news, self._news = self._news, []
         return news
 

@@ -1,4 +1,4 @@
-"""What a server gives back, as the result of a tool: text, data, and parts that a model is shown."""
+"""Converts what a server returns to the result of a tool: text, data, and content parts for a model."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _SHOWN = frozenset(MEDIA_TYPES.values())
 
 
 async def result_of(answer: CallToolResult, schema: dict[str, Any] | None) -> TaskResult:
-    """The result of a tool call; ``schema`` is what the tool says its data fits."""
+    """The result of a tool call; ``schema`` is the JSON Schema that the tool declares for its data, if any."""
     parts = await parts_of(answer.content)
     data = answer.structured_content
     text = text_of_parts(parts) or ("" if data is None else to_json(data))
     if answer.is_error:
-        return failed("tool_execution_error", text or "the tool failed and said nothing", code="mcp/tool-error")
+        return failed("tool_execution_error", text or "the tool failed without a message", code="mcp/tool-error")
     if schema is not None:
         problems = await _problems(data, schema) if data is not None else ["there is no data"]
         if problems:
             return failed(
                 "output_format_failure",
-                f"what the tool gave is not what it says it gives: {'; '.join(problems[:5])}",
+                f"the tool's data do not fit its declared output schema: {'; '.join(problems[:5])}",
                 code="mcp/output-schema",
                 problems=problems[:20],
                 content=clip(text, 2_000),
@@ -52,7 +52,7 @@ async def result_of(answer: CallToolResult, schema: dict[str, Any] | None) -> Ta
 
 
 def failed(reason: Reason, message: str, *, code: str, **details: Any) -> TaskResult:
-    """A FAILED result with this code."""
+    """A FAILED result with this ``reason`` and ``code``; ``details`` are further entries of its error."""
     return TaskResult.failure(reason, message, details={"code": code, **details})
 
 
@@ -62,7 +62,7 @@ async def _problems(data: Any, schema: dict[str, Any]) -> list[str]:
 
 
 async def parts_of(blocks: Sequence[ContentBlock]) -> tuple[ContentPart, ...]:
-    """The parts of an answer, in order."""
+    """The content parts of an answer, in order."""
     return tuple([await _part_of(block) for block in blocks])
 
 
@@ -80,7 +80,7 @@ async def _part_of(block: ContentBlock) -> ContentPart:
 
 
 async def resource_part(resource: TextResourceContents | BlobResourceContents) -> ContentPart:
-    """The content of a resource; what models do not take is a line of text that says what it is."""
+    """The content of a resource; a line of text describes content that models do not accept."""
     if isinstance(resource, TextResourceContents):
         return TextPart(resource.text)
     return await _media(resource.blob, resource.mime_type, str(resource.uri))
@@ -94,7 +94,7 @@ async def _media(data: str, kind: str | None, name: str) -> ContentPart:
     except (binascii.Error, ValueError, ConfigurationError):
         content = b""
     return TextPart(
-        f"[{escape(clip(name or 'content', 200))}: {escape(clip(kind or 'of no known type', 100))}, {len(content):,} bytes]"
+        f"[{escape(clip(name or 'content', 200))}: {escape(clip(kind or 'of unknown type', 100))}, {len(content):,} bytes]"
     )
 
 

@@ -1,4 +1,4 @@
-"""The wire to a server at an address: Streamable HTTP, with bodies that are bounded and not inflated."""
+"""Transport to a server at an address: Streamable HTTP, with bounded, uncompressed bodies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentflow.connect.bounds import MAX_MESSAGE
 from agentflow.lib.json_size import MAX_JSON_VALUES
 
 CONNECT_S = 10.0
-"""Seconds for a connection to be made, and for a request to be sent."""
+"""Seconds to establish a connection and to send a request."""
 
 
 @asynccontextmanager
@@ -22,7 +22,7 @@ async def http_streams(url: str, headers: Mapping[str, str]) -> AsyncGenerator[A
     async with (
         httpx2.AsyncClient(
             headers={**headers, "accept-encoding": "identity"},
-            # an answer comes when the tool is done; the call's own time-out bounds it
+            # no read time-out: an answer comes when the tool is done, and the call has a time-out of its own
             timeout=httpx2.Timeout(CONNECT_S, read=None),
             event_hooks={"response": [_bound]},
         ) as client,
@@ -32,7 +32,7 @@ async def http_streams(url: str, headers: Mapping[str, str]) -> AsyncGenerator[A
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Have the body of a response end in an error when it is more than is read."""
+    """Make the body of a response raise an error when it exceeds the limits."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     if isinstance(response.stream, httpx2.AsyncByteStream):
@@ -40,7 +40,7 @@ async def _bound(response: httpx2.Response) -> None:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body of at most :data:`MAX_MESSAGE` bytes; in one of events, those count from the last blank line."""
+    """A body of at most :data:`MAX_MESSAGE` bytes; in an event stream, the limit applies to each event."""
 
     def __init__(self, body: httpx2.AsyncByteStream, events: bool, packed: bool) -> None:
         self._body = body
@@ -49,7 +49,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if self._packed:
-            raise httpx2.StreamError("the body is compressed, which was not asked for")
+            raise httpx2.StreamError("the body is compressed, which the request did not allow")
         size = values = 0
         async for piece in self._body:
             if self._events and (b"\n\n" in piece or b"\r\n\r\n" in piece):

@@ -1,7 +1,7 @@
-"""A request to a server while it is under way: what the server asks and says meanwhile belongs to the call that made it.
+"""A request under way: the server's questions, samples, progress and logs meanwhile belong to the call that sent it.
 
-The SDK delivers all that in tasks of its own. What needs the run, a question above all, is passed to the task of the call,
-so that the run may be cancelled, or suspended, as at any other wait.
+The SDK delivers those in tasks of its own. Whatever needs the run, above all a question, is passed to the task of the
+call, so that the run can be cancelled or suspended there as at any other wait.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ DECLINED = ElicitResult(action="decline")
 
 
 class TimeIsUp(Exception):
-    """A request took longer than it may."""
+    """A request exceeded its time-out."""
 
 
 class InFlight:
-    """A request of ``call`` to ``server``, which may take the server's ``timeout_s`` without the seconds of answers.
+    """A request of ``call`` to ``server``; time spent waiting for answers does not count against ``timeout_s``.
 
-    ``prompts`` asks the model, for a server that may.
+    ``prompts`` asks the model on behalf of servers with ``sampling``.
     """
 
     def __init__(self, call: CallContext, server: McpServer, prompts: PromptRunner) -> None:
@@ -63,14 +63,14 @@ class InFlight:
         self._logs = 0
 
     async def run(self, request: Coroutine[Any, Any, T]) -> T:
-        """Make the request, and answer what is asked meanwhile. Raises TimeIsUp, and what the request raises.
+        """Send the request and answer the server's questions meanwhile. Raises TimeIsUp, and what the request raises.
 
-        The request is cancelled when its time is up, or when an answer raises; the SDK tells the server.
+        On time-out, or if an answer raises, the request is cancelled; the SDK tells the server.
         """
         loop = asyncio.get_running_loop()
         failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
-            # errors are carried past the group, which would wrap them
+            # errors are carried out of the task group by hand, because it would wrap them in an exception group
             making = group.create_task(_outcome(request))
             while not making.done():
                 began = loop.time()
@@ -85,7 +85,7 @@ class InFlight:
                 else:
                     try:
                         await self._answer()
-                    except Exception as error:  # noqa: BLE001 - whatever it is, it is raised below
+                    except Exception as error:  # noqa: BLE001 - raised again below
                         failure = error
                 if failure is not None:
                     making.cancel()
@@ -109,20 +109,20 @@ class InFlight:
                 reply.set_result(answer)
 
     async def asked(self, params: Asked) -> Answer:
-        """Have the task of the call answer what the server asks, and give the answer. For the SDK's tasks."""
+        """Let the task of the call answer ``params``, and return the answer. Called in the SDK's tasks."""
         question: _Question = (params, asyncio.get_running_loop().create_future())
         self._questions.append(question)
         self._wake.set()
         try:
             return await question[1]
         finally:
-            if question in self._questions:  # what the server takes back nobody is asked
+            if question in self._questions:  # withdrawn by the server before it was asked
                 self._questions.remove(question)
 
     async def answer(self, params: Asked) -> ElicitResult | CreateMessageResult:
-        """Answer what the server asks of the user, or of the model. For the task of the call.
+        """Answer a question to the user, or a request to the model. Called in the task of the call.
 
-        Raises MCPError for what is refused, and what asking raises in a run that ends or is suspended meanwhile.
+        Raises MCPError for refused requests, and whatever asking raises when the run ends or is suspended meanwhile.
         """
         if isinstance(params, CreateMessageRequestParams):
             return await self._sample(params)
@@ -130,19 +130,19 @@ class InFlight:
 
     async def _sample(self, params: CreateMessageRequestParams) -> CreateMessageResult:
         if not self._server.sampling:
-            raise MCPError(INVALID_PARAMS, "this server may not ask the model: sampling is off")
+            raise MCPError(INVALID_PARAMS, "sampling is off for this server: it may not ask the model")
         self._sampled += 1
         if self._sampled > MAX_SAMPLES:
             raise MCPError(INVALID_PARAMS, f"the model was asked more than {MAX_SAMPLES} times")
         return await sample(params, self._server, self._prompts, self.call)
 
     async def _ask(self, params: ElicitRequestParams) -> ElicitResult:
-        """Ask whoever answers the run's questions; nobody's answer, and ``none``, is a no."""
+        """Ask whoever answers the run's questions; no answer, or ``none``, declines."""
         self._asked += 1
         if self._asked > MAX_ROUNDS:
             if self._asked == MAX_ROUNDS + 1:
-                said = f"the MCP server '{self._server.name}' asked more than {MAX_ROUNDS} times"
-                self.call.warn("mcp/asks-too-much", said)
+                message = f"the MCP server '{self._server.name}' asked more than {MAX_ROUNDS} times"
+                self.call.warn("mcp/asks-too-much", message)
             return DECLINED
         text = escape(clip(params.message, MAX_DESCRIPTION), lines=True)
         try:
@@ -165,11 +165,11 @@ class InFlight:
             return DECLINED
 
     async def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Publish how far the tool is. For the SDK's tasks."""
+        """Publish the progress of the tool: ``progress`` of ``total``. Called in the SDK's tasks."""
         self.call.progress(progress, total, clean(clip(message or "", 500)))
 
     def logged(self, params: LoggingMessageNotificationParams) -> None:
-        """Publish what the server logs, up to a number of lines. For the SDK's tasks."""
+        """Publish a log line of the server, up to :data:`MAX_LOGS` per call. Called in the SDK's tasks."""
         self._logs += 1
         if self._logs <= MAX_LOGS:
             text = params.data if isinstance(params.data, str) else to_json(params.data)
@@ -181,7 +181,7 @@ class InFlight:
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What the fields of a form are that nobody filled in."""
+    """The values of the form's fields that have a default."""
     fields: Mapping[str, Any] = schema.get("properties", {})
     return {name: field["default"] for name, field in fields.items() if "default" in field}
 

@@ -1,4 +1,4 @@
-"""What a server sends, read as the protocol says it is to be read, where the SDK is stricter, and no more of it at once than is answered."""
+"""Filters a server's messages: accepts what the protocol allows and the SDK refuses, and bounds unanswered requests."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCNotification,
 from agentflow.connect.bounds import MAX_ASKED, MAX_PARTS
 
 _DATA = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema", "_meta", "data"})
-"""What is read as it stands."""
+"""Fields whose contents the SDK does not parse into objects."""
 
 
 @asynccontextmanager
 async def read_streams(
     streams: AbstractAsyncContextManager[tuple[Any, Any]], untyped: Callable[[], bool]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """The two streams of messages. A result that does not say its type is a complete one while it may be ``untyped``.
+    """The two streams of messages. While ``untyped()`` is true, a result without a type is taken to be complete.
 
-    Of the server's requests only so many are let in as may be open at once: the SDK has a task for each, and a server that
-    asks without end, and reads no answer, would fill the memory with them.
+    At most :data:`MAX_ASKED` unanswered requests of the server are accepted: the SDK starts a task for each, so a server
+    that sends them endlessly and reads no answers would fill the memory.
     """
     async with streams as (incoming, outgoing):
         asked: set[str] = set()
@@ -30,7 +30,7 @@ async def read_streams(
 
 
 class _Stream:
-    """A ``stream`` of messages in one direction; ``asked`` has the ids of the requests that are not answered."""
+    """A ``stream`` of messages in one direction; ``asked`` holds the ids of unanswered requests."""
 
     def __init__(self, stream: Any, asked: set[str]) -> None:
         self._stream = stream
@@ -47,7 +47,7 @@ class _Stream:
 
 
 class _Incoming(_Stream):
-    """Messages of a server."""
+    """Messages from a server."""
 
     def __init__(self, stream: Any, untyped: Callable[[], bool], asked: set[str]) -> None:
         super().__init__(stream, asked)
@@ -55,7 +55,7 @@ class _Incoming(_Stream):
 
     @property
     def last_context(self) -> Any:
-        """The context in which the last message was sent, if the stream knows it."""
+        """The context in which the last message was sent, if the stream records it."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
@@ -80,7 +80,9 @@ class _Incoming(_Stream):
                 return False
             self._asked.add(str(message.id))
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._asked.discard(str((message.params or {}).get("requestId")))  # which the SDK does not answer then
+            self._asked.discard(
+                str((message.params or {}).get("requestId"))
+            )  # the SDK sends no answer to a cancelled request
         return True
 
     def _complete(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
@@ -95,7 +97,7 @@ class _Incoming(_Stream):
 
 
 def _is_crowded(value: Any) -> bool:
-    """Whether there are more objects in what the SDK reads of a message than one at a time should be."""
+    """Whether a message has more than :data:`MAX_PARTS` objects that the SDK would parse at once."""
     left = MAX_PARTS
     pending = [value]
     while pending:

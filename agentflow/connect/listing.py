@@ -1,4 +1,4 @@
-"""The tools of a server as it lists them: which of them are let in, and what they are from then on."""
+"""The tools that a server lists: which are accepted, and how they are described from then on."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
 P = TypeVar("P", bound=PaginatedResult)
 T = TypeVar("T", bound=BaseModel)
 Refuse = Callable[[str, str], None]
-"""Told the name of a tool that is left out, and why."""
+"""Takes the name of a tool that is left out, and the reason."""
 
 
 @frozen(kw_only=True)
 class ListedTool:
-    """A tool as its server described it. ``digest`` is of all that was said of it: what an approval is bound to."""
+    """A tool as its server described it. ``digest`` covers the whole description; approvals are bound to it."""
 
     name: str
     description: str
@@ -43,14 +43,14 @@ class ListedTool:
 
 
 async def list_tools(session: ClientSession, server: McpServer, refuse: Refuse) -> dict[str, ListedTool]:
-    """The tools of a server that its ``allow`` lets in, by name; those that cannot be offered are told to ``refuse``."""
+    """The tools of a server that its ``allow`` admits, by name; ``refuse`` takes those that cannot be offered."""
     listings, whole = await list_all(session)
     if not whole:
         most = f"{MAX_TOOLS:,} tools, {MAX_PAGES} pages or {MAX_LIST:,} characters"
-        refuse("*", f"the list goes on past {most}; what follows is left out")
+        refuse("*", f"the list is longer than {most}; the rest is left out")
     tools: dict[str, ListedTool] = {}
     for listing in listings:
-        await asyncio.sleep(0)  # each schema takes its time
+        await asyncio.sleep(0)  # checking a schema takes time: let others run in between
         if server.allow is not None and not any([fnmatchcase(listing.name, pattern) for pattern in server.allow]):
             continue
         fault = "it is listed twice" if listing.name in tools else _fault(listing)
@@ -62,14 +62,14 @@ async def list_tools(session: ClientSession, server: McpServer, refuse: Refuse) 
 
 
 async def list_all(session: ClientSession) -> tuple[list[Listing], bool]:
-    """All tools of a server within bounds, and whether there are no more."""
+    """All tools of a server within the limits, and whether the list was complete."""
     return await all_pages(lambda at: session.list_tools(params=at), lambda page: page.tools)
 
 
 async def all_pages(
     fetch: Callable[[PaginatedRequestParams | None], Awaitable[P]], items: Callable[[P], list[T]]
 ) -> tuple[list[T], bool]:
-    """What a server lists, page by page within bounds, and whether that is all."""
+    """The items that a server lists page by page, within the limits, and whether the list was complete."""
     listed: list[T] = []
     at: PaginatedRequestParams | None = None
     left = MAX_LIST
@@ -87,9 +87,9 @@ async def all_pages(
 
 
 def _fault(tool: Listing) -> str | None:
-    """Why a tool cannot be offered; None if it can."""
+    """The reason why a tool cannot be offered; None if it can."""
     if not _NAME.fullmatch(tool.name):
-        return "its name is not made of letters, digits and _ . / -"
+        return "its name has characters besides letters, digits and _ . / -"
     for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
         if schema is None:
             continue
@@ -98,9 +98,9 @@ def _fault(tool: Listing) -> str | None:
         try:
             Schema(schema)
         except ConfigurationError as error:
-            return f"its {what} schema is none: {error.message}"
+            return f"its {what} schema is invalid: {error.message}"
     if tool.input_schema.get("type", "object") != "object":
-        return "its input schema is not that of an object"
+        return "its input schema does not describe an object"
     return None
 
 
@@ -108,13 +108,13 @@ def _listed(tool: Listing) -> ListedTool:
     hints = tool.annotations
     read_only = hints is not None and hints.read_only_hint is True
     idempotent = True if read_only else hints.idempotent_hint if hints is not None else None
-    said = tool.description or tool.title or ""
+    description = tool.description or tool.title or ""
     content = to_json(
         [tool.name, tool.title, tool.description, tool.input_schema, tool.output_schema, read_only, idempotent]
     )
     return ListedTool(
         name=tool.name,
-        description=clip(clean(said), MAX_DESCRIPTION),
+        description=clip(clean(description), MAX_DESCRIPTION),
         input_schema=tool.input_schema,
         output_schema=tool.output_schema,
         read_only=read_only,

@@ -1,4 +1,4 @@
-"""An open connection: the SDK's client over one wire, and what the server says by itself."""
+"""An open connection: the SDK's client over one transport, and the handlers for what the server sends unasked."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from agentflow.connect.in_flight import DECLINED, InFlight
 from agentflow.connect.incoming import read_streams
 from agentflow.connect.listing import ListedTool
 from agentflow.connect.sampling import REJECTED
-from agentflow.connect.secrets import filled, filled_headers
+from agentflow.connect.secrets import expand, expand_headers
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.connect.stdio import ENDED, stdio_streams
 from agentflow.core.service_port import ServiceCommand, ServicePort, ServiceProcess
 
 STOP_S = 1.0
-"""Seconds that a program has to end in when its input ends."""
+"""Seconds a program has to exit after its input is closed."""
 LOST_S = 0.2
-"""Seconds that one has whose connection was lost."""
+"""Seconds a program has to exit after its connection was lost."""
 CLOSED = "it was closed"
-"""The reason of an end that was asked for."""
+"""The reason for an end that was requested."""
 
 
 class Live:
-    """A connection that is being opened, open, or over.
+    """A connection that is opening, open, or over.
 
-    Attributes: ``tools`` those it was last seen to have; ``in_flight`` the requests under way; ``over`` is set when it is to
-    be closed or is lost, and ``ending`` says why; ``closed`` when it is closed; ``news`` when its tools have changed.
+    Attributes: ``tools`` are those last listed; ``in_flight`` the requests under way; ``over`` is set when the connection is
+    lost or to be closed, and ``ending`` is the reason; ``closed`` is set once it is closed; ``news`` when the tools changed.
     """
 
     def __init__(self) -> None:
@@ -76,11 +76,11 @@ class Live:
 
     @property
     def modern(self) -> bool:
-        """Whether it speaks a revision in which each request stands alone."""
+        """Whether the server speaks the newer revision, in which each request stands alone."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def end(self, reason: str) -> None:
-        """Nothing more will come."""
+        """Mark the connection as over, for ``reason``."""
         self.ending = self.ending or reason
         self.over.set()
 
@@ -88,16 +88,16 @@ class Live:
     async def opened(
         self, server: McpServer, services: ServicePort, secret: Callable[[str], None], roots: tuple[str, ...]
     ) -> AsyncGenerator[None]:
-        """Connect to ``server`` around a block. Parameters: as for :class:`~agentflow.connect.connection.Connection`."""
+        """Connect to ``server`` for the duration of a block. Parameters as for :class:`~agentflow.connect.connection.Connection`."""
         if not isinstance(server, McpStdio):
-            headers = filled_headers(server.headers, os.environ, secret, server.name)
+            headers = expand_headers(server.headers, os.environ, secret, server.name)
             async with self._build(http_streams(server.url, headers), server, ()) as self._client:
                 yield
             return
         self.process = await services.start(
             ServiceCommand(
                 argv=tuple(server.command),
-                env=filled(server.env, os.environ, secret, server.name),
+                env=expand(server.env, os.environ, secret, server.name),
                 network=server.network,
                 writable=tuple(server.writable),
                 readable=tuple(server.readable),
@@ -113,7 +113,7 @@ class Live:
 
     def _build(self, streams: Any, server: McpServer, roots: tuple[str, ...]) -> Client:
         def asking() -> InFlight | None:
-            # a request of the server says not which call it belongs to
+            # a request of the server does not say which call it belongs to, so only a single call under way tells
             return next(iter(self.in_flight)) if len(self.in_flight) == 1 else None
 
         async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
@@ -125,7 +125,7 @@ class Live:
         ) -> CreateMessageResult | ErrorData:
             request = asking()
             if request is None:
-                return ErrorData(code=REJECTED, message="it is not known which of several calls asks")
+                return ErrorData(code=REJECTED, message="it is unclear which call the request is for")
             return cast("CreateMessageResult | ErrorData", await request.asked(params))
 
         async def tell_roots(context: ClientRequestContext) -> ListRootsResult:
@@ -140,7 +140,7 @@ class Live:
                 self.news.set()
 
         def untyped_is_complete() -> bool:
-            return self._client is None or self.modern  # the first answer comes before the revision is settled
+            return self._client is None or self.modern  # the first answer arrives before the revision is negotiated
 
         return Client(
             read_streams(streams, untyped_is_complete),

@@ -1,4 +1,4 @@
-"""Resources and prompts of a server, as tools that are offered only where they are named."""
+"""Resources and prompts of a server, as tools that are offered only where a task names them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TEXT = {"type": "string", "minLength": 1}
 
 
 def material_tools(connection: Connection, live: Live) -> list[Tool]:
-    """The tools for what the server says it has besides tools."""
+    """The tools for the resources and prompts that the server announced."""
     server, has = connection.server, live.client.server_capabilities
     tools: list[Tool] = []
 
@@ -71,7 +71,7 @@ def material_tools(connection: Connection, live: Live) -> list[Tool]:
 
 
 class _Material:
-    """What the tools do. Each method takes the arguments and the call."""
+    """The functions of these tools. Each method takes the arguments and the call."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

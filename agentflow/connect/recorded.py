@@ -1,7 +1,7 @@
-"""The tools that a server was last seen to have, kept on this machine for what may not start it: checks and editors.
+"""The tools that a server last listed, kept on this machine for checks and editors, which may not start it.
 
-A list is kept for the very server: another command, address, root or choice of tools is another one. What is kept are the
-server's words, of bounded size. Nothing here imports the SDK.
+The key covers the whole description of a server: a different command, address, root or ``allow`` has a list of its own.
+The lists hold the server's own words, bounded in size. Nothing here imports the SDK.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from agentflow.core.values import to_json
 from agentflow.lib.private_files import state_path, write_private
 
 MAX_RECORD = 4_000_000
-"""Characters that are kept of one server; the schemas of what is past them are left out."""
+"""Characters kept per server; schemas beyond that are left out."""
 MAX_SERVERS = 100
-"""Servers that are kept; the oldest lists go."""
+"""Number of servers kept; the oldest lists are removed."""
 
 
 @frozen
 class RecordedTool:
-    """A tool as it was registered when its server was last connected. ``approval``: a model's call of it waits for a yes."""
+    """A tool as it was registered when its server was last connected. ``approval``: calls by models need approval."""
 
     spec: ToolSpec
     read_only: bool
@@ -35,14 +35,14 @@ class RecordedTool:
 
     @property
     def about(self) -> str:
-        """What it is for, in its server's words, and what it may do."""
+        """The description in the server's words, and what the tool may do."""
         does = "It says that it only reads." if self.read_only else "It may change something."
         asks = " A model's call of it waits for a yes." if self.approval else ""
         return f"{self.spec.description}\n\n{does}{asks}"
 
 
 def record(server: McpServer, root: Path, tools: Sequence[Tool]) -> None:
-    """Keep the tools of ``server``, which is started in ``root`` if it is a program. Raises OSError. Blocking."""
+    """Store the ``tools`` of ``server``; ``root`` is the directory a program is started in. Raises OSError. Blocking."""
     left = MAX_RECORD
     rows: list[str] = []
     for tool in tools:
@@ -61,12 +61,12 @@ def record(server: McpServer, root: Path, tools: Sequence[Tool]) -> None:
 
 
 def recorded(server: McpServer, root: Path) -> list[RecordedTool] | None:
-    """The tools that ``server`` was last seen to have; None for one that was never connected. Blocking."""
+    """The tools that ``server`` last listed; None if it was never connected. Blocking."""
     try:
         read: Any = json.loads(_path(server, root).read_text("utf-8"))
         return [_tool(row) for row in read]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None  # a file that is no list of tools says as little as none
+        return None  # a damaged file is treated as a missing one
 
 
 def _row(tool: Tool, schema: dict[str, Any]) -> str:
@@ -77,14 +77,14 @@ def _row(tool: Tool, schema: dict[str, Any]) -> str:
 def _tool(row: Any) -> RecordedTool:
     name, description, schema, read_only, approval = cast("Iterable[Any]", row)
     if not (isinstance(name, str) and isinstance(description, str) and isinstance(schema, dict)):
-        raise TypeError("no tool")
+        raise TypeError("not a tool")
     return RecordedTool(
         ToolSpec(name, description, cast("dict[str, Any]", schema)), read_only is True, approval is True
     )
 
 
 def _path(server: McpServer, root: Path) -> Path:
-    """Where the list of ``server`` is kept. Values of variables and headers, which may be secrets, are no part of it."""
+    """The file of the list of ``server``. Values of variables and headers are left out of the key: they may be secrets."""
     identity = (
         [server.command, sorted(server.env), str(root.resolve())]
         if isinstance(server, McpStdio)

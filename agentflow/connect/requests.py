@@ -1,4 +1,4 @@
-"""Requests to a server within a call: with answers to what it asks, in bounded time, again after a lost connection."""
+"""Requests to a server within a call: with a time-out, answers to its questions, and a retry after a lost connection."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from agentflow.lib.terminal import clean, escape
 
 R = TypeVar("R")
 Ask: TypeAlias = "Callable[[ClientSession, InputResponses | None, str | None], Awaitable[R | InputRequiredResult]]"
-"""Makes one round of a request: the session, the answers to what the last round asked, and its state."""
+"""Performs one round of a request: takes the session, the answers to the last round's questions, and its state."""
 
 TERMINATED = "Session terminated"
 STATE_WAIT_S = 0.05
 ENDING_S = 1.0
-"""Seconds in which a program whose connection was lost may say why it ended."""
+"""Seconds that a program whose connection was lost has to write why it ended."""
 _ANSWER: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
 class ConnectionLost(AgentflowError):
-    """The connection broke while a request was under way; it may or may not have been carried out."""
+    """The connection broke during a request, which may or may not have been carried out."""
 
     default_code = "mcp/connection-lost"
     default_reason = "connection_error"
@@ -65,7 +65,7 @@ async def call_tool(
     arguments: dict[str, Any],
     request: InFlight,
 ) -> CallToolResult | InputRequiredResult:
-    """One round of a tool call. Unlike the SDK's own, it does not run the server's schemas over the result."""
+    """One round of a tool call. Unlike the SDK's, it does not evaluate the server's schemas on the result."""
     params = CallToolRequestParams(name=name, arguments=arguments, input_responses=answers, request_state=state)
 
     async def send() -> CallToolResult | InputRequiredResult:
@@ -76,7 +76,7 @@ async def call_tool(
     except MCPError as error:
         if error.code != HEADER_MISMATCH:
             raise
-        await list_all(session)  # the headers that repeat arguments follow the schema that was listed last
+        await list_all(session)  # the SDK derives headers from the schemas last listed
         return await send()
 
 
@@ -88,10 +88,10 @@ async def requested(
     repeatable: bool,
     check: Callable[[Live], None] = lambda live: None,
 ) -> R | TaskResult:
-    """What a request gives, or the FAILED result of what went wrong.
+    """Send a request and return its answer, or a FAILED result that describes the error.
 
-    ``make`` gives what makes a round of it; one that is ``repeatable`` is made again when the connection is lost. ``check``
-    raises AgentflowError if it is not to be made over a connection.
+    ``make`` builds the function that performs a round; a ``repeatable`` request is sent again if the connection is lost.
+    ``check`` raises AgentflowError to prevent the request on a particular connection.
     """
     server = connection.server
     for last in (not repeatable, True):
@@ -130,21 +130,21 @@ async def requested(
             connection.worked()
             return failed(
                 "protocol_error",
-                f"the MCP server '{server.name}' answered what is no answer: {described(error)}",
+                f"the MCP server '{server.name}' sent an invalid answer: {described(error)}",
                 code="mcp/protocol",
             )
-    raise AssertionError  # the second try gives something
+    raise AssertionError  # the second attempt returns or raises
 
 
 class Refusal(AgentflowError):
-    """A request that is not made."""
+    """A request that is not sent."""
 
     default_code = "mcp/changed"
     default_reason = "tool_execution_error"
 
 
 async def _rounds(live: Live, request: InFlight, ask: Ask[R]) -> R:
-    """Make a request until nothing more is asked of us. Raises what a round raises, and TimeIsUp."""
+    """Repeat a request until the server asks for nothing more. Raises what a round raises, and TimeIsUp."""
     answers: InputResponses | None = None
     state: str | None = None
     for number in range(MAX_ROUNDS):
@@ -161,12 +161,12 @@ async def _rounds(live: Live, request: InFlight, ask: Ask[R]) -> R:
 
 
 async def _answered(asked: object, request: InFlight) -> InputResponse:
-    """The answer to one thing that a server needs before it goes on. Raises MCPError for what is not given."""
+    """The answer to one input that a server requests. Raises MCPError if it is unsupported or refused."""
     if isinstance(asked, ElicitRequest | CreateMessageRequest):
         return await request.answer(asked.params)
     if isinstance(asked, ListRootsRequest):
         return ListRootsResult(roots=[])
-    raise MCPError(INVALID_PARAMS, "the server asked for what there is not")
+    raise MCPError(INVALID_PARAMS, "the server asked for an input that is not supported")
 
 
 def _refused(error: MCPError) -> TaskResult:
@@ -180,15 +180,15 @@ def _refused(error: MCPError) -> TaskResult:
 
 
 async def _lost(connection: Connection, live: Live) -> ConnectionLost:
-    """The error of a lost connection, with what the program said last, for which its end is awaited a little."""
+    """The error for a lost connection; waits briefly for the program's last words."""
     with suppress(TimeoutError):
         async with asyncio.timeout(ENDING_S):
             await live.closed.wait()
-    said = connection.said(live)
+    stderr = connection.said(live)
     return ConnectionLost(
         f"the connection to the MCP server '{connection.server.name}' was lost ({live.ending})",
-        hint="what it was asked may have been done or not; look before it is repeated",
-        details={"server": connection.server.name, **({"stderr": said} if said else {})},
+        hint="the request may or may not have been carried out; check before repeating it",
+        details={"server": connection.server.name, **({"stderr": stderr} if stderr else {})},
     )
 
 

@@ -1,4 +1,4 @@
-"""Servers that ask the run's model: an answer without tools or history of the run's own, paid for by the run."""
+"""Servers that ask the run's model: answered without the run's tools and history, paid for by the run."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from agentflow.core.values import to_json
 from agentflow.lib.terminal import clean, escape
 
 REJECTED = -1
-"""The protocol's code for a request that the user does not let through."""
+"""The protocol's code for a request that the user refuses."""
 _STOPS = {"max_tokens": "maxTokens", "stop_sequence": "stopSequence"}
 
 
 async def sample(
     params: CreateMessageRequestParams, server: McpServer, prompts: PromptRunner, call: CallContext
 ) -> CreateMessageResult:
-    """What the run's model answers ``server``, asked within ``call``.
+    """Ask the run's model on behalf of ``server``, within ``call``, and return its answer.
 
-    A call that was granted, by a model's or an untrusted program's authority, waits for a yes first, unless the server is one
-    with ``approve="none"``. Raises MCPError for what is not asked, and what the model call raises.
+    A call made with the authority of a model or an untrusted program needs approval first, unless the server has
+    ``approve="none"``. Raises MCPError for refused requests, and what the model call raises.
     """
     messages = await _conversation(params)
     await _admit(params, server, call)
     prompt = Prompt(
         parts=messages[-1].parts,
         system=clean(params.system_prompt or ""),
-        base_system=False,  # a server could have the model repeat it
+        base_system=False,  # the server could make the model repeat the system prompt
         tools=(),
         max_output_tokens=max(1, min(params.max_tokens, MAX_SAMPLE_TOKENS)),
         timeout_s=server.timeout_s,
@@ -63,9 +63,9 @@ async def sample(
 
 
 async def _conversation(params: CreateMessageRequestParams) -> list[Message]:
-    """The messages that are sent, each of another role than the one before it. Raises MCPError."""
+    """The messages to send, with alternating roles. Raises MCPError for unsupported ones."""
     if params.tools:
-        raise MCPError(INVALID_PARAMS, "the model is asked without tools")
+        raise MCPError(INVALID_PARAMS, "sampling with tools is not supported")
     if len(to_json([message.model_dump(mode="json") for message in params.messages])) > MAX_SAMPLE_TEXT:
         raise MCPError(INVALID_PARAMS, f"the messages have more than {MAX_SAMPLE_TEXT:,} characters")
     messages: list[Message] = []
@@ -75,7 +75,7 @@ async def _conversation(params: CreateMessageRequestParams) -> list[Message]:
             parts = (*messages.pop().parts, *parts)
         messages.append(Message(message.role, parts))
     if not messages or messages[0].role != "user" or messages[-1].role != "user":
-        raise MCPError(INVALID_PARAMS, "the first and the last of the messages are the user's")
+        raise MCPError(INVALID_PARAMS, "the first and the last message must be the user's")
     if not any([not isinstance(part, TextPart) or part.text.strip() for part in messages[-1].parts]):
         raise MCPError(INVALID_PARAMS, "the last message is empty")
     return messages
@@ -84,21 +84,21 @@ async def _conversation(params: CreateMessageRequestParams) -> list[Message]:
 async def _parts_of(message: SamplingMessage) -> tuple[ContentPart, ...]:
     blocks = [each for each in message.content_as_list if isinstance(each, TextContent | ImageContent | AudioContent)]
     if len(blocks) < len(message.content_as_list):
-        raise MCPError(INVALID_PARAMS, "messages are made of text, images and sound")
+        raise MCPError(INVALID_PARAMS, "messages may contain text, images and audio only")
     return await parts_of(blocks)
 
 
 async def _admit(params: CreateMessageRequestParams, server: McpServer, call: CallContext) -> None:
-    """Ask for the approval that is needed. Raises MCPError if it is not given."""
+    """Ask for approval if it is needed. Raises MCPError if it is refused."""
     if call.host_authority or server.approve == "none":
         return
-    said = to_json(params.model_dump(mode="json", include={"system_prompt", "messages", "max_tokens"}))
+    request_text = to_json(params.model_dump(mode="json", include={"system_prompt", "messages", "max_tokens"}))
     name = f"{server.name}:sampling"
-    digest = hashlib.blake2b(f"{name} {said}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    text = f"{name} {escape(said)}"
+    digest = hashlib.blake2b(f"{name} {request_text}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    text = f"{name} {escape(request_text)}"
     request = ApprovalRequest(name, text, digest, f"the MCP server '{server.name}' wants to ask the model")
     if not await call.run.approve(request, call):
-        raise MCPError(REJECTED, "asking the model was not approved")
+        raise MCPError(REJECTED, "the request to the model was not approved")
 
 
 __all__ = ["REJECTED", "sample"]

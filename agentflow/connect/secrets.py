@@ -1,4 +1,4 @@
-"""``$NAME`` in what a server is given: read from the environment when it is connected, and never shown."""
+"""Expands ``$NAME`` in variables and headers of a server: read from the environment on connection, and never shown."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _REFERENCE = re.compile(r"\$(?:\$|\{(\w+)\}|([A-Za-z_]\w*))")
 
 
-def filled(
+def expand(
     table: Mapping[str, str], environ: Mapping[str, str], secret: Callable[[str], None], server: str
 ) -> dict[str, str]:
-    """``table`` with ``$NAME`` and ``${NAME}`` in its values replaced by variables; ``$$`` is a dollar.
+    """Return ``table`` with ``$NAME`` and ``${NAME}`` in its values replaced from ``environ``; ``$$`` is a dollar.
 
-    Each variable is told to ``secret``, and what else stands under a name that says so. Raises ConfigurationError (``mcp/variable``) for one that is not set.
+    ``secret`` takes each replaced value, and each value whose name denotes a credential. ``server`` is named in errors.
+    Raises ConfigurationError (``mcp/variable``) for a variable that is not set.
     """
 
     def value_of(match: re.Match[str]) -> str:
@@ -28,7 +29,7 @@ def filled(
         value = environ.get(name)
         if not value:
             raise ConfigurationError(
-                f"the MCP server '{server}' is to be given ${name}, which is not set",
+                f"the MCP server '{server}' uses ${name}, which is not set",
                 code="mcp/variable",
                 hint=f"set the variable {name}, or write $$ for a dollar",
             )
@@ -37,24 +38,24 @@ def filled(
 
     values = {name: _REFERENCE.sub(value_of, text) for name, text in table.items()}
     for name, value in values.items():
-        for known in value.split()[-1:] if name.lower() in _CREDENTIALS else secrets_of(name, value):
-            secret(known)
+        for credential in value.split()[-1:] if name.lower() in _CREDENTIALS else secrets_of(name, value):
+            secret(credential)
     return values
 
 
-def filled_headers(
+def expand_headers(
     table: Mapping[str, str], environ: Mapping[str, str], secret: Callable[[str], None], server: str
 ) -> dict[str, str]:
-    """The same for what is sent as headers. Raises ConfigurationError (``mcp/variable``) also for what no header can hold."""
-    values = filled(table, environ, secret, server)
+    """Do the same for headers. Raises ConfigurationError (``mcp/variable``) also for names and values no header can hold."""
+    values = expand(table, environ, secret, server)
     for name, value in values.items():
         if not _HEADER.fullmatch(name) or not (value.isascii() and value.isprintable()):
-            raise ConfigurationError(  # without the value: it may be a secret, and an HTTP library would show it
+            raise ConfigurationError(  # no value: it may be a secret
                 f"the MCP server '{server}' cannot be sent the header {clip(repr(name), 80)}",
                 code="mcp/variable",
-                hint="a name has no blanks, and a value no line end and no character outside of ASCII: look at the variable",
+                hint="names have no blanks; values have no line ends and only ASCII characters: check the variable",
             )
     return values
 
 
-__all__ = ["filled", "filled_headers"]
+__all__ = ["expand", "expand_headers"]

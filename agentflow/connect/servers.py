@@ -11,23 +11,24 @@ from urllib.parse import urlsplit
 from agentflow.core.errors import ConfigurationError, clip
 
 Approve: TypeAlias = Literal["all", "writes", "none"]
-"""Which calls of models wait for a yes: all, those of tools that do not say they only read, or none."""
+"""Which calls by models need approval: all, those of tools that do not declare themselves read-only, or none."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 RESERVED = frozenset({"system", "files"})
-"""Prefixes that mean something else: ``system:`` tools, and grants of files."""
+"""Prefixes with another meaning: ``system:`` tools, and grants of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpStdio:
     """An MCP server that is a program, started in the flow's sandbox and spoken to over its standard input and output.
 
-    Parameters: ``name`` is the prefix of its tools (``name:tool``); ``command`` its argument vector. ``allow`` are patterns
-    of the tools that are let in (``read_*``; None: all). ``env`` are its variables, besides PATH, HOME, TMPDIR and the locale;
-    ``$NAME`` in a value is that variable of this process, which counts as a secret. Without ``network`` it has none.
-    ``writable`` are directories it may write in, ``readable`` what it may read besides the roots and the system; relative
-    ones start at the first root. ``approve`` says which calls of models wait for a yes. A server that is ``optional`` may be
-    absent. With ``sampling`` it may ask the run's model. ``timeout_s`` seconds bound one request, ``connect_s`` the start (a program that is downloaded first takes longer).
+    Parameters: ``name`` is the prefix of its tools (``name:tool``); ``command`` is its argument vector. ``allow`` are
+    patterns of the tools to offer (``read_*``; None: all). ``env`` are its variables, besides PATH, HOME, TMPDIR and the
+    locale; ``$NAME`` in a value is that variable of this process and counts as a secret. ``network``: whether it has network
+    access. ``writable`` are directories it may write in, ``readable`` those it may read besides the roots and the system;
+    relative paths start at the first root. ``approve`` says which calls by models need approval. ``optional``: the flow
+    starts without the server if it cannot be connected. ``sampling``: it may ask the run's model. ``timeout_s`` is the
+    time-out of a request in seconds, ``connect_s`` that of the start, which includes a download of the program.
 
     Raises ConfigurationError (``mcp/server``).
     """
@@ -55,8 +56,8 @@ class McpStdio:
 class McpHttp:
     """An MCP server at an address (Streamable HTTP).
 
-    Parameters: ``name`` is the prefix of its tools (``name:tool``); ``url`` its address. ``headers`` are sent with every
-    request; ``$NAME`` in a value is that variable of this process, which counts as a secret. The others are those of
+    Parameters: ``name`` is the prefix of its tools (``name:tool``); ``url`` is its address. ``headers`` are sent with every
+    request; ``$NAME`` in a value is that variable of this process and counts as a secret. The others are those of
     :class:`McpStdio`.
 
     Raises ConfigurationError (``mcp/server``).
@@ -82,7 +83,7 @@ class McpHttp:
 
 
 McpServer: TypeAlias = McpStdio | McpHttp
-"""A server that a flow connects to."""
+"""A server description: a program or an address."""
 
 _TEXTS = ("command", "allow", "writable", "readable")
 _TABLES = ("env", "headers")
@@ -90,18 +91,18 @@ _SWITCHES = ("network", "optional", "sampling")
 
 
 def _check(server: McpServer) -> None:
-    """Raise ConfigurationError for a field that cannot be; lists become tuples and tables dicts of their own."""
+    """Raise ConfigurationError for an invalid field; copy lists to tuples and mappings to dicts."""
     if not isinstance(server.name, str) or not _NAME.fullmatch(server.name) or server.name in RESERVED:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"{clip(repr(server.name), 80)} cannot be the name of an MCP server",
             code="mcp/server",
-            hint="a letter, then letters, digits, _ and -, 32 at most; not 'system' nor 'files', which mean something else",
+            hint="a letter, then letters, digits, _ and -, 32 at most; not 'system' nor 'files', which are reserved",
         )
     for each in fields(server):
         value: Any = getattr(server, each.name)
         if each.name in _TEXTS and value is not None:
             if isinstance(value, str) or not all([_is_text(text) and text for text in value]):
-                raise _wrong(server, f"has {each.name}={clip(repr(value), 120)}", f"{each.name} is a list of texts")
+                raise _wrong(server, f"has {each.name}={clip(repr(value), 120)}", f"{each.name} is a list of strings")
             object.__setattr__(server, each.name, tuple(value))
         elif each.name in _SWITCHES:
             if not isinstance(value, bool):
@@ -109,7 +110,7 @@ def _check(server: McpServer) -> None:
         elif each.name in _TABLES:
             if not isinstance(value, Mapping) or not all(map(_is_text, (*value, *value.values()))):  # pyright: ignore
                 raise _wrong(
-                    server, f"has {each.name}= that is no table of texts", f'{each.name}={{"NAME": "$SECRET"}}'
+                    server, f"has {each.name}= that is not a table of strings", f'{each.name}={{"NAME": "$SECRET"}}'
                 )
             object.__setattr__(server, each.name, dict(value))  # pyright: ignore[reportUnknownArgumentType]
     if server.approve not in get_args(Approve):
@@ -129,7 +130,7 @@ def _wrong(server: McpServer, what: str, hint: str) -> ConfigurationError:
 
 
 def check_names(servers: Sequence[McpServer]) -> None:
-    """Raise ConfigurationError (``mcp/server``) for two servers of one name, and for what is no server."""
+    """Raise ConfigurationError (``mcp/server``) for two servers with one name, and for a value that is not a server."""
     names: set[str] = set()
     for server in servers:
         if not isinstance(server, McpStdio | McpHttp):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -139,7 +140,7 @@ def check_names(servers: Sequence[McpServer]) -> None:
                 hint='for example mcp=[McpStdio("notes", ["npx", "-y", "some-server"])]',
             )
         if server.name in names:
-            raise _wrong(server, "is named twice", "each server has a name of its own")
+            raise _wrong(server, "is listed twice", "each server has a name of its own")
         names.add(server.name)
 
 

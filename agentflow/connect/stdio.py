@@ -1,4 +1,4 @@
-"""The wire to a server that is a program: lines of JSON, bounded, over its standard input and output."""
+"""Transport to a server that is a program: bounded lines of JSON over its standard input and output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def stdio_streams(
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]]:
     """The two streams of messages from and to ``process``, as the SDK's client takes them.
 
-    ``over`` is told why nothing more will come. The process is the caller's to stop.
+    ``over`` takes the reason when no more messages will come. The caller stops the process.
     """
     received, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
@@ -41,7 +41,7 @@ async def stdio_streams(
 
 
 async def _read(process: Pipes, received: MemoryObjectSendStream[Incoming], over: Callable[[str], None]) -> None:
-    """Pass on what the program says, a message a line, until its end or a message that is too large."""
+    """Pass on the program's messages, one per line, until its output ends or a message exceeds the limits."""
     async with received:
         try:
             line = bytearray()
@@ -62,18 +62,18 @@ async def _read(process: Pipes, received: MemoryObjectSendStream[Incoming], over
 
 
 async def _pass_on(line: bytes, received: MemoryObjectSendStream[Incoming]) -> None:
-    """Send one line on as a message. What is no message is dropped: programs print things that do not belong there."""
+    """Pass on one line as a message. Anything else is dropped: some programs print other output here."""
     if not line.strip():
         return
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
-        _log.debug("an MCP server wrote a line that is no message (%d bytes)", len(line))
+        _log.debug("an MCP server wrote a line that is not a message (%d bytes)", len(line))
         answered = _ANSWERED.search(line, 0, 1_000) if line.startswith(b"{") else None
         if answered is None:
             await anyio.lowlevel.checkpoint()
             return
-        # an answer that cannot be read, nested too deeply perhaps: who waits for it need not wait for its time-out
+        # an unreadable answer, perhaps nested too deeply: fail the request now instead of at its time-out
         error = ErrorData(code=PARSE_ERROR, message="the answer cannot be read")
         message = JSONRPCError(jsonrpc="2.0", id=int(answered[1]), error=error)
     await received.send(SessionMessage(message))

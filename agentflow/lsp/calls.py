@@ -1,4 +1,4 @@
-"""The calls around the cursor, as far as they are written: what is typed right now can seldom be read."""
+"""The forms open at the cursor, read from incomplete text: a form that is being typed seldom parses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from agentflow.lang.tokens import tokens
 class OpenCall:
     """A form that is open at the cursor.
 
-    ``head`` is its first word, ``start`` the offset of its bracket, ``items`` how many items are written or begun before
-    the cursor, ``arguments`` the first words of those that are forms.
+    ``head`` is its first word, ``start`` the offset of its bracket, ``items`` the number of items begun before the cursor,
+    ``arguments`` the first words of those items that are forms.
     """
 
     bracket: str
@@ -24,7 +24,7 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What the cursor is in: the open forms, outermost first, the word before it, or a string or comment."""
+    """The cursor's surroundings: the open forms, outermost first, the word before it, or a string or comment."""
 
     calls: list[OpenCall]
     word: str
@@ -38,13 +38,13 @@ class Cursor:
         return bool(self.calls) and self.calls[-1].items <= (1 if self.word else 0)
 
     def operand(self, call: OpenCall) -> int:
-        """The number of the operand of ``call`` that the cursor is in, from 0; -1 for the head."""
+        """The index of the operand of ``call`` at the cursor, from 0; -1 for the head."""
         begun = bool(self.word) or call is not self.calls[-1]
         return call.items - (2 if begun else 1)
 
 
 def cursor_at(text: str, offset: int) -> Cursor:
-    """What the cursor before the character at ``offset`` is in, within its top-level form."""
+    """Describe the surroundings of the character offset ``offset``, within its top-level form."""
     begin = text.rfind("\n(", 0, offset) + 1
     calls: list[OpenCall] = []
     word, word_start = "", offset

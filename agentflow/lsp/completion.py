@@ -1,4 +1,4 @@
-"""Completion: the names that may stand at the cursor."""
+"""Completion: the names that are valid at the cursor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NEAREST, _NEAR, _FILE, _AROUND, _LANGUAGE = "01234"
 
 
 def completions(document: Document, vocabulary: Vocabulary, offset: int) -> list[types.CompletionItem]:
-    """The names that may stand before the character at ``offset``, nearest first; each replaces the word there."""
+    """The names valid before the character at ``offset``, innermost scope first; each replaces the word there."""
     cursor = cursor_at(document.text, offset)
     if cursor.comment:
         return []
@@ -67,7 +67,7 @@ def _candidates(
 
 
 def _arguments(document: Document, vocabulary: Vocabulary, cursor: Cursor) -> Iterator[types.CompletionItem]:
-    """The parameters of the task or tool around that it is not given yet."""
+    """The parameters of the enclosing task or tool call that it does not have yet."""
     if len(cursor.calls) < 2 or cursor.calls[-2].head is None:
         return
     call = cursor.calls[-2]
@@ -83,7 +83,7 @@ def _arguments(document: Document, vocabulary: Vocabulary, cursor: Cursor) -> It
 
 
 def _slot(document: Document, vocabulary: Vocabulary, cursor: Cursor, offset: int) -> Iterator[types.CompletionItem]:
-    """In ``{{...}}`` of a task's text: its parameters, and the tasks that may be called there."""
+    """In ``{{...}}`` of a task's text: the task's parameters, and the tasks that a slot may call."""
     start = cursor.string or 0
     slot = _OPEN_SLOT.search(document.text, start, offset)
     task = next((call for call in cursor.calls if call.head == "defatom"), None)
@@ -101,7 +101,7 @@ def _slot(document: Document, vocabulary: Vocabulary, cursor: Cursor, offset: in
 
 
 def _declared(text: str, start: int, end: int) -> Iterable[str]:
-    """The parameters that the clause ``(params ...)`` between two offsets declares."""
+    """The parameters declared by the clause ``(params ...)`` between two offsets."""
     clause = re.compile(r"\(params\s+((?:\([^()]*\)|[^()])*)\)").search(text, start, end)
     return (
         re.findall(r"\(\s*([^\s()]+)[^()]*\)|([^\s()]+)", clause[1])

@@ -1,4 +1,4 @@
-"""An open text: its lines, its survey, and the names of the last text that could be read."""
+"""An open text: its lines, its survey, and the names of the last version that parsed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentflow.lsp.positions import Lines, edited
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Offsets of the text a table is of, and of the text now: they differ in one stretch."""
+    """Maps offsets between the text a table was built from and the current text, which differ in one stretch."""
 
     before: int
     after: int
@@ -27,27 +27,27 @@ class Shift:
 
     @classmethod
     def between(cls, old: str, new: str) -> Shift:
-        """How two texts differ: what they begin and what they end with alike."""
-        before = _alike(old, new)
+        """Compare two texts by their common prefix and suffix."""
+        before = _common_prefix(old, new)
         rest = min(len(old), len(new)) - before
-        after = _alike(old[len(old) - rest :][::-1], new[len(new) - rest :][::-1])
+        after = _common_prefix(old[len(old) - rest :][::-1], new[len(new) - rest :][::-1])
         return cls(before, len(old) - after, len(new) - len(old))
 
     def old(self, offset: int) -> int | None:
-        """The offset in the table's text; None where the texts differ."""
+        """The offset in the table's text; None inside the stretch that differs."""
         if offset <= self.before:
             return offset
         return offset - self.size if offset - self.size >= self.after else None
 
     def new(self, offset: int) -> int | None:
-        """The offset in the text now; None where the texts differ."""
+        """The offset in the current text; None inside the stretch that differs."""
         if offset <= self.before:
             return offset
         return offset + self.size if offset >= self.after else None
 
 
 class Document:
-    """An open text. What is asked of it is worked out when it is asked for and kept until the text changes."""
+    """An open text. Properties are computed when first read and cached until the text changes."""
 
     def __init__(
         self,
@@ -69,39 +69,39 @@ class Document:
 
     @property
     def text(self) -> str:
-        """The text now."""
+        """The current text."""
         return self.lines.text
 
     def change(self, changes: Iterable[TextDocumentContentChangeEvent], version: int | None = None) -> None:
-        """Apply the editor's changes."""
+        """Apply the editor's ``changes``; the text then has this ``version``."""
         self.lines = edited(self.lines, changes)
         self.version = version
         self._survey = self._work = self._shift = None
 
     @property
     def survey(self) -> Survey:
-        """The survey of the text now."""
+        """The survey of the current text."""
         while self._survey is None:
-            self._go_on()
+            self._advance()
         return self._survey
 
     async def surveyed(self) -> None:
-        """Work out :attr:`survey`, and let others run in between. When the text changes meanwhile it is begun anew."""
+        """Compute :attr:`survey` in slices, letting other tasks run in between; starts over if the text changes."""
         paused = time.monotonic()
         while self._survey is None:
-            self._go_on()
+            self._advance()
             if time.monotonic() - paused > PAUSE_S:
                 await asyncio.sleep(0)
                 paused = time.monotonic()
 
-    def _go_on(self) -> None:
-        """Do the next part of the survey."""
+    def _advance(self) -> None:
+        """Compute the next slice of the survey."""
         self._work = self._work or self._surveying()
         try:
             next(self._work)
         except StopIteration as done:
             self._survey, self._work = done.value, None
-        except BaseException:  # what failed is not gone on with: the next who asks is told why again
+        except BaseException:  # drop the failed computation, so that the next reader gets the error too
             self._work = None
             raise
 
@@ -110,7 +110,7 @@ class Document:
         if survey.symbols is not None:
             self._last = survey
         elif self._last is None:
-            # the forms before the one that cannot be read, of a text that never could
+            # no version has parsed yet: use the forms before the syntax error
             span = survey.diagnostics[0].error.span if survey.diagnostics else None
             end = self.text.rfind("\n(", 0, span.start + 1) + 1 if span is not None else 0
             if end:
@@ -119,52 +119,52 @@ class Document:
 
     @property
     def is_current(self) -> bool:
-        """Whether the text now can be read: if not, :attr:`symbols` are those of an earlier one."""
+        """Whether the current text parses; if not, :attr:`symbols` belong to an earlier version."""
         return self.survey.symbols is not None
 
     @property
     def _read(self) -> Survey:
-        """The survey of the last text that could be read."""
+        """The survey of the last version that parsed."""
         survey = self.survey
         return survey if survey.symbols is not None or self._last is None else self._last
 
     @property
     def symbols(self) -> SymbolTable:
-        """The names of the last text that could be read."""
+        """The names of the last version that parsed."""
         return self._read.symbols or SymbolTable([])
 
     @property
     def tasks(self) -> dict[str, list[NameInfo]]:
-        """What calls of the tasks that the text defines take."""
+        """The call signatures of the tasks that the text defines, by name."""
         return self._read.tasks
 
     @property
     def shift(self) -> Shift:
-        """How the text of :attr:`symbols` differs from the text now."""
+        """The mapping of offsets between the text of :attr:`symbols` and the current one."""
         if self._shift is None:
             self._shift = Shift.between(self._read.source.text, self.text)
         return self._shift
 
     def name_at(self, offset: int) -> Located[Occurrence] | None:
-        """The name at an offset of the text now."""
+        """The name at an offset of the current text."""
         old = self.shift.old(offset)
         return None if old is None else self.symbols.at(old)
 
     def visible(self, offset: int) -> list[Binding]:
-        """The bindings in force at an offset of the text now."""
+        """The bindings in scope at an offset of the current text."""
         old = self.shift.old(offset)
         return self.symbols.visible(self.shift.before if old is None else old)
 
     def span_now(self, name: Located[Occurrence] | Located[Binding]) -> tuple[int, int] | None:
-        """Where a name of the table is in the text now; None where that has changed."""
+        """The span of a name of the table in the current text; None if it lies in the stretch that differs."""
         start, end = self.shift.new(name.start), self.shift.new(name.end)
         if start is None or end is None or self.text[start:end] != name.what.name:
             return None
         return start, end
 
 
-def _alike(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
+def _common_prefix(one: str, other: str) -> int:
+    """The length of the common prefix of two texts."""
     least, most = 0, min(len(one), len(other))
     while least < most:
         middle = (least + most + 1) // 2

@@ -1,4 +1,4 @@
-"""Hover and signature help: what a name is, and what the call around the cursor takes."""
+"""Hover and signature help: what a name means, and the parameters of the call around the cursor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ITEM = re.compile(r"\[\(?[^\[\]]*\]|\([^()]*(?:\([^()]*\)[^()]*)*\)|[^\s()\[\]]
 
 
 def hover(document: Document, vocabulary: Vocabulary, offset: int) -> types.Hover | None:
-    """What the name at ``offset`` is: usage and documentation, or its definition."""
+    """Describe the name at ``offset``: its usage and documentation, or its definition."""
     name = document.name_at(offset)
     span = document.span_now(name) if name is not None else None
     if name is None or span is None:
@@ -25,7 +25,7 @@ def hover(document: Document, vocabulary: Vocabulary, offset: int) -> types.Hove
     text = _about(document, vocabulary, name)
     if text is None:
         return None
-    # as Markdown, somebody else's words could have the editor load a picture, or offer a link that runs a command
+    # plain text: as Markdown, a foreign description could load a picture or offer a link that runs a command
     foreign = not vocabulary.foreign.isdisjoint((name.what.name, name.what.owner or ""))
     kind = types.MarkupKind.PlainText if foreign else types.MarkupKind.Markdown
     return types.Hover(types.MarkupContent(kind, text), document.lines.range(*span))
@@ -52,7 +52,7 @@ def _about(document: Document, vocabulary: Vocabulary, name: Located[Occurrence]
             ]
         )
     if what.kind == "host":
-        return f"```lisp\n{what.name}\n```\na variable that the host binds"
+        return f"```lisp\n{what.name}\n```\na variable bound by the host"
     return None
 
 
@@ -85,7 +85,7 @@ def _shape(document: Document, binding: Binding) -> str:
 
 
 def _comment(document: Document, binding: Located[Binding]) -> str:
-    """The comment lines directly above a definition at file level."""
+    """The comment lines directly above a top-level definition."""
     if binding.what.extent is not None:
         return ""
     start = document.shift.new(binding.offset + binding.what.form[0])
@@ -107,14 +107,14 @@ def _told(parameter: ParameterInfo) -> str:
 
 
 def infos(document: Document, vocabulary: Vocabulary, name: str) -> list[NameInfo]:
-    """What calls of a task or tool may take: that of the text itself, or the one around it."""
+    """The signatures of a task or tool: those defined in the text, else the one in ``vocabulary``."""
     own = document.tasks.get(name)
     info = vocabulary.info(name)
     return own if own else [info] if info is not None else []
 
 
 def signature(document: Document, vocabulary: Vocabulary, offset: int) -> types.SignatureHelp | None:
-    """What the innermost call around the cursor takes whose head says so, and which of it the cursor is at."""
+    """The signature of the innermost enclosing call that has one, with the parameter at the cursor."""
     cursor = cursor_at(document.text, offset)
     if cursor.comment:
         return None

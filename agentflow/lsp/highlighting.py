@@ -1,4 +1,4 @@
-"""Semantic tokens: what names mean, which a grammar cannot tell."""
+"""Semantic tokens: the meanings of names, which a grammar cannot tell."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS: dict[Kind, tuple[str, int]] = {
 
 
 def tokens(document: Document, span: tuple[int, int] | None = None) -> list[int]:
-    """The tokens of the text, or of the part of it in ``span``, as the protocol numbers them."""
+    """The tokens of the text, or of the part in ``span``, in the protocol's numeric encoding."""
     procedures = {each.what.name for each in document.symbols.file_level() if each.what.kind == "procedure"}
     data: list[int] = []
     line = column = 0
@@ -47,7 +47,7 @@ def tokens(document: Document, span: tuple[int, int] | None = None) -> list[int]
 
 
 def _kind(occurrence: Occurrence, procedures: set[str]) -> tuple[int, int] | None:
-    """Type and modifiers of an occurrence; None for data, and for what nothing says the meaning of."""
+    """Type and modifiers of an occurrence; None for data and for names whose meaning is unknown."""
     kind = _KINDS.get(occurrence.kind)
     if kind is None:
         return None

@@ -1,4 +1,4 @@
-"""Mistakes as an editor shows them, and the changes that their hints say."""
+"""Mistakes as diagnostics, and the fixes that their hints suggest."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NAME = re.compile(r"[^\s()\[\]{}\"'`,;]+")
 
 
 def diagnostics(document: Document) -> list[types.Diagnostic]:
-    """What ``agentflow check`` says of the text; the hint is the message's last line."""
+    """The findings of ``agentflow check`` for the text; the hint is the last line of each message."""
     return [_diagnostic(document, each) for each in document.survey.diagnostics]
 
 
-def _diagnostic(document: Document, found: Diagnostic) -> types.Diagnostic:
-    error = found.error
+def _diagnostic(document: Document, diagnostic: Diagnostic) -> types.Diagnostic:
+    error = diagnostic.error
     start, end = (error.span.start, error.span.end) if error.span is not None else (0, 0)
     return types.Diagnostic(
         range=document.lines.range(start, end),
         message=f"{error.message}\nhint: {error.hint}" if error.hint else error.message,
-        severity=types.DiagnosticSeverity.Error if found.severity == "error" else types.DiagnosticSeverity.Warning,
+        severity=types.DiagnosticSeverity.Error if diagnostic.severity == "error" else types.DiagnosticSeverity.Warning,
         code=error.code,
         source=SOURCE,
         data=error.to_dict(),
@@ -37,26 +37,26 @@ def _diagnostic(document: Document, found: Diagnostic) -> types.Diagnostic:
 
 
 def fixes(document: Document, uri: str, span: tuple[int, int]) -> Iterator[types.CodeAction]:
-    """A change for each mistake in ``span`` whose hint says what to write."""
-    for found in document.survey.diagnostics:
-        at = found.error.span
+    """A fix for each mistake in ``span`` whose hint says what to write."""
+    for diagnostic in document.survey.diagnostics:
+        at = diagnostic.error.span
         if at is None or at.start > span[1] or at.end < span[0]:
             continue
-        edit = _edit(document, found.error)
+        edit = _edit(document, diagnostic.error)
         if edit is not None:
             title, start, end, text = edit
             change = types.TextEdit(document.lines.range(start, end), text)
             yield types.CodeAction(
                 title,
                 kind=types.CodeActionKind.QuickFix,
-                diagnostics=[_diagnostic(document, found)],
+                diagnostics=[_diagnostic(document, diagnostic)],
                 edit=types.WorkspaceEdit(changes={uri: [change]}),
                 is_preferred=True,
             )
 
 
 def _edit(document: Document, error: AgentflowError) -> tuple[str, int, int, str] | None:
-    """The title of a change, what it replaces, and by what."""
+    """The title of a fix, the start and end of what it replaces, and the replacement; None: the hint suggests none."""
     if error.span is None or error.hint is None:
         return None
     text, start, end = document.text, error.span.start, error.span.end
@@ -74,7 +74,7 @@ def _edit(document: Document, error: AgentflowError) -> tuple[str, int, int, str
 
 
 def _wrong_name(text: str, start: int, end: int, message: str) -> tuple[int, int] | None:
-    """The name that a mistake is about: the span itself, or the first name in it that the message quotes."""
+    """The span of the wrong name: the whole span, or the first name in it that the message quotes."""
     quoted = set(re.findall(r"'([^']+)'", message))
     for name in _NAME.finditer(text, start, end):
         if name[0] in quoted or name.span() == (start, end):

@@ -1,4 +1,4 @@
-"""Where names are bound and used, the outline of a text, and renaming."""
+"""Definitions and uses of names, the outline of a text, and renaming."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _CONSTANTS = frozenset({"true", "false", "nil", "none", "."})
 
 
 class CannotRename(ValueError):
-    """Why a name cannot be renamed, in a sentence."""
+    """A name cannot be renamed; the message says why."""
 
 
 def definitions(document: Document, offset: int) -> list[types.Range]:
-    """Where the name at ``offset`` is bound."""
+    """The ranges where the name at ``offset`` is bound."""
     name = document.name_at(offset)
     if name is None:
         return []
@@ -36,7 +36,7 @@ def definitions(document: Document, offset: int) -> list[types.Range]:
 
 
 def references(document: Document, offset: int, *, declaration: bool = True) -> list[types.Range]:
-    """Where the thing that the name at ``offset`` means is used, and bound if ``declaration`` says so."""
+    """The uses of the binding named at ``offset``, with its definition unless ``declaration`` is false."""
     return [
         document.lines.range(*span)
         for each, span in _uses(document, offset)
@@ -45,7 +45,7 @@ def references(document: Document, offset: int, *, declaration: bool = True) -> 
 
 
 def highlights(document: Document, offset: int) -> list[types.DocumentHighlight]:
-    """The same, told apart: what changes a variable, and what reads it."""
+    """The uses of the binding named at ``offset``, each marked as a read or a write."""
     kinds = {"binding": types.DocumentHighlightKind.Write, "write": types.DocumentHighlightKind.Write}
     return [
         types.DocumentHighlight(
@@ -67,34 +67,34 @@ def _uses(document: Document, offset: int) -> Iterator[tuple[Located[Occurrence]
 
 
 def renamable(document: Document, offset: int) -> types.Range:
-    """The name at ``offset``. Raises CannotRename."""
+    """The range of the name at ``offset``. Raises CannotRename."""
     return document.lines.range(*_renamable(document, offset)[1])
 
 
 def rename(document: Document, offset: int, new: str) -> list[types.TextEdit]:
-    """The changes that give the thing at ``offset`` another name. Raises CannotRename."""
+    """The edits that rename the binding at ``offset`` to ``new``. Raises CannotRename."""
     name, _ = _renamable(document, offset)
     if not _NAME.fullmatch(new) or _NUMBER.match(new) or new in _CONSTANTS:
-        raise CannotRename(f"'{new}' is no name")
+        raise CannotRename(f"'{new}' is not a name")
     uses = list(_uses(document, offset))
     old = name.what.name
     _check_clash(document, name, [each for each, _ in uses], new)
     quoted = [each for each in document.symbols if each.what.role == "data" and each.what.name == old]
     if quoted and any(each.what.kind in ("task", "macro") for each in document.symbols.bindings_of(name)):
         line = document.lines.position(quoted[0].start).line + 1
-        raise CannotRename(f"'{old}' is a name in quoted data on line {line}, which may be called")
+        raise CannotRename(f"'{old}' is a name in quoted data on line {line}, which may be called at run time")
     return [types.TextEdit(document.lines.range(*span), new) for _, span in uses]
 
 
 def _renamable(document: Document, offset: int) -> tuple[Located[Occurrence], tuple[int, int]]:
     if not document.is_current:
-        raise CannotRename("the text cannot be read: mend its mistake first")
+        raise CannotRename("the text cannot be read: fix its syntax error first")
     name = document.symbols.at(offset)
     if name is None:
         raise CannotRename("there is no name here")
     bindings = document.symbols.bindings_of(name)
     if not bindings:
-        raise CannotRename(f"nothing in this text binds '{name.what.name}'")
+        raise CannotRename(f"this text does not define '{name.what.name}'")
     extent = bindings[0].what.extent
     for base, part in document.symbols.parts:
         if extent is not None and part is not bindings[0].part:
@@ -102,14 +102,16 @@ def _renamable(document: Document, offset: int) -> tuple[Located[Occurrence], tu
         for start, end in part.opaque:
             if _contains(document.text[base + start : base + end], name.what.name):
                 line = document.lines.position(base + start).line + 1
-                raise CannotRename(f"the macro on line {line} uses '{name.what.name}', and may use it as it likes")
+                raise CannotRename(
+                    f"the macro on line {line} uses '{name.what.name}', and its expansion may use it in any way"
+                )
         if name.what.name in part.hidden:
             raise CannotRename(f"the expansion of a macro uses '{name.what.name}'")
     return name, (name.start, name.end)
 
 
 def _check_clash(document: Document, name: Located[Occurrence], uses: list[Located[Occurrence]], new: str) -> None:
-    """Refuse a name that would mean something else where this one stands, or take what another one means."""
+    """Raise CannotRename if ``new`` would be captured by another binding, or would capture uses of one."""
     symbols = document.symbols
     bindings = [each.what for each in symbols.bindings_of(name)]
     extents = [each.extent for each in bindings]
@@ -136,7 +138,7 @@ def _contains(text: str, name: str) -> bool:
 
 
 def outline(document: Document) -> list[types.DocumentSymbol]:
-    """What the text defines at file level; in a procedure or task, the procedures and parameters in it."""
+    """The top-level definitions of the text, with the nested procedures and the parameters of procedures and tasks."""
     symbols: list[types.DocumentSymbol] = []
     for located in document.symbols.file_level():
         symbol = _symbol(document, located)

@@ -1,4 +1,4 @@
-"""Lines and columns as editors count them, and offsets as programs do."""
+"""Converts between an editor's lines and columns and character offsets."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _UTF8, _UTF32 = PositionEncodingKind.Utf8, PositionEncodingKind.Utf32
 
 
 class Lines:
-    """The lines of a text; columns count units of ``encoding``, UTF-16 unless the editor agreed to another.
+    """The lines of a text; columns count units of ``encoding`` (UTF-16 unless the editor negotiated another).
 
-    A position outside the text is the nearest one in it.
+    A position outside the text is clamped to the nearest one inside.
     """
 
     def __init__(self, text: str, encoding: PositionEncodingKind | str = PositionEncodingKind.Utf16) -> None:
@@ -50,7 +50,7 @@ class Lines:
         return end
 
     def position(self, offset: int) -> Position:
-        """The position of a character."""
+        """The position of the character at an offset."""
         line = bisect_right(self._starts, offset) - 1
         start = self._starts[line]
         if self._plain:
@@ -58,7 +58,7 @@ class Lines:
         return Position(line, sum(map(self._width, self.text[start:offset])))
 
     def width(self, start: int, end: int) -> int:
-        """The units of the characters from ``start`` up to ``end``, of one line."""
+        """The number of units of the characters from ``start`` up to ``end``, on one line."""
         return end - start if self._plain else sum(map(self._width, self.text[start:end]))
 
     def range(self, start: int, end: int) -> Range:
@@ -75,7 +75,7 @@ class Lines:
 
 
 def edited(lines: Lines, changes: Iterable[TextDocumentContentChangeEvent]) -> Lines:
-    """The lines after these changes, each of which sees those before it."""
+    """The lines after ``changes``, applied in order."""
     for change in changes:
         text = change.text
         if isinstance(change, TextDocumentContentChangePartial):

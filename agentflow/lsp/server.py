@@ -1,4 +1,4 @@
-"""The server: open texts, and the protocol's requests as calls of the functions beside it."""
+"""The server: open texts, and handlers that pass the protocol's requests to the functions of this package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentflow.lsp.positions import Lines
 from agentflow.lsp.vocabulary import Vocabulary
 
 DEBOUNCE_S = 0.15
-"""Seconds after the last change in which a text's mistakes are looked for."""
+"""Seconds to wait after the last change before diagnostics are computed."""
 _TRIGGERS = ["(", ":", "{"]
 
 
@@ -38,8 +38,8 @@ class _AtPosition(Protocol):
 class Server(LanguageServer):
     """A language server for programs.
 
-    ``vocabulary`` says what names mean; ``surveyor`` makes a surveyor for each text; ``warning`` is shown when an editor
-    has connected.
+    ``vocabulary`` describes names around the text; ``surveyor`` creates a surveyor for each text; ``warning`` is shown once
+    an editor has connected.
     """
 
     def __init__(self, vocabulary: Vocabulary, surveyor: Callable[[], Surveyor], warning: str | None = None) -> None:
@@ -52,44 +52,44 @@ class Server(LanguageServer):
         _register(self)
 
     def document(self, uri: str) -> Document:
-        """An open text. Raises JsonRpcInvalidParams."""
+        """The open text at ``uri``. Raises JsonRpcInvalidParams if it is not open."""
         try:
             return self.documents[uri]
         except KeyError:
             raise JsonRpcInvalidParams(f"{uri} is not open") from None
 
     async def surveyed(self, uri: str) -> Document:
-        """An open text whose survey is worked out. Raises JsonRpcInvalidParams."""
+        """The open text at ``uri``, with its survey computed. Raises JsonRpcInvalidParams if it is not open."""
         document = self.document(uri)
         await document.surveyed()
         return document
 
     async def at(self, params: _AtPosition) -> tuple[Document, int]:
-        """The text and the offset that a request is about."""
+        """The text and the character offset of a request."""
         document = await self.surveyed(params.text_document.uri)
         return document, document.lines.offset(params.position)
 
     def opened(self, item: types.TextDocumentItem) -> None:
-        """Take a text into care."""
+        """Open a text and publish its diagnostics."""
         name = to_fs_path(item.uri) or item.uri
         encoding = self.workspace.position_encoding or types.PositionEncodingKind.Utf16
         self.documents[item.uri] = Document(name, item.text, self.surveyor(), version=item.version, encoding=encoding)
-        self._look(item.uri)
+        self._schedule_diagnostics(item.uri)
 
     def changed(self, params: types.DidChangeTextDocumentParams) -> None:
-        """Apply changes, and look for mistakes when no more come."""
+        """Apply changes, and publish diagnostics once no more arrive for a moment."""
         uri = params.text_document.uri
         self.document(uri).change(params.content_changes, params.text_document.version)
-        self._look(uri, DEBOUNCE_S)
+        self._schedule_diagnostics(uri, DEBOUNCE_S)
 
     def closed(self, uri: str) -> None:
-        """Let go of a text; the editor forgets its mistakes."""
+        """Close a text and clear its diagnostics in the editor."""
         self._drop(uri)
         self.documents.pop(uri, None)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
-    def _look(self, uri: str, wait_s: float = 0.0) -> None:
-        """Look for the mistakes of a text and send them, unless it changes before."""
+    def _schedule_diagnostics(self, uri: str, wait_s: float = 0.0) -> None:
+        """Publish diagnostics after ``wait_s`` seconds, unless the text changes before."""
         self._drop(uri)
         self._looking[uri] = asyncio.get_running_loop().create_task(self._publish(uri, wait_s))
 
@@ -101,7 +101,7 @@ class Server(LanguageServer):
         )
 
     def greet(self) -> None:
-        """Say what went wrong before an editor was there to be told."""
+        """Show the warning that arose before an editor had connected."""
         if self._warning is not None:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, self._warning))
 
@@ -112,13 +112,13 @@ class Server(LanguageServer):
 
 
 def serve(server: Server, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> None:
-    """Speak with one editor over standard input and output, until it leaves."""
+    """Serve one editor over standard input and output until it disconnects."""
     logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_unexpected)
     server.start_io(stdin, stdout)
 
 
 def formatted(document: Document) -> list[types.TextEdit]:
-    """The change that formats a text; none for one that is formatted, or whose brackets do not match."""
+    """The edit that formats a text; none if it is formatted already or its brackets do not match."""
     try:
         text = format_text(document.text, name=document.name)
     except AgentflowError:
@@ -127,14 +127,14 @@ def formatted(document: Document) -> list[types.TextEdit]:
     if old == text:
         return []
     shift = Shift.between(old, text)
-    # Whole lines: an editor has no position between the two characters of a line end.
+    # Replace whole lines: an editor has no position between the two characters of a line end.
     start = old.rfind("\n", 0, shift.before) + 1
     end = old.find("\n", shift.after) + 1 or len(old)
     return [types.TextEdit(document.lines.range(start, end), text[start : end + shift.size])]
 
 
 def _is_unexpected(record: logging.LogRecord) -> bool:
-    """Whether a logged error is one: a refusal is an answer, and nothing to log."""
+    """Whether a logged error is unexpected; a refused request is an ordinary answer and is not logged."""
     error = record.exc_info[1] if record.exc_info else None
     return not (isinstance(error, JsonRpcException) and error.code == types.LSPErrorCodes.RequestFailed)
 

@@ -1,4 +1,4 @@
-"""What words mean in the language and around a program, as an editor shows it."""
+"""The words of the language and the names around a program, as an editor shows them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from agentflow.lang.reference import Entry, entries
 
 
 class Vocabulary:
-    """Words of the language, and the tasks and tools around a program.
+    """Words of the language, and the tasks and tools that a program may call.
 
-    ``names`` describes tasks and tools (None: there are none), ``descriptions`` says what those are for; those called
-    ``foreign`` are described by somebody else, whose text is shown as it stands, and never as Markdown.
+    ``names`` describes tasks and tools (None: there are none), ``descriptions`` their purposes. Those in ``foreign`` were
+    described by somebody else: their text is shown as plain text, never as Markdown.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Vocabulary:
         self.words: Mapping[str, Entry] = {entry.name: entry for entry in entries()}
 
     def info(self, name: str) -> NameInfo | None:
-        """What a call of a task or tool takes, or None if there is none of that name."""
+        """The signature of a task or tool; None if no task or tool has that name."""
         info = self.names.describe(name) if self.names is not None else None
         return info if info is not None and info.kind in ("task", "tool") else None
 
@@ -38,12 +38,12 @@ class Vocabulary:
 
 
 def usage_of(name: str, info: NameInfo) -> str:
-    """How a task or tool is called: ``(name (parameter type) ...)``, what may be left out in brackets."""
+    """The call syntax of a task or tool: ``(name (parameter type) ...)``, optional parameters in brackets."""
     return " ".join([f"({name}", *parameter_labels(info)]) + ")"
 
 
 def parameter_labels(info: NameInfo) -> list[str]:
-    """Each parameter of a call as it is written, what may be left out in brackets."""
+    """Each parameter as it is written in a call, optional ones in brackets."""
     labels: list[str] = []
     for name, parameter in (info.parameters or {}).items():
         label = f"({name} {type_of(parameter.schema)})"
@@ -52,7 +52,7 @@ def parameter_labels(info: NameInfo) -> list[str]:
 
 
 def type_of(schema: Mapping[str, Any]) -> str:
-    """The type that a JSON Schema asks for, in a word."""
+    """The type that a JSON Schema asks for, in one or a few words."""
     if "enum" in schema:
         return "|".join(str(each) for each in schema["enum"])
     kind = schema.get("type")

@@ -1,7 +1,7 @@
-"""Helpers for tests of programs that call models: replies by task, recorded traffic, a guard against network use.
+"""Helpers for testing programs that call models: replies by task, recorded traffic, a guard against network use.
 
-:mod:`agentflow.testing.plugin` has the pytest fixtures, which pytest loads by itself. Names are loaded when first used, so
-that a test run without them costs nothing.
+:mod:`agentflow.testing.plugin` has the pytest fixtures, which pytest loads automatically. Names are imported when first
+used, so that test runs without them do not pay for the imports.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from agentflow.core.errors import ConfigurationError, DataError
 from agentflow.core.ports import ProviderAdapter
 from agentflow.lib.private_files import replace_private, write_private
 from agentflow.providers.table import open_provider
-from agentflow.testing.difference import describe_difference, nearest, said
+from agentflow.testing.difference import describe_difference, nearest, without_cache_markers
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -41,13 +41,12 @@ _REDACTED = "replayed"
 class Cassette:
     """A file of recorded model calls.
 
-    Parameters: ``path`` of the file; ``mode`` ``auto`` (replay when the file exists, else record), ``record`` or
-    ``replay``. A call replays for the request it was recorded with, whatever the order: method, endpoint and JSON body
-    must be equal. Equal requests that were answered differently replay in the order in which they were sent. With
-    ``matching=False`` only the order counts, for requests that are never the same twice. A call that was abandoned while
-    it was recorded (the loser of a race) gives what had arrived of it, and then nothing more until it is abandoned again.
-    Raises DataError if the file is missing or not a cassette, and from the call itself for a request that was not
-    recorded (the message names the nearest one, and what differs).
+    Parameters: ``path`` of the file; ``mode`` ``auto`` (replay if the file exists, else record), ``record`` or ``replay``.
+    Requests replay in any order; method, endpoint and JSON body must equal those of the recording. Equal requests with
+    different answers replay in the order in which they were sent. With ``matching=False`` only the order counts, for
+    requests that differ every time. A call that was abandoned during recording (the loser of a race) replays the data that
+    had arrived, and then waits until it is abandoned again. Raises DataError if the file is missing or not a cassette; the
+    call itself raises DataError for a request that was not recorded (the message names the nearest one and the differences).
     Call :meth:`save` after recording, or use the cassette as a context manager. On an event loop write
     ``async with await Cassette.open(path) as cassette``, which reads and writes the file without holding the loop.
     """
@@ -68,7 +67,7 @@ class Cassette:
     async def open(
         cls, path: str | os.PathLike[str], mode: Literal["auto", "record", "replay"] = "auto", *, matching: bool = True
     ) -> Cassette:
-        """A cassette, read without holding the event loop. Parameters and errors as for the constructor."""
+        """Load a cassette without blocking the event loop. Parameters and errors as for the constructor."""
         recording = mode == "record" or (mode == "auto" and not await aiofiles.os.path.exists(path))
         cassette = cls(path, "record", matching=matching)
         cassette.recording = recording
@@ -94,7 +93,7 @@ class Cassette:
 
     @property
     def left(self) -> int:
-        """Number of recorded calls not yet replayed."""
+        """Number of recorded calls that have not been replayed yet."""
         return sum(map(len, self._left.values()))
 
     def provider(self, dialect: str, **options: Any) -> ProviderAdapter:
@@ -105,26 +104,26 @@ class Cassette:
 
     @contextlib.contextmanager
     def answers(self, flow: AgentFlow) -> Generator[AgentFlow]:
-        """Within the block the model calls of ``flow`` are replayed or recorded, whatever models it names; gives the flow.
+        """Within the block, replay or record the model calls of ``flow``, whichever models it uses; yields the flow.
 
-        Raises ConfigurationError for a flow whose ``provider=`` is an adapter of its own.
+        Raises ConfigurationError for a flow whose ``provider=`` is an adapter object.
         """
         if flow.router.has_own_adapter:
             raise ConfigurationError(
-                "the flow has an adapter of its own, whose traffic a cassette cannot see",
+                "the flow uses an adapter object, whose traffic a cassette cannot record",
                 code="cassette/provider",
-                hint="give the flow a model instead of provider=, or provider=cassette.provider('anthropic')",
+                hint="create the flow with a model instead of provider=, or with provider=cassette.provider('anthropic')",
             )
         key = None if self.recording else _REDACTED
         with flow.router.replacing(transport=self.transport(), api_key=key):
             yield flow
 
     def transport(self) -> httpx2.AsyncBaseTransport:
-        """The transport that records or replays, for a client of your own."""
+        """The recording or replaying transport, for an HTTP client of your own."""
         return _Recorder(self) if self.recording else _Player(self)
 
     def save(self) -> None:
-        """Write the recording, replacing the file atomically. Does nothing when replaying."""
+        """Write the recording, replacing the file atomically. Does nothing in replay mode."""
         if self.recording:
             write_private(self.path, self._text())
 
@@ -132,7 +131,7 @@ class Cassette:
         return json.dumps({"agentflow_cassette": _VERSION, "calls": self._calls}, indent=1, ensure_ascii=False) + "\n"
 
     def record(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Add a call that is sent now, without an answer yet; gives it. Used by the transport."""
+        """Add a call that is being sent, without an answer yet, and return it. Used by the transport."""
         call: dict[str, Any] = {"request": request, "response": None}
         self._calls.append(call)
         return call
@@ -142,7 +141,7 @@ class Cassette:
         self._calls.remove(call)
 
     def take(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The recorded call for a request. Raises DataError if there is none, or none is left."""
+        """The recorded call for a request. Raises DataError if none matches, or all matching ones were replayed."""
         key = self._key(request)
         left = self._left.get(key)
         if left:
@@ -150,19 +149,21 @@ class Cassette:
         equal = sum(self._key(call["request"]) == key for call in self._calls)
         if equal or not self._calls:
             raise DataError(
-                f"the cassette {self.path.name} holds {equal} such calls, and this is one more",
+                f"the cassette {self.path.name} holds {equal} such calls, and all of them were replayed",
                 code="cassette/exhausted",
                 hint="record it again: delete the file and run once with a key",
             )
-        number = nearest([said(call["request"]) for call in self._calls], said(request))
+        number = nearest(
+            [without_cache_markers(call["request"]) for call in self._calls], without_cache_markers(request)
+        )
         recorded = self._calls[number]
         replayed = all(call is not recorded for call in self._left[self._key(recorded["request"])])
         raise DataError(
             f"this request is not in the cassette {self.path.name}; the nearest is call {number + 1} of "
             f"{len(self._calls)}{', which was replayed already' if replayed else ''}. What differs:\n"
-            + describe_difference(said(recorded["request"]), said(request)),
+            + describe_difference(without_cache_markers(recorded["request"]), without_cache_markers(request)),
             code="cassette/mismatch",
-            hint="record it again if the change is meant: delete the file and run once with a key",
+            hint="if the change is intended, record it again: delete the file and run once with a key",
         )
 
     def _load(self, text: str) -> None:
@@ -171,12 +172,12 @@ class Cassette:
             self._left.setdefault(self._key(call["request"]), deque()).append(call)
 
     def _key(self, request: dict[str, Any]) -> str:
-        return json.dumps(said(request), sort_keys=True) if self.matching else ""
+        return json.dumps(without_cache_markers(request), sort_keys=True) if self.matching else ""
 
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Generator[None]:
-    """Around code that reads a cassette. Raises DataError for a file that is missing or is none."""
+    """Convert errors of reading a cassette. Raises DataError if the file is missing or not a cassette."""
     try:
         yield
     except FileNotFoundError:
@@ -187,14 +188,14 @@ def _reading(path: Path) -> Generator[None]:
         ) from None
     except (ValueError, KeyError, TypeError):
         raise DataError(
-            f"{path} is no cassette this version can read",
+            f"{path} is not a cassette that this version can read",
             code="cassette/unreadable",
             hint="delete it and record again",
         ) from None
 
 
 def _calls(path: Path, text: str) -> list[dict[str, Any]]:
-    """The calls in the text of a cassette of any version up to this one."""
+    """The calls in the text of a cassette of this version of the format or an earlier one."""
     data = json.loads(text)
     version = data["agentflow_cassette"]
     if type(version) is not int or version < 1:
@@ -225,7 +226,7 @@ async def _asked(request: httpx2.Request) -> dict[str, Any]:
 
 
 class _Recorder(httpx2.AsyncBaseTransport):
-    """Passes calls to the network and records them."""
+    """Sends calls over the network and records them."""
 
     def __init__(self, cassette: Cassette) -> None:
         self._cassette = cassette
@@ -233,11 +234,11 @@ class _Recorder(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         call = self._cassette.record(await _asked(request))
-        # Compressed data would be unreadable in the file, and its bytes would depend on the library's version.
+        # Ask for uncompressed data: compressed bytes are unreadable in the file and depend on the library's version.
         request.headers["accept-encoding"] = "identity"
         try:
             response = await self._network.handle_async_request(request)
-        except Exception:  # not a cancellation, which the replay must wait for
+        except Exception:  # not on cancellation: an abandoned call stays, since its replay must wait as well
             self._cassette.forget(call)
             raise
         headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
@@ -251,7 +252,7 @@ class _Recorder(httpx2.AsyncBaseTransport):
 
 
 class _Tape(httpx2.AsyncByteStream):
-    """A response stream that records its chunks, and that it was read to its end, or broke."""
+    """A response stream that records its chunks, and whether it was read to the end or broke off."""
 
     def __init__(self, inner: Any, answer: dict[str, Any]) -> None:
         self._inner = inner
@@ -272,7 +273,7 @@ class _Tape(httpx2.AsyncByteStream):
 
 
 class _Player(httpx2.AsyncBaseTransport):
-    """Answers from the cassette."""
+    """Replays answers from the cassette."""
 
     def __init__(self, cassette: Cassette) -> None:
         self._cassette = cassette
@@ -298,7 +299,7 @@ class _Replay(httpx2.AsyncByteStream):
 
 
 async def _until_abandoned() -> None:
-    """Wait, as the caller did when this was recorded, for what never came."""
+    """Wait forever, as the caller did in the recording until it gave up."""
     await asyncio.get_running_loop().create_future()
 
 
@@ -315,5 +316,5 @@ def _read(chunk: str | dict[str, str]) -> bytes:
 
 
 def _read_prefixed(chunk: str) -> bytes:
-    """A chunk of version 1, in which base64 is told by a prefix."""
+    """A chunk in version 1 of the format, where a prefix marks base64."""
     return base64.b64decode(chunk[7:]) if chunk.startswith("base64:") else chunk.encode("utf-8")

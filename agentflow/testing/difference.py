@@ -1,4 +1,4 @@
-"""Which of some recorded requests is the most like another one, and where the two differ."""
+"""Finds the recorded request most similar to another one, and describes the differences."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import Any, cast
 from agentflow.core.errors import clip
 
 _SHOWN = 10
-"""Number of differences that are written out."""
+"""Number of differences to describe."""
 _COMPARED = 2_000
-"""Number of characters by which two texts are compared."""
+"""Number of characters of two texts that are compared."""
 _AROUND = 40
-"""Number of characters shown before and after the first one that differs."""
+"""Number of characters shown before and after the first difference."""
 _ABSENT = object()
 _OF_THE_CACHE = frozenset({"cache_control", "prompt_cache_key"})
 
 
-def said(value: Any) -> Any:
-    """A request, or a part of it, without what it says of the provider's cache: that depends on what was sent before."""
+def without_cache_markers(value: Any) -> Any:
+    """A request, or a part of it, without cache markers, which depend on the requests sent before."""
     if isinstance(value, dict):
         entries = cast("dict[str, Any]", value)
-        kept = {key: said(inner) for key, inner in entries.items() if key not in _OF_THE_CACHE}
+        kept = {key: without_cache_markers(inner) for key, inner in entries.items() if key not in _OF_THE_CACHE}
         return kept["text"] if len(kept) == 2 and kept.get("type") == "text" and "text" in kept else kept
     if isinstance(value, list):
-        parts = [said(inner) for inner in cast("list[Any]", value)]
+        parts = [without_cache_markers(inner) for inner in cast("list[Any]", value)]
         return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
     return value
 
 
 def nearest(recorded: Sequence[dict[str, Any]], request: dict[str, Any]) -> int:
-    """The index of the recorded request with the smallest distance to ``request``, the first of several."""
+    """The index of the recorded request with the smallest distance to ``request``; the first of equals."""
     leaves = dict(_leaves(request))
     return min(range(len(recorded)), key=lambda index: _distance(dict(_leaves(recorded[index])), leaves))
 
 
 def describe_difference(recorded: dict[str, Any], request: dict[str, Any]) -> str:
-    """The fields in which two requests differ, a line each; long texts from a little before they part."""
+    """The fields in which two requests differ, one per line; long texts are cut around the first difference."""
     before, after = dict(_leaves(recorded)), dict(_leaves(request))
     paths = [path for path in {**before, **after} if before.get(path, _ABSENT) != after.get(path, _ABSENT)]
     lines = [f"  {path}: {_change(before.get(path, _ABSENT), after.get(path, _ABSENT))}" for path in paths[:_SHOWN]]
@@ -48,7 +48,7 @@ def describe_difference(recorded: dict[str, Any], request: dict[str, Any]) -> st
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The paths of data, as ``body.messages[0].content``, with what is there: scalars and empty containers."""
+    """The paths in JSON data, such as ``body.messages[0].content``, with their scalars and empty containers."""
     if isinstance(value, dict) and value:
         for key, inner in cast("dict[str, Any]", value).items():
             yield from _leaves(inner, f"{path}.{key}" if path else key)
@@ -60,7 +60,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _distance(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """Number of fields that differ; two texts count by how much they do."""
+    """Number of fields that differ; two texts count by the share that differs."""
     total = 0.0
     for path in {**before, **after}:
         old, new = before.get(path, _ABSENT), after.get(path, _ABSENT)
@@ -77,8 +77,8 @@ def _change(old: Any, new: Any) -> str:
     if isinstance(old, str) and isinstance(new, str):
         parted = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
         start = max(0, parted - _AROUND)
-        return f"recorded {_excerpt(old, start)}, asked {_excerpt(new, start)}"
-    return f"recorded {_written(old)}, asked {_written(new)}"
+        return f"recorded {_excerpt(old, start)}, sent {_excerpt(new, start)}"
+    return f"recorded {_written(old)}, sent {_written(new)}"
 
 
 def _excerpt(text: str, start: int) -> str:

@@ -1,4 +1,4 @@
-"""Exploring programs from Python: what can happen to a program, and one run of it again with given answers."""
+"""Exploring programs from Python: what can happen to a program, and repeating one run with prescribed answers."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ async def explore(
     allow: Iterable[str] | None = None,
     assume: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Exploration:
-    """What can happen to a program, without a model, a tool or the time it would take.
+    """Explore what can happen to a program, without calling a model or a tool and without real waits.
 
     Parameters:
         program: text, a Path, a Source or a compiled program.
         bindings: its variables.
-        runs: how often it is run at most.
-        tools: functions of the host that it calls. They are not called: their arguments are checked, and what they give is
-            what their annotations say.
-        flow: the flow whose tasks and tools it calls; nothing of it is called either.
-        allow: the only tasks and tools it may name, as for ``flow.run``.
-        assume: what answers are like, as rules of a JSON Schema for fields, tasks and tools by name:
+        runs: maximum number of runs.
+        tools: functions of the host that the program calls. They are not executed: their arguments are checked, and values
+            that fit their return annotations stand for their results.
+        flow: the flow whose tasks and tools the program calls; they are not executed either.
+        allow: the only tasks and tools the program may use, as for ``flow.run``.
+        assume: constraints on answers, as rules of a JSON Schema for fields, tasks and tools by name:
             ``{"grade": {"minimum": 0, "maximum": 10}}``.
 
-    Raises SexpSyntaxError and SexpEvaluationError for a text that is no program.
+    Returns the Exploration, with its findings. Raises SexpSyntaxError and SexpEvaluationError for an invalid program.
     """
     source = await _source_of(program)
     setting = setting_of(bindings, tools=tools, flow=flow, allow=allow, assume=assume)
@@ -52,7 +52,7 @@ async def explore(
 
 
 async def explore_source(source: Source, setting: Setting, runs: int = RUNS) -> Exploration:
-    """What can happen to a program in this setting. Raises SexpSyntaxError and SexpEvaluationError."""
+    """Explore the program ``source`` in ``setting``, at most ``runs`` times. Raises SexpSyntaxError and SexpEvaluationError."""
 
     async def work(stopped: Callable[[], bool]) -> Exploration:
         return await search(Rehearsal(source, setting), runs, stopped)
@@ -68,18 +68,19 @@ async def rehearse(
     tools: Sequence[Callable[..., Any] | Tool] = (),
     flow: AgentFlow | None = None,
 ) -> Any:
-    """Run a program once with these answers, and give its value: nothing is called, and no time goes by.
+    """Run a program once with prescribed answers and return its value; nothing is called, and waits take no time.
 
-    Answers go to whom they name, within their branch, in order; who has none left gives the plainest one that its schema allows.
-    Other parameters as for :func:`explore`. Raises the program's error; LimitExceeded after 600 calls of tasks, tools and people.
+    Each answer goes to the task, tool or person it names, within its branch, in order; once they are used up, the simplest
+    value that fits the schema is used. Other parameters as for :func:`explore`. Raises the program's error, and LimitExceeded
+    after 600 calls of tasks, tools and people.
     """
     source = await _source_of(program)
     setting = setting_of(bindings, tools=tools, flow=flow)
 
     async def work(_: Callable[[], bool]) -> Any:
         rehearsal = Rehearsal(source, setting)
-        given = GivenAnswers(answers, rehearsal.values)
-        trial = await rehearsal.run(given, steps=SURE_STEPS, effects=SURE_EFFECTS)
+        prescribed = GivenAnswers(answers, rehearsal.values)
+        trial = await rehearsal.run(prescribed, steps=SURE_STEPS, effects=SURE_EFFECTS)
         if trial.error is not None:
             raise trial.error
         return trial.value
@@ -95,16 +96,16 @@ def setting_of(
     allow: Iterable[str] | None = None,
     assume: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Setting:
-    """What a program is explored with. Parameters as for :func:`explore`. Raises ConfigurationError for what is no tool."""
+    """The setting in which a program is explored. Parameters as for :func:`explore`. Raises ConfigurationError for a value in ``tools`` that is not a tool."""
     own = tuple([tool if isinstance(tool, Tool) else tool_from_function(tool) for tool in tools])
     if flow is None:
         return Setting(bindings=dict(bindings or {}), tools=own, grants=_grants(allow), assumed=dict(assume or {}))
     tasks, registry = flow.engine.tasks, flow.engine.tools
-    found = [tasks.find_compiled(name) for name in tasks.template_names()]
+    compiled = [tasks.find_compiled(name) for name in tasks.template_names()]
     registered = [registry.find(name) for name in registry.names()]
     return Setting(
         bindings=dict(bindings or {}),
-        templates=tuple([each for each in found if each is not None]),
+        templates=tuple([each for each in compiled if each is not None]),
         tools=(*tools_of([each for each in registered if each is not None]), *own),
         grants=_grants(allow),
         assumed=dict(assume or {}),

@@ -1,4 +1,4 @@
-"""Forbids network use: within a block, connections to other machines are refused."""
+"""Forbids network use: within a block, connections to other machines raise an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost",
 
 
 class NetworkForbidden(AgentflowError):
-    """A connection to another machine was attempted while the network was forbidden. The message names it."""
+    """A connection to another machine was attempted while the network was forbidden. The message names the host."""
 
     default_code = "testing/network-forbidden"
 
@@ -27,10 +27,10 @@ def _local(host: object) -> bool:
 
 @contextlib.contextmanager
 def forbid_network() -> Generator[None, None, None]:
-    """Within the block, raise NetworkForbidden on attempts to resolve or connect to any host but this one.
+    """Within the block, raise NetworkForbidden on attempts to resolve or connect to another host.
 
-    All providers use the socket module, whatever their client; loopback servers and unix sockets still work. The guard
-    applies to the whole process, so use it around a test and not inside a program.
+    All providers use the socket module, whatever their HTTP client; loopback servers and unix sockets still work. The guard
+    affects the whole process, so use it around a test and not inside a program.
     """
     real_connect, real_connect_ex, real_resolve = (
         socket.socket.connect,
@@ -41,7 +41,7 @@ def forbid_network() -> Generator[None, None, None]:
     def check(host: object) -> None:
         if not _local(host):
             raise NetworkForbidden(
-                f"a connection to {host!r} was tried while the network is forbidden; "
+                f"a connection to {host!r} was attempted while the network is forbidden; "
                 "use ScriptedProvider, a Cassette or a loopback server"
             )
 

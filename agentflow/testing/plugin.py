@@ -1,7 +1,7 @@
 """The pytest plugin: the fixtures ``flow``, ``script``, ``cassette`` and ``no_network``.
 
-pytest loads it through its entry point. Every import of ours stands within a fixture, so that a test run that uses none
-pays for none.
+pytest loads it through its entry point. Our modules are imported inside the fixtures, so that test runs without them do
+not pay for the imports.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FIXTURES = frozenset({"flow", "script", "cassette", "no_network"})
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test with one of the fixtures on a loop of its own, where no plugin for async tests has taken it."""
+    """Run an async test that uses one of our fixtures on a loop of its own, unless an async plugin already runs it."""
     test: Any = pyfuncitem.obj
     if not inspect.iscoroutinefunction(test) or not _FIXTURES.intersection(pyfuncitem.fixturenames):
         return None
@@ -58,7 +58,7 @@ def no_network() -> Iterator[None]:
 
 @pytest.fixture
 def script() -> Script:
-    """What models answer in this test, by task; of no flow yet but that of the fixture ``flow``."""
+    """The replies of models in this test, by task; attached to the fixture ``flow`` only."""
     from agentflow.testing.script import Script
 
     return Script()
@@ -66,27 +66,27 @@ def script() -> Script:
 
 @pytest.fixture
 def flow_options() -> Mapping[str, Any]:
-    """Arguments of the flow of the fixture ``flow``; override it to give tools, a root or limits."""
+    """Arguments for the flow of the fixture ``flow``; override it to add tools, a root or limits."""
     return {}
 
 
 @pytest.fixture
 def flow(flow_options: Mapping[str, Any], script: Script, no_network: None) -> Generator[AgentFlow]:
-    """A flow whose models are answered by ``script``, without network."""
+    """A flow whose model calls are answered by ``script``, without network."""
     import asyncio
 
     from agentflow.app import AgentFlow
 
     with script.answers(AgentFlow(**flow_options)) as flow:
         yield flow
-    # A loop that is made the current one of its thread would take the place of that of an asyncio plugin.
+    # Not set as the thread's current loop, which would replace the one of an asyncio plugin.
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         runner.run(flow.aclose())
 
 
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Generator[Cassette]:
-    """The recorded model calls of this test, ``cassettes/MODULE/TEST.json`` beside it; see ``--record-cassettes``."""
+    """A cassette for this test, ``cassettes/MODULE/TEST.json`` beside its file; see ``--record-cassettes``."""
     from agentflow.core.errors import DataError
     from agentflow.testing.cassette import Cassette
 

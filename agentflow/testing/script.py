@@ -1,4 +1,4 @@
-"""Answers the model calls of a flow by the names of its tasks, and keeps what was asked."""
+"""Answers the model calls of a flow by task name, and keeps the requests."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from agentflow.app import AgentFlow
 
 Reply: TypeAlias = "str | Mapping[str, Any] | BaseException | ModelResponse | Callable[[ModelRequest], Any]"
-"""What a model answers: what :class:`~agentflow.ScriptedProvider` takes."""
+"""A model's reply, in any form that :class:`~agentflow.ScriptedProvider` accepts."""
 
 _asking: ContextVar[tuple[str, int]] = ContextVar("agentflow_asking", default=("", 1))
-"""The task on whose behalf the code that goes on here asks a model, and for the how manieth time."""
+"""The task that asks a model in this context, and the number of its model call, from 1."""
 
 
 @frozen
@@ -40,15 +40,15 @@ class ScriptedCall:
 
 
 class Script:
-    """What models answer in a test, by task.
+    """The replies of models in a test, by task.
 
         script.on("review", "There is a bug in line 3.")
         with script.answers(flow):
             await flow.run(...)
         assert "a.py" in script.prompt("review")
 
-    A reply is what :class:`~agentflow.ScriptedProvider` takes: text, a dict (``{"tool_calls": [...]}``, ``{"error":
-    ...}``), an exception, or a function of the request. Attribute ``calls``: every model call, in order.
+    A reply is anything that :class:`~agentflow.ScriptedProvider` accepts: text, a dict (``{"tool_calls": [...]}``,
+    ``{"error": ...}``), an exception, or a function of the request. Attribute ``calls``: every model call, in order.
     """
 
     def __init__(self) -> None:
@@ -57,39 +57,39 @@ class Script:
         self._always: dict[str | None, Callable[[ModelRequest], Any]] = {}
 
     def on(self, task: str, *replies: Reply) -> None:
-        """Add replies for the calls of a task, in order. A function, given alone, answers all of them."""
+        """Add replies for the calls of ``task``, in order. A single function answers all of them."""
         self._add(task, replies)
 
     def otherwise(self, *replies: Reply) -> None:
-        """Add replies for the calls of tasks that have none, in order. A function, given alone, answers all of them."""
+        """Add replies for the calls of all other tasks, in order. A single function answers all of them."""
         self._add(None, replies)
 
     def requests(self, task: str | None = None) -> list[ModelRequest]:
-        """The requests of a task's model calls, or of all, in order."""
+        """The requests of the model calls of ``task`` (None: of all tasks), in order."""
         return [call.request for call in self.calls if task is None or call.task == task]
 
     def prompts(self, task: str | None = None) -> list[str]:
-        """The prompts of a task, or of all, in order: the text that its first model call ends with."""
+        """The prompts of ``task`` (None: of all tasks), in order: the last text of each first model call."""
         return [call.prompt for call in self.calls if call.turn == 1 and (task is None or call.task == task)]
 
     def prompt(self, task: str | None = None) -> str:
-        """The only prompt of a task. Raises AssertionError if it was not asked exactly once, saying what was asked."""
+        """The only prompt of ``task``. Raises AssertionError, listing the tasks that asked, unless there is exactly one."""
         prompts = self.prompts(task)
         if len(prompts) == 1:
             return prompts[0]
         asked = Counter(call.task or "(no task)" for call in self.calls if call.turn == 1)
         listed = ", ".join(f"{name} {count} times" for name, count in asked.items()) or "nothing"
         what = "a model" if task is None else f"task {task!r}"
-        raise AssertionError(f"{what} was asked {len(prompts)} times, not once; asked were: {listed}")
+        raise AssertionError(f"{what} was asked {len(prompts)} times, not once; tasks that asked: {listed}")
 
     @property
     def unused(self) -> dict[str, int]:
-        """Number of replies that nobody has asked for, by task; those for other tasks under the empty name."""
+        """Number of unused replies by task; those for other tasks under the empty name."""
         return {task or "": len(left) for task, left in self._replies.items() if left}
 
     @contextmanager
     def answers(self, flow: AgentFlow) -> Generator[AgentFlow]:
-        """Within the block this script answers every model call of ``flow``, whatever models it names; gives the flow."""
+        """Within the block, answer every model call of ``flow`` from this script, whichever models it uses; yields the flow."""
         unsubscribe = flow.subscribe(_TaskNames())
         try:
             with flow.router.replacing(provider=ScriptedProvider(self._answer)):
@@ -124,7 +124,7 @@ class Script:
 
 
 class _TaskNames:
-    """An observer that notes, where a model call begins, the task that makes it."""
+    """An observer that notes, at the start of a model call, the task that makes it."""
 
     deltas = False
 

@@ -88,7 +88,7 @@ async def test_what_waits_for_a_yes(root: Path, approve: Any, asked: list[str]) 
         await flow.eval(program)  # the host's own calls need none
         assert [request.tool for request in requests] == asked
     if asked:
-        assert "MCP server 't', which describes it so: Change something." in requests[-1].text
+        assert "MCP server 't', which describes it as: Change something." in requests[-1].text
 
 
 async def test_progress_and_logs_are_events_of_the_tool(root: Path, revision: str) -> None:

@@ -99,6 +99,6 @@ def test_a_file_of_somebody_is_not_replaced(tmp_path: Path) -> None:
     file.write([])
     file.write([])
     file.path.write_text("def test_mine(): ...", "utf-8")
-    with pytest.raises(ConfigurationError, match="has not written it"):
+    with pytest.raises(ConfigurationError, match="was not written by"):
         file.write([])
     assert file.path.name == "test_p_explored.py"

@@ -68,7 +68,7 @@ async def test_how_often_was_asked(flow: AgentFlow, script: Script) -> None:
     script.otherwise(lambda request: "ok")
     await flow.eval(PROGRAM)
     with pytest.raises(
-        AssertionError, match="task 'review' was asked 3 times, not once; asked were: review 3 times, sum-up"
+        AssertionError, match="task 'review' was asked 3 times, not once; tasks that asked: review 3 times, sum-up"
     ):
         script.prompt("review")
 
