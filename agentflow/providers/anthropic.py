@@ -19,7 +19,7 @@ from agentflow.providers.exchange import HttpCall, Sdk
 from agentflow.providers.wire import ToolNames
 
 _PLAIN_LIMIT = 21_333
-"""Most output tokens of a plain request. The API's guide asks for streaming where a call may take more than ten
+"""Maximum output tokens of a request that is not streamed. The API's guide asks for streaming where a call may take more than ten
 minutes, at 128,000 tokens an hour by the SDK's estimate."""
 _CREDENTIALS = (
     "ANTHROPIC_API_KEY",

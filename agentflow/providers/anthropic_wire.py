@@ -45,7 +45,7 @@ from agentflow.providers.wire import ToolNames, parse_json, record, records, str
 DIALECT = "anthropic.messages"
 DEFAULT_MAX_TOKENS = 8_192
 _MOST_MARKS = 4
-"""Cache breakpoints that a request may have."""
+"""Maximum number of cache breakpoints in a request."""
 _STOP: StopTable = MappingProxyType(
     {
         "end_turn": "end",
@@ -108,11 +108,11 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
 
 
 def _mark(body: dict[str, Any], request: ModelRequest) -> None:
-    """Put the marks up to which the server is asked to keep what it has read.
+    """Add cache breakpoints: marks up to which the server is asked to keep the processed prompt.
 
-    In a conversation the last message is marked, for the next call, and that which was last in the call before: a server
-    looks at most 20 blocks back from a mark for what it has kept. Before them the system text is marked, with the tools,
-    which other conversations share, and parts that ask for it.
+    In a conversation, the last message is marked for the next call, and so is the message that was last in the previous
+    call: a server searches at most 20 blocks before a breakpoint for cached content. Breakpoints left over go to the system
+    text with the tools, which other conversations share, and to parts that ask for one.
     https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     """
     kept = request.prompt_cache
@@ -137,7 +137,7 @@ def _mark(body: dict[str, Any], request: ModelRequest) -> None:
 
 
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The blocks of an encoded message; a plain text becomes one block."""
+    """The blocks of an encoded message; a plain string becomes one block."""
     if isinstance(message["content"], str):
         message["content"] = [{"type": "text", "text": message["content"]}]
     return message["content"]
@@ -178,7 +178,7 @@ def _encode_part(part: Part, names: ToolNames) -> dict[str, Any] | None:
 
 def _encode_media(part: ImagePart | DocumentPart | AudioPart) -> dict[str, Any]:
     if isinstance(part, AudioPart):
-        raise unsupported(DIALECT, "sound", "write down what is said first, or ask a model of openai-chat:")
+        raise unsupported(DIALECT, "audio", "transcribe it first, or use a model of openai-chat:")
     if part.url is not None:
         source: dict[str, Any] = {"type": "url", "url": part.url}
     elif isinstance(part, DocumentPart) and part.media_type.startswith("text/"):
@@ -252,7 +252,7 @@ class MessagesDecoder(BaseDecoder):
         # Servers that imitate the API omit the index, which then means the block that began last.
         block = self._open if index is None else self._by_index.get(index)
         if block is None:
-            raise ProtocolError(f"a delta for content block {index}, which has not begun", code="provider/bad-event")
+            raise ProtocolError(f"a delta for content block {index}, which has not started", code="provider/bad-event")
         return block
 
     def _delta(self, event: dict[str, Any], out: list[ModelDelta]) -> None:

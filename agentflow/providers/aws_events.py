@@ -18,13 +18,13 @@ from agentflow.providers.wire import parse_json
 _PRELUDE = 12
 _LEAST = 16
 _FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Sizes of the values of headers by their type; types 6 and 7, bytes and text, say theirs."""
+"""Sizes of header values by their type; values of types 6 and 7, bytes and text, state their own."""
 
 
 class AwsEventParser:
-    """Takes chunks of bytes and returns complete events as ``(event name, data)`` pairs, as the parser of events does.
+    """Takes chunks of bytes and returns complete events as ``(event name, data)`` pairs, like :class:`SseParser`.
 
-    The payload of a ``chunk`` is a model's event in base64. An exception becomes an event ``error`` of the kind it names.
+    The payload of a ``chunk`` is a model's event in base64. An exception becomes an event ``error`` of that kind.
     """
 
     __slots__ = ("_buffer", "_limit")
@@ -47,7 +47,7 @@ class AwsEventParser:
         while len(buffer) - at >= _PRELUDE:
             size, headers = _number(buffer, at, 4), _number(buffer, at + 4, 4)
             if zlib.crc32(buffer[at : at + 8]) != _number(buffer, at + 8, 4):
-                _damaged("its lengths do not fit their checksum")
+                _damaged("its lengths do not match their checksum")
             if size > self._limit:
                 raise ProtocolError(
                     f"the server sent an event larger than {self._limit:,} bytes",
@@ -60,7 +60,7 @@ class AwsEventParser:
                 break
             frame = bytes(buffer[at : at + size])
             if zlib.crc32(frame[:-4]) != _number(frame, size - 4, 4):
-                _damaged("its content does not fit its checksum")
+                _damaged("its content does not match its checksum")
             event = _event(_headers(frame[_PRELUDE : _PRELUDE + headers]), frame[_PRELUDE + headers : -4])
             if event is not None:
                 events.append(event)
@@ -70,7 +70,7 @@ class AwsEventParser:
 
 
 def _event(headers: dict[str, str], payload: bytes) -> tuple[bytes, bytes] | None:
-    """The model's event in a frame; None for one that has none."""
+    """The model's event in a frame; None if the frame has none."""
     kind = headers.get(":message-type", "event")
     if kind == "event":
         if headers.get(":event-type") != "chunk":
@@ -81,10 +81,10 @@ def _event(headers: dict[str, str], payload: bytes) -> tuple[bytes, bytes] | Non
         try:
             return b"", b64decode(content, validate=True)
         except ValueError:
-            _damaged("its payload is no base64")
+            _damaged("its payload is not base64")
     name = headers.get(":exception-type") or headers.get(":error-code") or kind
-    said = headers.get(":error-message") or (_record(payload).get("message") if payload.startswith(b"{") else None)
-    error = {"type": name.removesuffix("Exception"), "message": said or ""}
+    message = headers.get(":error-message") or (_record(payload).get("message") if payload.startswith(b"{") else None)
+    error = {"type": name.removesuffix("Exception"), "message": message or ""}
     return b"error", json.dumps({"type": "error", "error": error}).encode()
 
 
@@ -94,7 +94,7 @@ def _record(payload: bytes) -> dict[str, Any]:
 
 
 def _headers(block: bytes) -> dict[str, str]:
-    """The headers whose value is text."""
+    """The text-valued headers of a frame."""
     headers: dict[str, str] = {}
     at = 0
     while at < len(block):
@@ -112,7 +112,7 @@ def _headers(block: bytes) -> dict[str, str]:
         else:
             _damaged("a header has an unknown type")
         if at > len(block):
-            _damaged("its headers end in the middle")
+            _damaged("its headers are cut off")
     return headers
 
 

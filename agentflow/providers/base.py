@@ -43,12 +43,12 @@ from agentflow.providers.wire import ToolNames, body_of, estimate_tokens, parse_
 
 DEFAULT_GATE = 256
 _LENGTHENING = frozenset({*CAP_SETTINGS, "n", "best_of"})
-"""Native request fields that could make a call answer more than its ``max_output_tokens``."""
+"""Native request fields that may make an answer longer than ``max_output_tokens``."""
 _PING_SIZE = 1_024
 _KEY_LENGTH = 8
-"""Shortest key that is taken out of error texts: a shorter one is a placeholder, and part of many words."""
+"""Length of the shortest key that is removed from error texts: a shorter one is a placeholder, and part of many words."""
 _MALFORMED = (KeyError, TypeError, AttributeError, IndexError, ValueError)
-"""What reading JSON of another shape than expected raises."""
+"""Exceptions raised when JSON does not have the expected shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Opened:
 
 
 class EventParser(Protocol):
-    """Takes a stream apart into events; see :class:`~agentflow.providers.sse.SseParser`."""
+    """Splits a stream into events; see :class:`~agentflow.providers.sse.SseParser`."""
 
     @property
     def pending(self) -> int: ...
@@ -70,7 +70,7 @@ class EventParser(Protocol):
 
 
 class AdapterOptions(TypedDict, total=False):
-    """The parameters of :class:`HttpAdapter`, for factories that pass them on."""
+    """The parameters of :class:`HttpAdapter`, for factories that pass them through."""
 
     base_url: str | None
     api_key: str | None
@@ -88,10 +88,11 @@ class AdapterOptions(TypedDict, total=False):
 class HttpAdapter(ABC):
     """An adapter that reaches its provider over HTTP through an SDK client. Implements ``ProviderAdapter``.
 
-    Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables); ``clocks``, ``retry``; ``gate``
-    the maximum number of calls in flight, also the size of the connection pool; ``prices`` for costs; ``rates`` for how much goes a minute; ``settings``
-    native request fields of every call; ``transport`` an httpx2 transport instead of the network; ``aiohttp`` forces or
-    forbids the aiohttp transport (None: use it if installed); ``name`` of the provider in errors and events.
+    Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables); ``clocks``, ``retry``; ``gate`` is
+    the maximum number of calls in flight, and the size of the connection pool; ``prices`` for costs; ``rates`` limits
+    requests and tokens per minute; ``settings`` are native request fields of every call; ``transport`` is an httpx2 transport
+    to use instead of the network; ``aiohttp`` forces or forbids the aiohttp transport (None: use it if installed); ``name``
+    is the provider's name in errors and events. Raises ConfigurationError (``config/gate``) for a gate below 1.
     """
 
     dialect: ClassVar[str]
@@ -139,7 +140,7 @@ class HttpAdapter(ABC):
         """A new decoder for one answer."""
 
     def _plain(self, request: ModelRequest) -> bool:
-        """Whether a request that nobody watches may be a plain one."""
+        """Whether a request that nobody watches may be sent without streaming."""
         return True
 
     def _merged(self, data: dict[str, Any], request: ModelRequest, headers: dict[str, str]) -> dict[str, Any]:
@@ -158,10 +159,10 @@ class HttpAdapter(ABC):
     address: ClassVar[str] = ""
     """The vendor's own address, where no ``base_url`` is given."""
     shown_headers: ClassVar[Mapping[str, str]] = {}
-    """Headers of every request as they are shown to people: with a variable of the shell in place of the key."""
+    """Headers of every request for display: with a shell variable in place of the key."""
 
     def described(self, request: ModelRequest) -> dict[str, Any]:
-        """The HTTP request that ``request`` is sent as: ``url``, ``headers`` and ``body``, with a variable for the key."""
+        """The HTTP request for ``request`` as ``url``, ``headers`` and ``body``, with a variable in place of the key."""
         headers: dict[str, str] = {"content-type": "application/json", **self.shown_headers}
         path, body = self._encode(request, ToolNames(request), request.stream)
         base = (self._base_url or self.address).rstrip("/")
@@ -189,7 +190,7 @@ class HttpAdapter(ABC):
                 attempt = Attempt(number, self.name, request.model, server=opened.clients.server)
                 paused = loop.time()
                 yield ModelDelta(attempt=attempt)
-                call.resume(paused)  # whoever makes the call may have to wait for its budget
+                call.resume(paused)  # the consumer may have had to wait for its budget
                 try:
                     async with aclosing(self._attempt(opened, call, tokens)) as batches:
                         async for batch in batches:
@@ -201,7 +202,7 @@ class HttpAdapter(ABC):
                                 delivered = delivered or delta.wait is None
                                 yield delta
                                 if watch.over and delta.response is None:
-                                    raise call.timed_out(CallTimeout, "the model call was read too slowly")
+                                    raise call.timed_out(CallTimeout, "the answer of the model was consumed too slowly")
                     return
                 except ProviderError as error:
                     self._complete(error, call, number)
@@ -209,7 +210,7 @@ class HttpAdapter(ABC):
                     if self._rates is not None and isinstance(error, RateLimited):
                         self._rates.hold(self._key(call), error.retry_after or wait or 0.0)
                     if wait is None:
-                        faults.say_tries(error)
+                        faults.describe_attempts(error)
                     yield ModelDelta(attempt=self._ended(attempt, call, error, wait))
                     if wait is None:
                         raise
@@ -222,7 +223,7 @@ class HttpAdapter(ABC):
         return estimate_tokens(request)
 
     async def _count(self, request: ModelRequest, path: str, fields: tuple[str, ...]) -> int:
-        """``input_tokens`` from a counting endpoint, sent ``fields`` of the body; an estimate if there is none."""
+        """``input_tokens`` from a counting endpoint, which is sent ``fields`` of the body; an estimate if the server has none."""
         opened = await self._ready(running_loop())
         call = HttpCall(replace(request, stream=False), self._clocks, self.name)
         try:
@@ -246,7 +247,7 @@ class HttpAdapter(ABC):
             self._complete(error, call, 1)
             raise
         except (KeyError, TypeError, ValueError):
-            raise ProtocolError("the token count has not the expected shape", code="provider/bad-event") from None
+            raise ProtocolError("the token count does not have the expected shape", code="provider/bad-event") from None
         finally:
             call.watch.close()
 
@@ -272,17 +273,17 @@ class HttpAdapter(ABC):
             return opened
 
     def _import_notice(self) -> Notice | None:
-        """The notice to give before the SDK is imported, which takes a second of a thread's time, once per process."""
+        """The notice to show before the SDK is imported, which takes about a second on a thread, once per process."""
         if self.provider in sys.modules:
             return None
         return Notice(f"importing the {self.provider} SDK, on a thread; the call's clocks start after it")
 
     def _key(self, call: HttpCall) -> str:
-        """The name of the call's model, by which rates are kept."""
+        """The key of the call's model under which its rate is counted."""
         return f"{self.route or self.provider}:{call.request.model}"
 
     async def _attempt(self, opened: Opened, call: HttpCall, tokens: int) -> AsyncGenerator[list[ModelDelta], None]:
-        """Make one attempt with about ``tokens``, when it is its turn; yields the deltas in batches, one per network chunk."""
+        """Make one attempt with about ``tokens``, once the rate admits it; yields the deltas in batches, one per network chunk."""
         call.request_id = call.status = None
         call.decoder = decoder = self._decoder(call)
         rates, gate, priority = self._rates, opened.gate, call.request.priority
@@ -344,7 +345,7 @@ class HttpAdapter(ABC):
                 if decoder.done:
                     break
                 if batch and not started:
-                    # Somebody waits for the first word: yield it before decoding the rest of the chunk.
+                    # Yield the first word before decoding the rest of the chunk: it decides the latency that users see.
                     started = True
                     paused = call.loop.time()
                     yield batch
@@ -399,7 +400,9 @@ class HttpAdapter(ABC):
         return [*(ModelDelta(notice=notice) for notice in notices), ModelDelta(response=response)]
 
     def _malformed(self, what: str, why: str) -> ProtocolError:
-        return ProtocolError(f"{what} has not the shape {self.dialect} gives it ({why}", code="provider/bad-event")
+        return ProtocolError(
+            f"{what} does not have the shape that {self.dialect} defines ({why}", code="provider/bad-event"
+        )
 
     def _complete(self, error: ProviderError, call: HttpCall, number: int) -> None:
         error.attempts = number
@@ -429,11 +432,9 @@ class HttpAdapter(ABC):
 
 
 def _at_limit(request: ModelRequest, response: ModelResponse) -> list[Notice]:
-    """A notice for an answer as long as was allowed that is called complete: some servers have no word for cut off."""
+    """A notice for an answer as long as allowed that is reported complete: some servers do not report a cut-off."""
     limit, used = request.max_output_tokens, response.usage.output_tokens
     if limit is None or used < limit or response.stop_reason != "end":
         return []
-    message = (
-        f"the answer has all of the {limit} tokens it may have, and the server calls it complete: it may be cut off"
-    )
+    message = f"the answer has the maximum of {limit} tokens, but the server reports it as complete: it may be cut off"
     return [Notice(message, code="provider/at-limit", details={"limit": limit, "used": used})]

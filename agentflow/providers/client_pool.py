@@ -1,4 +1,4 @@
-"""The SDK clients of one adapter on one event loop: as many as its calls in flight need."""
+"""The SDK clients of one adapter on one event loop: enough for its calls in flight."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PooledClient:
 
 
 class ClientPool:
-    """As many clients as the calls in flight need, with at most ``size`` calls each.
+    """Enough clients for the calls in flight, with at most ``size`` calls each.
 
     Parameters: ``client`` the first SDK client; ``make`` builds the HTTP client for a further one, a copy of it
     otherwise; ``size`` connections per client.
@@ -32,7 +32,7 @@ class ClientPool:
         self._clients = [PooledClient(client)]
         address = urlsplit(self._clients[0].base_url)
         self.server = address.netloc.rpartition("@")[2]
-        """The host that is asked, with its port unless that is the usual one."""
+        """The host of the server, with its port unless that is the default of the scheme."""
 
     def take(self) -> PooledClient:
         """The first client with a free connection. Return it by decrementing ``active``."""

@@ -42,8 +42,8 @@ class Watch:
     of chunks. Here a move is an assignment; the timer checks the current deadline when it fires.
 
     Parameters: ``end`` is the loop time at which the call is ``over`` whatever it awaits, its consumer included; None
-    while it waits for its turn. ``look`` is the loop time at which the timer first fires at the latest: as early as the
-    deadlines that will follow, so that none of them moves it forward.
+    while it waits to start. ``look`` is the latest loop time for the first firing of the timer: set to the earliest deadline
+    that may follow, so that no later move has to bring the timer forward.
     """
 
     __slots__ = ("_cancelling", "_due", "_fired", "_first", "_handle", "_loop", "_task", "end", "over")
@@ -77,7 +77,7 @@ class Watch:
             self._handle = self._loop.call_at(due, self._look)
 
     def disarm(self) -> None:
-        """End the watch: the await is over."""
+        """Disarm the watch: the await is over."""
         self._task = None
 
     def expired(self) -> bool:

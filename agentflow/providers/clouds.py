@@ -1,7 +1,7 @@
-"""Claude on other clouds: the Messages API with the cloud's paths, and its signature, which the SDK's clients make.
+"""Claude on other clouds: the Messages API with the cloud's paths, and requests signed by the SDK's clients.
 
-The SDK's clients rewrite requests that they encode themselves; ours are bytes for a whole address, so the path and the body
-are the cloud's from the start, and the client only signs them.
+The SDK's clients rewrite only requests that they encode themselves. We send bytes to a complete address, so we build the
+path and the body for the cloud from the start, and the client only signs them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentflow.providers.exchange import Answer
 from agentflow.providers.wire import ToolNames, estimate_tokens
 
 API_VERSION = "2026-10-21"
-"""The version of the Messages API in the body, as the SDK's own cloud clients state it."""
+"""The version of the Messages API sent in the body, as in the SDK's own cloud clients."""
 _EVENT_STREAM = b"application/vnd.amazon.eventstream"
 
 
@@ -32,7 +32,7 @@ def _variable(*names: str) -> str | None:
 
 
 def check_bedrock(base_url: str | None, api_key: str | None) -> None:
-    """Raise ConfigurationError without a region, or without a key where boto3, which reads credentials, is missing."""
+    """Raise ConfigurationError without a region, or without a key if boto3, which reads credentials, is not installed."""
     if _variable("AWS_REGION", "AWS_DEFAULT_REGION") is None:
         raise _no_setting("bedrock", "the region", "AWS_REGION")
     if api_key is None and _variable("AWS_BEARER_TOKEN_BEDROCK") is None:
@@ -40,7 +40,7 @@ def check_bedrock(base_url: str | None, api_key: str | None) -> None:
 
 
 def check_vertex(base_url: str | None, api_key: str | None) -> None:
-    """Raise ConfigurationError without a region and a project, or without a token where google-auth is missing."""
+    """Raise ConfigurationError without a region or project, or without a token if google-auth is not installed."""
     if _variable("CLOUD_ML_REGION") is None:
         raise _no_setting("vertex", "the region", "CLOUD_ML_REGION")
     if _variable("ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT") is None:
@@ -59,7 +59,7 @@ def check_foundry(base_url: str | None, api_key: str | None) -> None:
 
 def _no_setting(dialect: str, what: str, variable: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{what} for {dialect} is not known: the environment variable {variable} is not set",
+        f"{what} for {dialect} is missing: the environment variable {variable} is not set",
         code="config/no-key",
         hint=f"set {variable}",
         details={"variable": variable},
@@ -80,7 +80,7 @@ def _check_package(extra: str, module: str) -> None:
 
 
 class CloudProvider(AnthropicProvider):
-    """Base of the clouds. Models are named as the cloud names them."""
+    """Base of the clouds. Model names are those of the cloud."""
 
     shown_headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
@@ -89,7 +89,7 @@ class CloudProvider(AnthropicProvider):
         self.name = options.get("name") or self.route
 
     def profile(self, model: str) -> ModelProfile:
-        """The profile of ``model``, of which nothing is promised that a cloud may lack."""
+        """The profile of ``model``, without features that some cloud lacks."""
         return ModelProfile(
             self.name,
             model,
@@ -103,7 +103,7 @@ class CloudProvider(AnthropicProvider):
         )
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """Input tokens of ``request``, estimated: not every cloud counts."""
+        """Input tokens of ``request``, estimated: not every cloud has a counting endpoint."""
         return estimate_tokens(request)
 
     def _cloud_body(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
@@ -169,7 +169,7 @@ class VertexProvider(CloudProvider):
 class FoundryProvider(CloudProvider):
     """Claude on Microsoft Foundry, by the name of its deployment: ``foundry:claude-sonnet-4-5``.
 
-    The address is that of ``ANTHROPIC_FOUNDRY_RESOURCE`` unless ``base_url`` says it.
+    ``ANTHROPIC_FOUNDRY_RESOURCE`` determines the address unless ``base_url`` is set.
     """
 
     route: ClassVar[str] = "foundry"

@@ -28,16 +28,16 @@ MAX_TOOL_CALLS = 256
 """Maximum number of tool calls in one answer; more come from a confused model or a hostile server."""
 
 StopTable = Mapping[str, StopReason | type[ProviderError]]
-"""The stop reasons of a dialect and its imitators, in lower case, with their meaning or the error they are."""
+"""The stop reasons of a dialect and its imitators, in lower case, with their meaning or their error class."""
 
 
 class Decoder(Protocol):
     """Decodes one answer in one dialect."""
 
     done: bool
-    """The terminal event was seen."""
+    """Whether the terminal event was seen."""
     notices: list[Notice]
-    """Oddities of the answer."""
+    """Unexpected items in the answer."""
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
         """Decode one event and append its deltas to ``out``. Returns False for a ping, which is not progress."""
@@ -48,7 +48,7 @@ class Decoder(Protocol):
         ...
 
     def finish(self, framed: bool = True) -> ModelResponse:
-        """The complete answer. ``framed``: the body's end was marked by its length or a last chunk.
+        """The complete answer. ``framed``: the end of the body was marked by a length or a last chunk.
 
         Raises IncompleteStream if there was no stop reason, or no terminal event and the body is not framed.
         """
@@ -84,15 +84,15 @@ class BaseDecoder:
         meaning = self.stop_table.get(str(reason).lower())
         if isinstance(meaning, str):
             return meaning
-        said = f"{self._provider} stopped {self._model} with {clip(repr(reason), 100)}"
+        stopped = f"{self._provider} stopped {self._model} with {clip(repr(reason), 100)}"
         partial = joined_text(parts)
         if meaning is not None:
-            raise meaning(f"{said} before the answer was complete", partial=partial)
+            raise meaning(f"{stopped} before the answer was complete", partial=partial)
         raise ProtocolError(
-            f"{said}, a reason that is not known to be an end",
+            f"{stopped}, a reason that agentflow does not know",
             code="provider/unknown-stop",
             partial=partial,
-            hint="the answer may be cut short; tell us if this server means a whole answer by it",
+            hint="the answer may be cut short; please report it if this server means a complete answer",
         )
 
 
@@ -102,7 +102,7 @@ def joined_text(parts: Iterable[Part]) -> str:
 
 
 def incomplete(what: str, partial: str = "") -> IncompleteStream:
-    """The error for an answer without an end."""
+    """The error for an answer that ended early; ``partial`` is its text so far."""
     return IncompleteStream(f"the answer ended before the model had finished: {what}", partial=partial)
 
 
@@ -110,9 +110,9 @@ def check_call_count(count: int) -> None:
     """Raise ProtocolError if an answer has too many tool calls."""
     if count > MAX_TOOL_CALLS:
         raise ProtocolError(
-            f"the answer calls more than {MAX_TOOL_CALLS} tools, the most one answer may",
+            f"the answer has more than {MAX_TOOL_CALLS} tool calls, the maximum",
             code="provider/too-many-calls",
-            hint="ask for fewer calls at a time",
+            hint="ask the model for fewer calls at a time",
         )
 
 

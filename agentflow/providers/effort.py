@@ -1,8 +1,8 @@
-"""How hard a model is asked to think: which efforts each model takes, by what their vendors document.
+"""Reasoning effort: the levels that each model accepts, as documented by the vendors.
 
 https://platform.claude.com/docs/en/build-with-claude/effort and
-https://developers.openai.com/api/docs/guides/reasoning. A model that is not listed here is sent no effort, because a server
-refuses a request with a field or value that its model does not have.
+https://developers.openai.com/api/docs/guides/reasoning. No effort is sent to a model that is not listed here, because
+servers refuse fields and values that a model does not support.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _OPENAI = (
 
 
 def anthropic_efforts(model: str) -> tuple[str, ...]:
-    """The values of ``output_config.effort`` that a model takes; empty for one that takes none, or is not known."""
+    """The values of ``output_config.effort`` that a model accepts; empty if it accepts none or is unknown."""
     return _levels(_ANTHROPIC, model)
 
 
 def openai_efforts(model: str) -> tuple[str, ...]:
-    """The values of ``reasoning.effort`` that a model takes; empty for one that takes none, or is not known."""
+    """The values of ``reasoning.effort`` that a model accepts; empty if it accepts none or is unknown."""
     return _levels(_OPENAI, model)
 
 
 def nearest(effort: Effort, levels: tuple[str, ...]) -> str:
-    """The one of ``levels`` that is the nearest to ``effort``."""
+    """The one of ``levels`` nearest to ``effort``."""
     wanted = _ORDER.index(effort)
     return min(levels, key=lambda level: abs(_ORDER.index(level) - wanted))
 

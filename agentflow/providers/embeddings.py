@@ -40,7 +40,7 @@ from agentflow.providers.wire import ToolNames, estimate_tokens, record, records
 _DIALECT = "openai.embeddings"
 _MODEL_TURN = 1
 _ANSWER_TOKENS = 1
-"""Vectors are no tokens; a reservation is of one at least."""
+"""Output tokens to reserve: an embedding has none, but a reservation needs at least one."""
 
 
 KEY_VARIABLE = "AGENTFLOW_EMBEDDINGS_KEY"
@@ -49,9 +49,10 @@ KEY_VARIABLE = "AGENTFLOW_EMBEDDINGS_KEY"
 class Embeddings:
     """The :class:`~agentflow.core.memory_ports.Embedder` over HTTP.
 
-    Parameters: ``model`` as the server names it; ``base_url`` and ``api_key`` of the server (default:
-    ``AGENTFLOW_EMBEDDINGS_KEY``, then the SDK's environment variables); ``options`` as for :class:`~agentflow.providers.base.HttpAdapter`: attempts, clocks and prices are those of
-    a model's calls. Raises ConfigurationError (``config/base-url``, ``config/no-key``).
+    Parameters: ``model`` is its name on the server; ``base_url`` and ``api_key`` are those of the server (default:
+    ``AGENTFLOW_EMBEDDINGS_KEY``, then the SDK's environment variables); ``options`` as for
+    :class:`~agentflow.providers.base.HttpAdapter`: retries, clocks and prices work as for model calls. Raises
+    ConfigurationError (``config/base-url``, ``config/no-key``).
     """
 
     def __init__(
@@ -67,9 +68,9 @@ class Embeddings:
         self._adapter = _EmbeddingsAdapter(base_url=base_url, api_key=key, **options)
 
     async def embed(self, texts: Sequence[str], call: CallContext | None) -> list[list[float]]:
-        """The vectors of ``texts``, in order, by one call of the model, which the run of ``call`` pays for.
+        """The vectors of ``texts``, in order, from one request that is charged to the run of ``call``, if any.
 
-        Raises ProviderError, and LimitExceeded when the run has nothing left.
+        Raises ProviderError, and LimitExceeded when the run's budget is used up.
         """
         messages = tuple([Message("user", (TextPart(text),)) for text in texts])
         request = ModelRequest(messages, model=self.model, stream=False)
@@ -80,7 +81,7 @@ class Embeddings:
         await bill.reserve()
         try:
             call.run.charge_model_call()
-            # the texts are those of the files, which no event repeats
+            # the texts are parts of files, which events do not repeat
             with call.scope(ModelStarted, turn=_MODEL_TURN, model=self.model) as scope:
                 response = await self._answer(request, bill)
                 scope.set(model=response.model, cost_usd=response.cost_usd, usage=response.usage, stop_reason="end")
@@ -94,7 +95,7 @@ class Embeddings:
         await self._adapter.aclose()
 
     async def _answer(self, request: ModelRequest, bill: _Bill | None) -> ModelResponse:
-        """The answer of the server. An attempt that broke after it was sent is on the ``bill``, and so is the next."""
+        """The server's answer. An attempt that broke off after it was sent is charged to ``bill``, and so is the retry."""
         sent = charged = False
         async with aclosing(self._adapter.stream(request)) as stream:
             try:
@@ -119,11 +120,11 @@ class Embeddings:
                     if sent and not charged and may_be_billed(error):
                         bill.broken()
                 raise
-        raise IncompleteStream("the server gave no vectors", provider=_DIALECT, model=request.model)
+        raise IncompleteStream("the server sent no vectors", provider=_DIALECT, model=request.model)
 
 
 class _Bill:
-    """Charges one call to the run of ``call``, and waits for its budget."""
+    """Charges one request to the run of ``call``, and reserves its cost."""
 
     def __init__(self, request: ModelRequest, call: CallContext, prices: Prices, adapter: ProviderAdapter) -> None:
         self._request = request
@@ -134,7 +135,7 @@ class _Bill:
         self._wait: Scope[CallContext] | None = None
 
     async def reserve(self, *, exact: bool = False) -> None:
-        """Set aside what the call may cost, where the run's tokens or money are bounded."""
+        """Reserve what the request may cost, if the run limits tokens or money."""
         self.free()
         purse, request, call = self._call.run.purse, self._request, self._call
         if purse is None:
@@ -149,21 +150,21 @@ class _Bill:
                 await reserved.granted()
 
     def free(self) -> None:
-        """Give back what was set aside."""
+        """Release the reservation."""
         if self._reserved is not None:
             self._reserved.free()
 
     def broken(self) -> None:
-        """Charge an attempt that has no answer: the server may have billed it."""
+        """Charge an attempt without an answer, which the server may have billed."""
         tokens = self._request.input_tokens
         usage = Usage(tokens, requests=1, estimated_tokens=tokens)
         try:
             self._call.run.charge_usage(usage, self._prices.cost_of(self._adapter, self._request.model, usage))
         except LimitExceeded:
-            pass  # what ended the attempt is raised; the next one will find the limit met
+            pass  # the attempt's own error is raised; the limit stops the next attempt
 
     def wait(self, wait: Waiting) -> None:
-        """The call begins to wait, or has waited."""
+        """Record that the request starts or ends a wait."""
         if wait.over:
             self.waited()
         else:
@@ -171,14 +172,14 @@ class _Bill:
             self._wait.__enter__()
 
     def waited(self, error: BaseException | None = None) -> None:
-        """The wait, if there is one, has ended."""
+        """Record that the wait, if there is one, has ended."""
         scope, self._wait = self._wait, None
         if scope is not None:
             scope.__exit__(None if error is None else type(error), error, None)
 
 
 class _EmbeddingsAdapter(OpenAIProvider):
-    """The calls: a request's messages are the texts, and the answer's one part holds their vectors."""
+    """Performs the requests: the messages are the texts, and the answer's only part holds their vectors."""
 
     dialect: ClassVar[str] = _DIALECT
 
@@ -222,15 +223,15 @@ class _VectorDecoder:
 
 
 def _vectors(response: ModelResponse, wanted: int) -> list[list[float]]:
-    """The vectors in an answer: as many as texts were sent, all of one length, all numbers. Raises ProtocolError."""
+    """The vectors in an answer: one per text, numeric, of equal length. Raises ProtocolError otherwise."""
     part = response.parts[0]
     vectors: list[Any] = part.native.data["vectors"] if isinstance(part, OtherPart) else []
     lengths = {len(cast(list[Any], vector)) if isinstance(vector, list) else 0 for vector in vectors}
     numbers = 0 not in lengths and all(isinstance(value, int | float) for vector in vectors for value in vector)
     if len(vectors) != wanted or len(lengths) != 1 or not numbers:
         raise ProtocolError(
-            f"the server gave {len(vectors)} vectors of lengths {sorted(lengths)} for {wanted} texts",
+            f"the server sent {len(vectors)} vectors of lengths {sorted(lengths)} for {wanted} texts",
             code="provider/bad-vectors",
-            hint="check that the base URL and the model are those of an embedding model",
+            hint="check that the base URL and the model belong to an embedding model",
         )
     return vectors

@@ -35,7 +35,7 @@ _STALE_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """The parts of one SDK that an exchange uses: exception classes, also of its transport, and arguments of ``post``.
+    """The parts of one SDK that an exchange uses: its exception classes, those of its transport, and arguments of ``post``.
 
     ``fault`` names the reason why a request was not answered; see
     :func:`agentflow.providers.transport.connection_fault`.
@@ -79,7 +79,7 @@ class HttpCall:
         wall = request.timeout_s if request.timeout_s is not None else clocks.wall_s
         now = self.loop.time()
         self.deadline = None if wall is None else now + wall
-        # The consumer's time is given back, but not for ever: at twice its time a call is over.
+        # The consumer's time does not count, but not without limit: at twice its time a call is over.
         self.watch = Watch(
             None if wall is None else now + 2 * wall, None if clocks.idle_s is None else now + clocks.idle_s
         )
@@ -93,12 +93,12 @@ class HttpCall:
         self.waits_since: tuple[float, float | None] | None = None
 
     def pause(self) -> None:
-        """Stop the clocks: the call waits for its turn."""
+        """Stop the clocks while the call waits to start."""
         self.waits_since = (self.loop.time(), self.watch.end)
         self.watch.end = None
 
     def go_on(self) -> None:
-        """Start the clocks again, later by what was waited."""
+        """Restart the clocks after :meth:`pause`; the deadline moves by the time paused."""
         assert self.waits_since is not None
         since, end = self.waits_since
         waited = self.loop.time() - since
@@ -119,12 +119,12 @@ class HttpCall:
         return None if self.deadline is None else self.deadline - self.loop.time()
 
     def resume(self, paused: float) -> None:
-        """Exclude the time since loop time ``paused``, when the consumer was at work, from the call's deadline."""
+        """Exclude the time since loop time ``paused``, when the consumer was running, from the call's deadline."""
         if self.deadline is not None:
             self.deadline += self.loop.time() - paused
 
     def timed_out(self, otherwise: type[ProviderError], what: str) -> ProviderError:
-        """The error of the clock that ran out: the wall clock's, or ``otherwise``."""
+        """The error for an expired clock: WallTimeout if it was the call's own, else ``otherwise`` with the message ``what``."""
         if self.watch.over or (self.deadline is not None and self.loop.time() >= self.deadline):
             return CallTimeout(
                 "the model call took longer than its time limit", hint="raise timeout_s or Clocks(wall_s=...)"
@@ -205,7 +205,7 @@ class Answer:
         self._left -= len(chunk)
         if self._left < 0:
             raise ProtocolError(
-                "the server sent more than a model's answer can be",
+                "the server sent more data than any answer of a model has",
                 code="provider/too-large",
                 hint="check what the base URL points to",
             )
@@ -222,7 +222,7 @@ class Answer:
             if not watch.expired():
                 raise
         except (*self._sdk.transport, ValueError):
-            pass  # The answer is complete; only the connection is lost, which the pool notices.
+            pass  # The answer is complete; the pool notices the lost connection.
         finally:
             watch.disarm()
 
@@ -232,7 +232,7 @@ class Answer:
             await self._iterator.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
             await self.response.aclose()
         except self._sdk.transport:
-            pass  # It broke earlier, which has been reported where it mattered.
+            pass  # It broke earlier, and that was reported then.
 
 
 async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> Answer:
@@ -260,10 +260,10 @@ async def send(client: PooledClient, sdk: Sdk, call: HttpCall) -> Answer:
 
 
 async def _post(client: PooledClient, sdk: Sdk, call: HttpCall) -> Any:
-    """Send the request, anew for each pooled connection that turns out to have been closed by the server.
+    """Send the request; repeat it for each pooled connection that turns out to have been closed by the server.
 
-    Servers close connections that they promised to keep (llama.cpp after each stream), and the aiohttp transport only
-    notices when it writes.
+    Some servers close connections that they promised to keep (llama.cpp after each stream), and the aiohttp transport
+    notices only when it writes.
     """
     options: dict[str, Any] = {"headers": call.headers} if call.headers else {}
     tries = _STALE_TRIES
@@ -317,7 +317,7 @@ def _connection_error(error: Exception, fault: str, url: str) -> ProviderError:
 
 
 def plain_headers(response: Any) -> dict[bytes, bytes]:
-    """A response's headers, names in lower case: each look-up in httpx2's own mapping walks and decodes all of them."""
+    """A response's headers, names in lower case: each look-up in httpx2's own mapping scans and decodes all of them."""
     headers: dict[bytes, bytes] = {}
     for raw, value in response.headers.raw:
         name = raw.lower()
@@ -331,7 +331,7 @@ def _request_id(headers: dict[bytes, bytes]) -> str | None:
 
 
 def _own_error(error: BaseException | None) -> AgentflowError | None:
-    """An agentflow error that an SDK has wrapped: from a cassette, or from the guard against network use."""
+    """An agentflow error wrapped by an SDK: from a cassette, or from the guard against network use."""
     while error is not None:
         if isinstance(error, AgentflowError):
             return error
@@ -343,7 +343,7 @@ def _own_error(error: BaseException | None) -> AgentflowError | None:
 
 
 async def read_whole(answer: Answer, opening: bytes) -> bytes:
-    """The whole body, which begins with ``opening``."""
+    """The whole body; ``opening`` is the part already read."""
     answer.bound(MAX_BODY_BYTES - len(opening))
     pieces = [opening]
     while chunk := await answer.read():
@@ -355,7 +355,7 @@ async def read_whole(answer: Answer, opening: bytes) -> bytes:
 def is_event_stream(answer: Answer, opening: bytes, streaming: bool) -> bool:
     """Whether a body is an event stream rather than JSON.
 
-    Servers send either form whatever was requested, and mislabel it too: the first bytes decide, and the content type
+    Servers send either form regardless of the request, and mislabel it too: the first bytes decide, and the content type
     only if they do not. Raises ProtocolError for a web page.
     """
     if opening.startswith((b"{", b"[")):
@@ -376,13 +376,13 @@ def is_event_stream(answer: Answer, opening: bytes, streaming: bool) -> bool:
 
 
 def _like_events(first: bytes) -> bool:
-    """Whether a body may be an event stream: it begins with a field, a comment, or part of a field's name."""
+    """Whether a body may be an event stream: it starts with a field, a comment, or part of a field's name."""
     fields = (b":", b"data:", b"event:", b"id:", b"retry:")
     return first != b"" and any(first.startswith(field) or field.startswith(first) for field in fields)
 
 
 def describe(error: BaseException) -> str:
-    """The innermost cause in a few words: the messages of SDK errors only say that there was one."""
+    """The innermost cause as type and message: SDK errors only say that there was one."""
     while (inner := error.__cause__ or next(iter(error.args), None)) and isinstance(inner, BaseException):
         error = inner
     return clip(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 300)

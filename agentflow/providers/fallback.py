@@ -111,5 +111,5 @@ class FallbackRouter:
         return FallbackProvider([first, *(self._router.resolve(name) for name in self._fallbacks)]), first[1]
 
     def full_name(self, model: str | None) -> str:
-        """The whole name of ``model``; fallbacks do not count."""
+        """The full name of ``model``, without fallbacks."""
         return self._router.full_name(model)

@@ -98,11 +98,11 @@ _SAID = ("message", "detail", "msg", "error_description", "reason", "title", "er
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The contents of an error body: its textual ``kind``, ``code`` if that is an HTTP status, and message ``said``."""
+    """The contents of an error body: its textual ``kind``, ``code`` if that is an HTTP status, and its ``message``."""
 
     kind: str
     code: int | None
-    said: str
+    message: str
 
 
 def describe(body: Any) -> Fault:
@@ -135,9 +135,9 @@ def _words(value: Any, depth: int = 0) -> str:
     if isinstance(value, list):
         return "; ".join(_words(item, depth + 1) for item in records(value)[:5])
     body = record(value)
-    said = next((words for key in _SAID if (words := body.get(key)) and (words := _words(words, depth + 1))), "")
+    message = next((words for key in _SAID if (words := body.get(key)) and (words := _words(words, depth + 1))), "")
     where = ".".join(str(part) for part in records(body.get("loc")))
-    return (f"{where}: {said}" if where else said) if said else to_json(value)
+    return (f"{where}: {message}" if where else message) if message else to_json(value)
 
 
 def from_status(
@@ -146,19 +146,19 @@ def from_status(
     """The error for a response with an error status. ``body`` is its JSON, its text or None."""
     if 300 <= status < 400:
         return ProtocolError(
-            f"{provider} answered with a redirect ({status}), which is not followed: it would carry the key elsewhere",
+            f"{provider} answered with a redirect ({status}), which is not followed: that would send the key to another address",
             code="provider/redirect",
             status=status,
             request_id=request_id,
             provider=provider,
             model=model,
-            hint="set base_url to the address the server really has",
+            hint="set base_url to the server's actual address",
         )
     fault = describe(body)
     kind = f" {fault.kind}" if fault.kind else ""
-    said = f"{provider} answered {status}{kind} for {model or 'the model'}: {fault.said or 'no message'}"
+    message = f"{provider} answered {status}{kind} for {model or 'the model'}: {fault.message or 'no message'}"
     cls = _by_status(status)
-    error = _error(cls, fault, said, provider=provider, model=model, request_id=request_id, status=status)
+    error = _error(cls, fault, message, provider=provider, model=model, request_id=request_id, status=status)
     error.retry_after = retry_after(headers)
     error.hint = error.hint or _hint(type(error), status, provider)
     return error
@@ -167,9 +167,11 @@ def from_status(
 def from_stream(body: Any, *, provider: str, model: str, request_id: str | None = None) -> ProviderError:
     """The error for a failure reported inside a stream or a 200 answer, by its number or else its kind."""
     fault = describe(body)
-    said = f"{provider} failed while answering: {fault.kind or fault.code or 'error'}: {fault.said or 'no message'}"
+    message = (
+        f"{provider} failed while answering: {fault.kind or fault.code or 'error'}: {fault.message or 'no message'}"
+    )
     cls = _by_status(fault.code) if fault.code else _BY_KIND.get(_plain(fault.kind), ServerError)
-    return _error(cls, fault, said, provider=provider, model=model, request_id=request_id, status=200)
+    return _error(cls, fault, message, provider=provider, model=model, request_id=request_id, status=200)
 
 
 def _by_status(status: int) -> type[ProviderError]:
@@ -180,7 +182,7 @@ def _error(cls: type[ProviderError], fault: Fault, message: str, *, status: int,
     """An error of ``cls``, or a more specific one by the body: a full context window, a spent quota, a refusal."""
     kind = _plain(fault.kind)
     finer = _BY_KIND.get(kind)
-    if cls in (BadRequest, ServerError) and (finer is ContextWindowExceeded or _about_context(fault.said)):
+    if cls in (BadRequest, ServerError) and (finer is ContextWindowExceeded or _about_context(fault.message)):
         cls = ContextWindowExceeded
     elif cls is BadRequest and finer is Refused:
         cls = Refused
@@ -195,8 +197,8 @@ def _plain(kind: str) -> str:
     return kind.lower().replace("_", "").replace("-", "").replace(" ", "").removesuffix("error")
 
 
-def _about_context(said: str) -> bool:
-    lowered = said.lower()
+def _about_context(message: str) -> bool:
+    lowered = message.lower()
     return any(words in lowered for words in _CONTEXT_WORDS)
 
 
@@ -230,9 +232,9 @@ def complete(
     )
 
 
-def say_tries(error: ProviderError) -> None:
-    """Add the number of attempts and the wait the server asked for to a call's last error."""
-    tries = f"{error.attempts} tries were made" if error.attempts > 1 else ""
+def describe_attempts(error: ProviderError) -> None:
+    """Append the number of attempts, and the wait that the server asked for, to the message of a call's last error."""
+    tries = f"{error.attempts} attempts were made" if error.attempts > 1 else ""
     asked = f"the server asks to wait {error.retry_after:g} s" if error.retry_after is not None else ""
     if tries or asked:
         error.message = f"{error.message} ({', '.join(filter(None, (tries, asked)))})"

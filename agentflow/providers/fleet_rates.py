@@ -1,4 +1,4 @@
-"""Rates that several processes keep together: each asks a common store what it may send."""
+"""Rate limits shared by several processes, each of which asks a common store what it may send."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from agentflow.providers.prices import by_specificity, most_specific
 from agentflow.providers.rates import BURST_S, Bucket, RateQueue, allowed
 
 AT_ONCE = 20
-"""Maximum number of calls that are asked for together: a process does not take what others wait for, too."""
+"""Maximum number of calls asked for at once, so that a process does not take what others wait for."""
 AWAY_S = 5.0
-"""Seconds for which a process goes on at its last share before it asks a store again that could not be asked."""
+"""Seconds for which a process uses its last share before it asks an unreachable store again."""
 _LEAST_S = 0.005
 _MOST_S = 0.5
-"""Seconds after which a waiting process asks again at the latest: another may have given back what it had taken."""
+"""Maximum seconds before a waiting process asks again: another one may have returned part of its share."""
 
 _log = logging.getLogger(__name__)
-_Place: TypeAlias = tuple[str, asyncio.AbstractEventLoop]
+_QueueKey: TypeAlias = tuple[str, asyncio.AbstractEventLoop]
 
 
 class _Key:
-    """One model key: its rate, and what this process may send by itself while the store is away."""
+    """One model key: its rate, and what this process may send on its own while the store is unreachable."""
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
@@ -37,7 +37,7 @@ class _Key:
         self.processes = 1
 
     def leave(self, until: float) -> None:
-        """Go on at this process's share until then."""
+        """Use this process's share until the time ``until``."""
         self.away_until = until
         if self.own is None:
             requests, tokens = [60.0 / each if each else None for each in self.bucket.seconds]
@@ -62,8 +62,8 @@ class FleetRates:
         self._store = store
         self._clock = clock
         self._keys: dict[str, _Key | None] = {}
-        self._queues: dict[_Place, RateQueue] = {}
-        self._asking: set[_Place] = set()
+        self._queues: dict[_QueueKey, RateQueue] = {}
+        self._asking: set[_QueueKey] = set()
 
     def _key(self, name: str) -> _Key | None:
         try:
@@ -75,37 +75,37 @@ class FleetRates:
             return key
 
     def ready(self, key: str, tokens: int) -> bool:
-        """Whether a call may go without asking: one that has no rate."""
+        """Whether a call may start without asking the store: only if its key has no rate."""
         return self._key(key) is None
 
     async def take(self, key: str, tokens: int, priority: int = 0) -> None:
-        """Wait until a call may go, and count it."""
-        known = self._key(key)
-        if known is None:
+        """Wait until a call with about ``tokens`` may start, and count it. Higher ``priority`` starts first."""
+        state = self._key(key)
+        if state is None:
             return
-        place = (key, asyncio.get_running_loop())
-        queue = self._queues.setdefault(place, RateQueue())
-        turn = queue.join(tokens, priority)
-        self._serve(place, queue, known)
-        await turn
+        queue_key = (key, asyncio.get_running_loop())
+        queue = self._queues.setdefault(queue_key, RateQueue())
+        admitted = queue.join(tokens, priority)
+        self._serve(queue_key, queue, state)
+        await admitted
 
-    def _serve(self, place: _Place, queue: RateQueue, key: _Key) -> None:
+    def _serve(self, queue_key: _QueueKey, queue: RateQueue, key: _Key) -> None:
         """Ask the store for the waiting calls, unless a request is under way or scheduled."""
-        if place in self._asking or queue.timer is not None:
+        if queue_key in self._asking or queue.timer is not None:
             return
         if queue.first() is None:
-            if self._queues.get(place) is queue:
-                del self._queues[place]
+            if self._queues.get(queue_key) is queue:
+                del self._queues[queue_key]
         elif key.away_until > self._clock():
-            self._serve_alone(place, queue, key)
+            self._serve_alone(queue_key, queue, key)
         else:
             waiting = sorted([entry[:4] for entry in queue.entries if not entry[4].done()])[:AT_ONCE]
-            self._asking.add(place)
-            asked = self._store.share(place[0], key.bucket.seconds, BURST_S, [entry[3] for entry in waiting])
-            asked.add_done_callback(partial(self._served, place, queue, key))
+            self._asking.add(queue_key)
+            asked = self._store.share(queue_key[0], key.bucket.seconds, BURST_S, [entry[3] for entry in waiting])
+            asked.add_done_callback(partial(self._served, queue_key, queue, key))
 
-    def _served(self, place: _Place, queue: RateQueue, key: _Key, asked: asyncio.Future[RateShare]) -> None:
-        self._asking.discard(place)
+    def _served(self, queue_key: _QueueKey, queue: RateQueue, key: _Key, asked: asyncio.Future[RateShare]) -> None:
+        self._asking.discard(queue_key)
         share = self._answer(key, asked)
         if share is not None:
             left = share.calls
@@ -118,30 +118,30 @@ class FleetRates:
             if left:
                 queue.serve(goes)
             if share.delay:
-                self._later(place, queue, key, share.delay)
-        self._serve(place, queue, key)
+                self._later(queue_key, queue, key, share.delay)
+        self._serve(queue_key, queue, key)
 
-    def _serve_alone(self, place: _Place, queue: RateQueue, key: _Key) -> None:
+    def _serve_alone(self, queue_key: _QueueKey, queue: RateQueue, key: _Key) -> None:
         own = key.own
         assert own is not None
 
         def goes(tokens: int) -> bool | None:
             delay = own.delay(self._clock())
             if delay:
-                self._later(place, queue, key, delay)
+                self._later(queue_key, queue, key, delay)
                 return None
             own.take(self._clock(), tokens)
             return True
 
         queue.serve(goes)
-        self._serve(place, queue, key)
+        self._serve(queue_key, queue, key)
 
-    def _later(self, place: _Place, queue: RateQueue, key: _Key, delay: float) -> None:
+    def _later(self, queue_key: _QueueKey, queue: RateQueue, key: _Key, delay: float) -> None:
         def look() -> None:
             queue.timer = None
-            self._serve(place, queue, key)
+            self._serve(queue_key, queue, key)
 
-        queue.timer = place[1].call_later(min(max(_LEAST_S, delay), _MOST_S), look)
+        queue.timer = queue_key[1].call_later(min(max(_LEAST_S, delay), _MOST_S), look)
 
     def _answer(self, key: _Key, asked: asyncio.Future[RateShare]) -> RateShare | None:
         """The answer of the store; None if it could not be reached."""
@@ -153,31 +153,31 @@ class FleetRates:
             key.processes, key.own = share.processes, None
             return share
         if key.own is None:
-            _log.warning("rates cannot be kept together: %s; this process goes on at its share", error)
+            _log.warning("the shared rates are unreachable: %s; this process continues at its share of them", error)
         key.leave(self._clock() + AWAY_S)
         return None
 
     def correct(self, key: str, tokens: int) -> None:
-        """Count ``tokens`` more (or fewer) than a call was estimated at."""
-        known = self._key(key)
-        if known is not None and known.rate.tokens_per_min is not None and tokens:
-            self._tell(key, known, more=tokens)
+        """Count ``tokens`` more (or fewer, if negative) than the call's estimate."""
+        state = self._key(key)
+        if state is not None and state.rate.tokens_per_min is not None and tokens:
+            self._tell(key, state, more=tokens)
 
     def hold(self, key: str, seconds: float) -> None:
-        """Let no call of ``key`` go for ``seconds``, in any process: the server has refused one."""
-        known = self._key(key)
-        if known is not None and seconds > 0:
-            self._tell(key, known, hold=seconds)
+        """Start no call of ``key`` for ``seconds``, in any process: the server has refused one."""
+        state = self._key(key)
+        if state is not None and seconds > 0:
+            self._tell(key, state, hold=seconds)
 
-    def _tell(self, key: str, known: _Key, more: int = 0, hold: float = 0.0) -> None:
-        if known.own is not None:
-            known.own.correct(more)
-            known.own.hold(self._clock() + hold)
-        if known.away_until <= self._clock():
-            told = self._store.share(key, known.bucket.seconds, BURST_S, (), more, hold)
-            told.add_done_callback(partial(self._answer, known))
+    def _tell(self, key: str, state: _Key, more: int = 0, hold: float = 0.0) -> None:
+        if state.own is not None:
+            state.own.correct(more)
+            state.own.hold(self._clock() + hold)
+        if state.away_until <= self._clock():
+            shared = self._store.share(key, state.bucket.seconds, BURST_S, (), more, hold)
+            shared.add_done_callback(partial(self._answer, state))
 
     def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
-        """Lower the rate of ``key`` to what an answer's headers say is allowed."""
-        if (known := self._key(key)) is not None:
-            known.bucket.lower(*allowed(headers))
+        """Lower the rate of ``key`` to the limits stated in an answer's headers."""
+        if (state := self._key(key)) is not None:
+            state.bucket.lower(*allowed(headers))

@@ -17,7 +17,7 @@ from agentflow.providers.wire import record, records
 
 _METADATA = {"model": "offline", "note": "extractive, no language model"}
 _DEPTH = 6
-"""Nesting to which optional properties and items are filled: a recursive schema has no end of them."""
+"""Depth up to which optional properties and items are filled, since a recursive schema has no end."""
 _NUMBER = re.compile(r"-?\b\d{1,15}(?:\.\d{1,6})?\b")
 _RATING = re.compile(r"score|relevance|confidence|rating", re.I)
 _QUESTION = re.compile(r"question|query|goal", re.I)
@@ -43,7 +43,7 @@ class OfflineProvider(ScriptedProvider):
         super().__init__(self._reply, name="offline")
 
     async def _reply(self, request: ModelRequest) -> dict[str, Any]:
-        self.requests.clear()  # only tests of a script read them
+        self.requests.clear()  # only tests of scripted replies read them
         return {**await asyncio.to_thread(_answer, request), "metadata": _METADATA, "cost_usd": 0.0}
 
 
@@ -66,7 +66,7 @@ def _answer(request: ModelRequest) -> dict[str, Any]:
 
 
 class _Filler:
-    """Fills a JSON Schema from an extract; of its keywords only ``pattern``, ``not`` and conditions may be missed."""
+    """Fills a JSON Schema from an extract; the value may violate ``pattern``, ``not`` and conditions, but no other keyword."""
 
     def __init__(self, schema: Mapping[str, Any], extract: Extract) -> None:
         self._root, self._question = schema, extract.question
@@ -99,7 +99,7 @@ class _Filler:
         return [self._value(items[i], name.removesuffix("s"), group, depth + 1) for i, group in enumerate(groups)]
 
     def _candidates(self, schema: Mapping[str, Any], kind: str, name: str, passages: list[Passage]) -> list[Any]:
-        """Values without parts, the best first."""
+        """Scalar values that fit, best first."""
         score, text = passages[0].score if passages else 0.0, " ".join(passage.text for passage in best(passages, 3))
         if "enum" in schema:
             return sorted(schema["enum"], key=lambda option: str(option).lower() not in text.lower())
@@ -118,7 +118,7 @@ class _Filler:
         return [text[: schema.get("maxLength")].ljust(schema.get("minLength", 0), ".")]
 
     def _joined(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """``schema`` with its reference, its ``allOf``, and its first alternative that is not null."""
+        """``schema`` merged with its reference, its ``allOf`` and its first alternative that is not null."""
         joined = dict(schema)
         for _ in range(2 * _DEPTH):
             options = records(joined.pop("anyOf", None)) + records(joined.pop("oneOf", None))

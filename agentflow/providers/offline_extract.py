@@ -1,4 +1,4 @@
-"""Extracts from a prompt, for the offline model, its question and the sentences relevant to it, with their files."""
+"""Extracts the question of a prompt, and the sentences relevant to it with their files, for the offline model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Extract:
     """The question of a prompt and its passages, the most relevant first.
 
     Parameters: ``prompt`` the user's text, with or without files in it; ``results`` the tool results since.
-    ``passages`` leaves out the question, and the instruction that a prompt begins with.
+    ``passages`` excludes the question, and the instruction that starts the prompt.
     """
 
     def __init__(self, prompt: str, results: str) -> None:
@@ -57,7 +57,7 @@ class Extract:
         self._quotable = answers or ranked
 
     def text(self) -> str:
-        """The relevant passages by file, and the files; without any, passages of the question itself."""
+        """The relevant passages by file, and the files; if there are none, passages of the question itself."""
         by_path: dict[str, list[str]] = {}
         for passage in best(self._quotable, 8):
             by_path.setdefault(passage.path, []).append(passage.text)
@@ -67,13 +67,13 @@ class Extract:
 
 
 def best(passages: list[Passage], limit: int) -> list[Passage]:
-    """The first ``limit`` of sorted passages, without duplicates and without any far below the best."""
+    """The first ``limit`` of sorted passages, without duplicates and without those far below the best."""
     distinct = {p.text.lower(): p for p in reversed(passages) if p.score >= passages[0].score * _FLOOR}
     return sorted(distinct.values(), key=lambda passage: -passage.score)[:limit]
 
 
 def _repeats(text: str, question: str) -> bool:
-    """Whether a passage says hardly more than the question, or a part of it."""
+    """Whether a passage adds little or nothing to the question."""
     return text in question or (question.strip(" ?") in text and len(text) < 1.5 * len(question))
 
 

@@ -162,7 +162,7 @@ class _PendingCall:
         self._looks = 0
 
     def is_whole(self) -> bool:
-        """Whether the arguments so far are a JSON object. Parses them all, so it does so only a few times."""
+        """Whether the arguments so far are a JSON object. Expensive: it parses all of them, so call it rarely."""
         self._looks += 1
         if self._looks > _MOST_LOOKS:
             return False
@@ -222,7 +222,7 @@ class ChatDecoder(BaseDecoder):
 
     def _choice(self, choice: dict[str, Any], out: list[ModelDelta]) -> None:
         if choice.get("index"):
-            self.unknown += 1  # A further answer, if settings ask for several.
+            self.unknown += 1  # One of several answers, if the settings ask for them.
             return
         if choice.get("finish_reason"):
             self._finish = choice["finish_reason"]
@@ -331,9 +331,9 @@ class ChatDecoder(BaseDecoder):
             parts.append(ThinkingPart(thinking, Native(DIALECT, {self._thinking_key: thinking})))
         if text or refusal:
             parts.append(TextPart(text + refusal))
-        for call_id, wire_name, said in calls:
+        for call_id, wire_name, raw in calls:
             name = self._names.back(wire_name)
-            arguments, problem = parse_arguments(said, name)
+            arguments, problem = parse_arguments(raw, name)
             parts.append(ToolCallPart(call_id, name, arguments, None, problem))
         stop = self._stop(self._finish, parts)
         if refusal:

@@ -104,7 +104,7 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
 
     def flush() -> None:
         if content:
-            # Only a user's text may replace its list: servers that speak the dialect read the parts of an answer.
+            # Only in a user's message may text replace the list: other servers expect the parts of an answer.
             only = content[0]["text"] if user and len(content) == 1 and "text" in content[0] else list(content)
             out.append({"type": "message", "role": message.role, "content": only})
             content.clear()
@@ -273,7 +273,7 @@ class ResponsesDecoder(BaseDecoder):
         parts = [self._part(item) for item in output]
         reason = record(data.get("incomplete_details")).get("reason")
         if status == "incomplete" and reason is None:
-            raise incomplete("the response is incomplete and does not say why", joined_text(parts))
+            raise incomplete("the response is incomplete without a reason", joined_text(parts))
         if status not in ("completed", "incomplete"):
             raise incomplete(f"the response is {status or 'without a status'}", joined_text(parts))
         stop = self._stop(reason if status == "incomplete" else status, parts)
@@ -324,7 +324,7 @@ class ResponsesDecoder(BaseDecoder):
 
 
 def _citations(item: dict[str, Any]) -> tuple[Citation, ...]:
-    """The sources that the text of a message is annotated with."""
+    """The sources in the annotations of a message's text."""
     citations: list[Citation] = []
     for piece in records(item["content"]):
         for note in map(record, records(record(piece).get("annotations"))):
@@ -350,5 +350,5 @@ class _PendingCall:
 
     def item(self) -> dict[str, Any]:
         """The item in its finished form."""
-        said = "".join(self.pieces) or self._item.get("arguments")
-        return {**self._item, "call_id": self.id, "arguments": said, "status": "completed"}
+        arguments = "".join(self.pieces) or self._item.get("arguments")
+        return {**self._item, "call_id": self.id, "arguments": arguments, "status": "completed"}

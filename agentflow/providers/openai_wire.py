@@ -16,7 +16,7 @@ from agentflow.providers.wire import ToolNames, dump_json, record, strict_schema
 
 _VENDOR_HOST = "api.openai.com"
 _KEEPS_AT_A_PRICE = re.compile(r"gpt-(5\.[6-9]|5\.\d\d|[6-9]|\d\d)").match
-"""Models that charge for keeping a prompt, and can be told not to.
+"""Models that charge for caching a prompt, which can be turned off.
 https://developers.openai.com/api/docs/guides/prompt-caching"""
 NO_KEY = "no-key-needed"
 _SOUNDS = MappingProxyType({"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"})
@@ -47,10 +47,10 @@ def data_url(part: ImagePart | DocumentPart) -> str:
 
 
 def audio(part: AudioPart, dialect: str) -> dict[str, Any]:
-    """Sound as both dialects take it: WAV or MP3, not by its address. Raises ConfigurationError."""
+    """Audio as both dialects accept it: WAV or MP3 data, no URLs. Raises ConfigurationError for anything else."""
     kind = _SOUNDS.get(part.media_type)
     if part.data is None or kind is None:
-        what = "sound by its address" if part.data is None else f"sound of the type {part.media_type}"
+        what = "audio by URL" if part.data is None else f"audio of type {part.media_type}"
         raise unsupported(dialect, what, "send the content of a WAV or MP3 file")
     return {"type": "input_audio", "input_audio": {"data": part.data, "format": kind}}
 
@@ -79,14 +79,14 @@ def tool_choice(request: ModelRequest, names: ToolNames) -> tuple[str | None, st
 
 
 def effort(request: ModelRequest) -> str | None:
-    """The effort asked of the model, in its vendor's terms; None if none is stated."""
+    """The effort for the model in the vendor's terms; None if the request states none."""
     levels = openai_efforts(request.model) if request.effort is not None else ()
     return nearest(request.effort, levels) if request.effort is not None and levels else None
 
 
 def cache_fields(request: ModelRequest) -> dict[str, Any]:
-    """The fields about the prompt cache, which OpenAI itself takes: it keeps what prompts begin with unasked, and finds it
-    again more often if requests that begin alike say so."""
+    """The fields for OpenAI's prompt cache, sent to OpenAI only: it caches the beginnings of prompts by itself, and finds
+    them more often if requests with the same beginning share a key."""
     if request.prompt_cache is False:
         return {"prompt_cache_options": {"mode": "explicit"}} if _KEEPS_AT_A_PRICE(request.model) else {}
     return {"prompt_cache_key": request.cache_key} if request.cache_key else {}

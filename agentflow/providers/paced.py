@@ -1,4 +1,4 @@
-"""A ready adapter whose calls are sent at a rate: call by call, since nobody outside of it sees its attempts."""
+"""Limits the rate of an adapter that the host built, call by call, because its attempts are not visible outside."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from agentflow.providers.wire import estimate_tokens
 
 
 class PacedProvider:
-    """Passes every call on to ``adapter`` when it is its turn by ``rates``. A ``ProviderAdapter``."""
+    """Passes every call on to ``adapter`` once ``rates`` admits it. Implements ``ProviderAdapter``."""
 
     def __init__(self, adapter: ProviderAdapter, rates: RateLimiter) -> None:
         self._adapter = adapter
         self._rates = rates
 
     def profile(self, model: str) -> ModelProfile:
-        """The adapter's."""
+        """The profile of the adapter."""
         return self._adapter.profile(model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """Make one model call, after waiting for its turn."""
+        """Make one model call, after waiting for the rate."""
         rates = self._rates
         profile = self._adapter.profile(request.model)
         key = f"{profile.route or profile.provider}:{request.model}"
@@ -43,7 +43,7 @@ class PacedProvider:
             raise
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """The adapter's."""
+        """Input tokens as counted by the adapter."""
         return await self._adapter.count_tokens(request)
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""A ready adapter whose calls cost what the flow's own table of prices says."""
+"""Applies the flow's own price table to an adapter that the host built."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from agentflow.providers.prices import Prices
 
 
 class PricedProvider:
-    """Passes every call on to ``adapter``; an answer that ``prices`` has a price for costs that. A ``ProviderAdapter``."""
+    """Passes every call on to ``adapter`` and sets the cost of answers that ``prices`` lists. Implements ``ProviderAdapter``."""
 
     def __init__(self, adapter: ProviderAdapter, prices: Prices) -> None:
         self._adapter = adapter
         self._prices = prices
 
     def profile(self, model: str) -> ModelProfile:
-        """The adapter's."""
+        """The profile of the adapter."""
         return self._adapter.profile(model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """Make one model call; the response has its cost."""
+        """Make one model call; the response includes its cost."""
         async with aclosing(self._adapter.stream(request)) as deltas:
             async for delta in deltas:
                 response = delta.response
@@ -36,7 +36,7 @@ class PricedProvider:
                 yield delta
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """The adapter's."""
+        """Input tokens as counted by the adapter."""
         return await self._adapter.count_tokens(request)
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Costs of calls: from the user's own table, else from ``genai-prices``, which ships its data."""
+"""Costs of calls: from the user's own table, or else from ``genai-prices``, which ships its data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FRESH_S = 3_600.0
 _VENDORS = {"openai-chat": "openai", "bedrock": "aws", "vertex": "google", "foundry": "anthropic"}
 _FREE = frozenset({"offline", "scripted"})
 HOUR = 1.6
-"""What it costs to have a prompt kept for an hour, as a multiple of what five minutes cost: twice the input's price instead
+"""Cost of caching a prompt for an hour as a multiple of that for five minutes: twice the input's price instead
 of a quarter more. https://platform.claude.com/docs/en/build-with-claude/prompt-caching"""
 
 
@@ -31,7 +31,7 @@ of a quarter more. https://platform.claude.com/docs/en/build-with-claude/prompt-
 class Price:
     """US dollars per million tokens. ``cache_read`` and ``cache_write`` default to the input price.
 
-    Writing to a cache that is kept for an hour costs :data:`HOUR` times as much.
+    Writing to a cache that lasts an hour costs :data:`HOUR` times as much.
 
     Raises ConfigurationError (``config/price``) for anything but a number that is 0 or more.
     """
@@ -65,12 +65,12 @@ class Price:
         ) / 1_000_000
 
     def quote(self, input_tokens: int) -> Quote:
-        """The most that a call costs: its input as if all of it were written to the provider's cache, where that is dearer."""
+        """The most that a call can cost: input is priced as a cache write where that is more expensive."""
         return Quote(input_tokens * max(self.input, self.cache_write or 0.0) / 1e6, self.output / 1e6)
 
 
 def read_prices(table: Mapping[str, Any]) -> dict[str, Price]:
-    """Prices from tables of numbers, as settings have them. Raises ConfigurationError."""
+    """Parse prices from tables of numbers, the format of the settings. Raises ConfigurationError."""
     names = [field.name for field in fields(Price)]
     prices: dict[str, Price] = {}
     for pattern, price in table.items():
@@ -79,7 +79,7 @@ def read_prices(table: Mapping[str, Any]) -> dict[str, Price]:
             continue
         if not isinstance(price, Mapping) or not {"input", "output"} <= {*price} <= {*names}:  # pyright: ignore[reportUnknownArgumentType]
             raise ConfigurationError(
-                f"the price of {pattern!r} is no table of {', '.join(names)}",
+                f"the price of {pattern!r} is not a table of {', '.join(names)}",
                 code="config/price",
                 hint=f'write [prices."{pattern}"] and below it input = 3 and output = 15, dollars per million tokens',
             )
@@ -90,10 +90,10 @@ def read_prices(table: Mapping[str, Any]) -> dict[str, Price]:
 class Prices:
     """Costs by dialect and model. Implements :class:`~agentflow.core.ports.Pricing`.
 
-    Parameters: ``table`` maps models to :class:`Price`, as ``dialect:name``, as ``name``, or as a pattern of either with
-    ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is a table
-    from somebody else's files: it may add prices of models that have none, and raise prices, but not lower them. ``lookup`` false uses only the tables. The dialects ``offline`` and ``scripted`` are free unless a table says
-    otherwise.
+    Parameters: ``table`` maps models to :class:`Price`; keys are ``dialect:name``, ``name``, or a pattern of either with
+    ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is a table from
+    files written by somebody else: it may price unlisted models and raise prices, but not lower them. With ``lookup`` false
+    only the tables are used. The dialects ``offline`` and ``scripted`` are free unless a table lists them.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Prices:
         return Quote(max(plain, written), (answered - plain) / 1e6)
 
     def cost_of(self, adapter: ProviderAdapter, model: str, usage: Usage) -> float | None:
-        """Dollars for ``usage`` at the dearest route; None if a route's price is unknown."""
+        """Dollars for ``usage`` on the most expensive route; None if the price of a route is unknown."""
         costs = [self.cost(dialect, name, usage) for dialect, name in routes_of(adapter, model)]
         return None if None in costs else max([cost for cost in costs if cost is not None])
 
@@ -201,7 +201,7 @@ class Prices:
         return total
 
     def context_window(self, dialect: str, model: str) -> int | None:
-        """Tokens of the model's context window, None if the price data does not say."""
+        """The size of the model's context window in tokens; None if the price data does not state it."""
         listing = self._find(dialect, model)
         return None if listing is None else listing.window
 
@@ -218,7 +218,7 @@ class Prices:
         )
 
     def _find(self, dialect: str, model: str) -> _Listing | None:
-        """The library's entry for a model; None without one. A look-up takes half a millisecond, so it is cached for an hour."""
+        """The library's entry for a model, or None. A look-up takes half a millisecond, so it is cached for an hour."""
         if self._library is None:
             return None
         provider = _VENDORS.get(dialect, dialect)
@@ -246,7 +246,7 @@ def routes_of(adapter: ProviderAdapter, model: str) -> Iterable[tuple[str, str]]
 
 
 def by_specificity(table: Mapping[str, T]) -> tuple[tuple[str, T], ...]:
-    """The patterns of ``table`` with what they stand for, the most specific first: those with the most literal text."""
+    """The patterns of ``table`` with their values, most specific first: those with the most literal text."""
 
     def rank(pattern: str) -> tuple[bool, int]:
         literal = len(pattern) - pattern.count("*") - pattern.count("?")
@@ -268,8 +268,8 @@ def most_specific(rows: tuple[tuple[str, T], ...], dialect: str, *models: str) -
 class _Listing:
     """The data of genai-prices about a model.
 
-    ``price`` is that of a call with at most ``up_to`` input tokens (None: of any call); None if it has to be calculated
-    each time. ``window`` is the size of the model's context in tokens.
+    ``price`` applies to calls with at most ``up_to`` input tokens (None: to any call); None if it has to be calculated each
+    time. ``window`` is the size of the model's context in tokens.
     """
 
     price: Price | None

@@ -1,7 +1,7 @@
-"""Rates: how many requests and tokens a minute a model is sent, by the generic cell rate algorithm, in this process.
+"""Limits on requests and tokens per minute in this process, by the generic cell rate algorithm.
 
-Each model key has the time at which it will have caught up with its rate; a call may go when that is at most a burst ahead,
-and puts it off by what it takes. Tokens count by estimate when a call goes and by its usage when it has ended.
+Each model key has the time at which its past calls would be paid off at its rate. A call may start when that time is at
+most a burst ahead, and moves it by its own cost. Tokens count by estimate at the start of a call and by usage at its end.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from agentflow.lib.wait_queue import WaitQueue
 from agentflow.providers.prices import by_specificity, most_specific
 
 BURST_S = 6.0
-"""Seconds' worth of a rate that may go at once; one request always may."""
+"""Seconds of a rate that may be spent at once; one request always may."""
 _MINUTE = 60.0
 _REQUESTS = (b"anthropic-ratelimit-requests-limit", b"x-ratelimit-limit-requests")
 _TOKENS = (b"anthropic-ratelimit-tokens-limit", b"x-ratelimit-limit-tokens")
 
 
 def read_rates(table: Mapping[str, Any]) -> dict[str, Rate]:
-    """Rates from tables of numbers, as settings have them. Raises ConfigurationError."""
+    """Parse rates from tables of numbers, the format of the settings. Raises ConfigurationError."""
     names = ("requests_per_min", "tokens_per_min")
     rates: dict[str, Rate] = {}
     for pattern, rate in table.items():
         if not isinstance(rate, Rate) and not (isinstance(rate, Mapping) and {*rate} <= {*names}):  # pyright: ignore[reportUnknownArgumentType]
             raise ConfigurationError(
-                f"the rate of {pattern!r} is no table of {' and '.join(names)}",
+                f"the rate of {pattern!r} is not a table of {' and '.join(names)}",
                 code="config/rate",
                 hint=f'write [rates."{pattern}"] and below it requests_per_min = 60',
             )
@@ -39,7 +39,7 @@ def read_rates(table: Mapping[str, Any]) -> dict[str, Rate]:
 
 
 class Bucket:
-    """The requests and the tokens of one model key, in seconds of ``now``."""
+    """The used requests and tokens of one model key; times are seconds of the caller's clock."""
 
     __slots__ = ("_burst_s", "_held", "_request_at", "_request_s", "_token_at", "_token_s")
 
@@ -51,29 +51,29 @@ class Bucket:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Seconds that a request and a token take of the rate."""
+        """Seconds of the rate that a request and a token cost."""
         return self._request_s, self._token_s
 
     def delay(self, now: float) -> float:
-        """Seconds until a call may go; 0 if it may now."""
+        """Seconds until a call may start; 0 if it may start now."""
         request = self._request_at - max(0.0, self._burst_s - self._request_s)
         return max(0.0, request - now, self._token_at - self._burst_s - now, self._held - now)
 
     def take(self, now: float, tokens: int) -> None:
-        """Count a call that goes."""
+        """Count a call that starts at ``now`` with about ``tokens``."""
         self._request_at = max(now, self._request_at) + self._request_s
         self._token_at = max(now, self._token_at) + tokens * self._token_s
 
     def correct(self, tokens: int) -> None:
-        """Count ``tokens`` more, or fewer, for a call that went."""
+        """Count ``tokens`` more (or fewer, if negative) for a call that has started."""
         self._token_at += tokens * self._token_s
 
     def hold(self, until: float) -> None:
-        """Let nothing go before ``until``."""
+        """Start nothing before the time ``until``."""
         self._held = max(self._held, until)
 
     def lower(self, requests_per_min: float | None, tokens_per_min: float | None) -> None:
-        """Go by what a server says it allows, if that is less."""
+        """Apply the limits that a server states, where they are lower."""
         if requests_per_min:
             self._request_s = max(self._request_s, _MINUTE / requests_per_min)
         if tokens_per_min:
@@ -93,8 +93,8 @@ class RateQueue(WaitQueue[int]):
 class ProcessRates:
     """The :class:`~agentflow.core.ports.RateLimiter` of one process.
 
-    Parameters: ``rates`` by model key (``dialect:model``) or pattern, of which the most specific counts; every key has its
-    own count. ``clock`` gives seconds.
+    Parameters: ``rates`` by model key (``dialect:model``) or pattern, of which the most specific counts; every key is
+    counted separately. ``clock`` returns seconds.
     """
 
     def __init__(self, rates: Mapping[str, Rate], *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -113,7 +113,7 @@ class ProcessRates:
             return bucket
 
     def ready(self, key: str, tokens: int) -> bool:
-        """Whether a call may go now; if so, it is counted."""
+        """Whether a call with about ``tokens`` may start now; if so, it is counted."""
         bucket = self._bucket(key)
         if bucket is None:
             return True
@@ -124,16 +124,16 @@ class ProcessRates:
         return True
 
     async def take(self, key: str, tokens: int, priority: int = 0) -> None:
-        """Wait until a call may go, and count it."""
+        """Wait until a call with about ``tokens`` may start, and count it. Higher ``priority`` starts first."""
         bucket = self._bucket(key)
         if bucket is None:
             return
         queue_key = (key, asyncio.get_running_loop())
         queue = self._queues.setdefault(queue_key, RateQueue())
-        turn = queue.join(tokens, priority)
+        admitted = queue.join(tokens, priority)
         self._serve(queue_key, queue, bucket)
         try:
-            await turn
+            await admitted
         except asyncio.CancelledError:
             self._serve(queue_key, queue, bucket)
             raise
@@ -159,23 +159,23 @@ class ProcessRates:
             del self._queues[queue_key]
 
     def correct(self, key: str, tokens: int) -> None:
-        """Count ``tokens`` more (or fewer) than a call was estimated at."""
+        """Count ``tokens`` more (or fewer, if negative) than the call's estimate."""
         if (bucket := self._bucket(key)) is not None:
             bucket.correct(tokens)
 
     def hold(self, key: str, seconds: float) -> None:
-        """Let no call of ``key`` go for ``seconds``: the server has refused one."""
+        """Start no call of ``key`` for ``seconds``: the server has refused one."""
         if (bucket := self._bucket(key)) is not None:
             bucket.hold(self._clock() + seconds)
 
     def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
-        """Lower the rate of ``key`` to what an answer's headers say is allowed."""
+        """Lower the rate of ``key`` to the limits stated in an answer's headers."""
         if (bucket := self._bucket(key)) is not None:
             bucket.lower(*allowed(headers))
 
 
 def allowed(headers: Mapping[bytes, bytes]) -> tuple[float | None, float | None]:
-    """The requests and tokens a minute that an answer's headers say are allowed."""
+    """The requests and tokens per minute that an answer's headers allow; None where they do not say."""
     return _number(headers, _REQUESTS), _number(headers, _TOKENS)
 
 

@@ -16,8 +16,8 @@ class RetryPolicy:
     """Retries of one model call: at most ``attempts`` in all, only while nothing of the answer was delivered.
 
     The wait before attempt n + 1 is ``base_s`` * 2 ** (n - 1), at most ``cap_s`` seconds, less a random part of up to
-    half. A server's ``retry-after`` takes its place, up to ``retry_after_cap_s`` and the call's remaining time; if the
-    server asks for more, the call fails at once with ``error.retry_after`` set.
+    half. A server's ``retry-after`` replaces it, up to ``retry_after_cap_s`` and the call's remaining time; if the server
+    asks for more, the call fails at once with ``error.retry_after`` set.
     Raises ConfigurationError for ``attempts`` below 1 or negative seconds.
     """
 

@@ -64,7 +64,7 @@ class ScriptedProvider:
         attempt = Attempt(1, self.name, request.model)
         yield ModelDelta(attempt=attempt)
         response, error, delay = self._response(reply, request)
-        await asyncio.sleep(delay)  # without a delay too: others run while a model answers
+        await asyncio.sleep(delay)  # even without a delay: other tasks run while a model answers
         for part in response.parts if request.stream else ():
             for delta in _deltas(part):
                 yield delta
@@ -94,7 +94,7 @@ class ScriptedProvider:
             raise ConfigurationError(
                 f"the script has {len(self._replies)} replies, and this is model call {self._next + 1}",
                 code="provider/script-ended",
-                hint="give ScriptedProvider a reply more, or a function of the request",
+                hint="give ScriptedProvider another reply, or a function of the request",
             )
         if callable(reply) and not isinstance(reply, _NO_FUNCTIONS):
             reply = reply(request)

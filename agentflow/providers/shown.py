@@ -1,4 +1,4 @@
-"""Model calls as they are shown to people: the HTTP request that a dialect makes of one."""
+"""Shows model calls to people: the HTTP request that a dialect encodes for one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from agentflow.core.ports import ProviderAdapter
 from agentflow.providers.table import Router
 
 Wire: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any] | None]
-"""The HTTP request of a model request, by the name of who was asked, as ``{url, headers, body}``; None where it is not known."""
+"""Maps a model request and a provider name to ``{url, headers, body}``; None if the encoding is unknown."""
 
 
 def wire_of(router: Router) -> Wire:
-    """How a model call looks on the wire: by the encoder of the dialect that the provider of its first attempt speaks."""
+    """A function that shows model calls as encoded by the dialect of the provider that was asked first."""
 
     def wire(request: Mapping[str, Any], provider: str) -> Mapping[str, Any] | None:
         try:
@@ -23,13 +23,13 @@ def wire_of(router: Router) -> Wire:
             described = getattr(adapter, "described", None)
             return None if described is None else described(read_request(request))
         except (AgentflowError, TypeError, ValueError):
-            return None  # a provider of the host's own, or a part that this version does not know
+            return None  # the host's own provider, or a part unknown to this version
 
     return wire
 
 
 def _adapter(router: Router, provider: str, model: str) -> ProviderAdapter:
-    """The flow's own adapter if it asks ``provider``, which may speak several dialects, else that of the provider's name."""
+    """The flow's own adapter if that is ``provider``, which may speak several dialects; else one by name."""
     if router.model is not None:
         own = router.resolve(None)[0]
         if own.profile(model).provider == provider:

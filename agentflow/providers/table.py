@@ -28,7 +28,7 @@ ENTRY_POINTS = "agentflow.providers"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A row of the table: ``module`` and ``factory`` of its adapter, its key check, how its vendor's models begin.
+    """A row of the table: ``module`` and ``factory`` of its adapter, its key check, prefixes of its vendor's models.
 
     ``key_check`` (``module:function``) raises if there is no key. A dialect without one is local: it has no model
     names, and its factory takes no options. ``families`` serve hints only.
@@ -98,12 +98,13 @@ class Router:
 
     Parameters: ``model`` is the flow's model, ``dialect:name`` (``anthropic:``, ``openai:`` = Responses,
     ``openai-chat:``), or a dialect alone if it has no models (``offline``); ``base_url`` and ``api_key`` belong to that
-    model's dialect; ``provider`` is an adapter that serves all models; ``base_urls`` and ``api_keys`` are those of
-    other dialects, by name; ``prices`` and ``rates`` are also those of ``provider``; the rest is passed to every adapter. One adapter is built per dialect, at its first use.
+    model's dialect; ``provider`` is an adapter that serves all models; ``base_urls`` and ``api_keys`` are those of other
+    dialects, by name; ``prices`` and ``rates`` also apply to ``provider``; the rest is passed to every adapter. One adapter
+    is built per dialect, when it is first used.
 
     Raises ConfigurationError for a model without a dialect or a name (``config/no-model``), an unknown dialect
-    (``config/unknown-provider``), a ``base_url`` that is no address (``config/base-url``), and a ``provider`` that is no
-    adapter (``config/provider``).
+    (``config/unknown-provider``), a ``base_url`` that is not an address (``config/base-url``), and a ``provider`` that is
+    not an adapter (``config/provider``).
     """
 
     def __init__(
@@ -125,11 +126,11 @@ class Router:
     ) -> None:
         if provider is not None and not callable(getattr(provider, "stream", None)):
             raise ConfigurationError(
-                f"provider={provider!r} is no adapter",
+                f"provider={provider!r} is not an adapter",
                 code="config/provider",
                 hint=f"write model={provider!r}"
                 if isinstance(provider, str)
-                else "it needs the methods of ProviderAdapter",
+                else "an adapter has the methods of ProviderAdapter",
             )
         self.prices = prices or Prices()
         self._rates = rates
@@ -188,7 +189,7 @@ class Router:
         return f"{dialect}:{name}" if name else dialect
 
     def check(self, *models: str) -> None:
-        """Raise ConfigurationError for a name that :meth:`resolve` would not understand. Needs no key."""
+        """Raise ConfigurationError for names that :meth:`resolve` cannot interpret. Needs no key."""
         for model in models:
             if self._provider is None:
                 self._split(model)
@@ -204,9 +205,9 @@ class Router:
     def replacing(
         self, *, provider: ProviderAdapter | None = None, transport: Any = None, api_key: str | None = None
     ) -> Generator[None]:
-        """Within the block ``provider`` serves all models; or adapters over ``transport``, with ``api_key``, for tests.
+        """Within the block, ``provider`` serves all models, or adapters over ``transport`` with ``api_key``; for tests.
 
-        What was built in the block is closed with the router.
+        Adapters built in the block are closed with the router.
         """
         before = self._provider, self._adapters, self._options, self._api_keys
         self._adapters = {}
@@ -225,7 +226,7 @@ class Router:
             self._provider, self._adapters, self._options, self._api_keys = before
 
     def _served(self, provider: ProviderAdapter) -> ProviderAdapter:
-        """A ready adapter, with the prices and rates of this router."""
+        """A ready adapter wrapped with the prices and rates of this router."""
         if self.prices.stated:
             provider = PricedProvider(provider, self.prices)
         return provider if self._rates is None else PacedProvider(provider, self._rates)
@@ -273,7 +274,7 @@ def _is_local(dialect: str) -> bool:
 
 
 def check_model(model: str) -> None:
-    """Raise ConfigurationError for a flow's model that does not say its dialect, or names an unknown one."""
+    """Raise ConfigurationError for a flow's model without a dialect, or with an unknown one."""
     Router(model)
 
 
@@ -286,16 +287,16 @@ def check_base_url(url: str) -> None:
         valid = False
     if not valid:
         raise ConfigurationError(
-            f"the base URL {clip(url, 200)!r} is no address of a server",
+            f"the base URL {clip(url, 200)!r} is not the address of a server",
             code="config/base-url",
-            hint="write it whole, for example http://localhost:8080/v1",
+            hint="write the full URL, for example http://localhost:8080/v1",
         )
 
 
 def _no_dialect(model: str) -> ConfigurationError:
     own = [name for name, row in _BUILT_IN.items() if model.lower().startswith(row.families or ("\0",))]
     return ConfigurationError(
-        f"the model {model!r} does not say its dialect, that is, how its server is spoken to",
+        f"the model {model!r} has no dialect, which names the protocol of its server",
         code="config/no-model",
         hint=f"write {own[0]}:{model}; on a server of your own openai-chat:{model}, with its base_url"
         if own

@@ -3,7 +3,7 @@
 It sets: pools that together are as large as the adapter's gate (the SDKs' own allow 1,000 connections, which stalls the
 loop for seconds), no redirects, no read time-out (our clocks watch reads), no compression (a body that is compressed
 anyway is inflated here, in bounded pieces), and a cap on the bodies of failures, which the SDKs read completely before
-anybody else sees them. The aiohttp transport is used if it is installed: a call costs less there.
+anybody else sees them. The aiohttp transport is used if installed, because calls cost less CPU there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agentflow.providers.exchange import plain_headers
 T = TypeVar("T")
 
 MAX_ERROR_BODY = 1024 * 1024
-"""Bytes read of a failure's body; the rest is ignored."""
+"""Bytes read of an error response's body; the rest is ignored."""
 _PIECE = 64 * 1024
 _KEEPALIVE_S = 30.0
 _POOL_SIZE = 32
@@ -87,14 +87,14 @@ class _CappedStream(httpx2.AsyncByteStream):
 
 
 async def _bound_body(response: httpx2.Response) -> None:
-    """Bound the cost of reading a body: inflate it here, and cap a failure's."""
+    """Bound the cost of reading a body: inflate it here, and cap the bodies of error responses."""
     encoding = plain_headers(response).get(b"content-encoding", b"").decode("latin-1").strip().lower()
     if encoding in ("gzip", "x-gzip", "deflate"):
         response.stream = _InflatedStream(response.stream)
         del response.headers["content-encoding"]
     elif encoding not in ("identity", ""):
         raise ProtocolError(
-            f"the server answered with content-encoding {clip(encoding, 60)}, which was not asked for",
+            f"the server answered with content-encoding {clip(encoding, 60)}, which was not requested",
             code="provider/encoding",
             hint="look for a proxy that compresses; agentflow asks for identity and can read gzip and deflate",
         )
@@ -112,9 +112,9 @@ def http_clients(
 ) -> tuple[Callable[[], Any], int]:
     """A factory of HTTP clients for the SDK module ``sdk``, and the number of connections of each client.
 
-    The clients have the SDK's defaults for proxies and certificates, and our bounds. ``transport`` replaces the network
-    (a cassette); ``aiohttp`` forces or forbids that transport, None uses it if it is installed. The certificates are
-    loaded here, once (some 30 ms); each client then costs half a millisecond.
+    The clients have the SDK's defaults for proxies and certificates, and our limits. ``transport`` replaces the network
+    (a cassette); ``aiohttp`` forces or forbids the aiohttp transport, None uses it if installed. The certificates are loaded
+    here, once (about 30 ms); each client then costs half a millisecond.
     """
     if aiohttp is None:
         aiohttp = aiohttp_installed()
@@ -153,7 +153,7 @@ def transport_errors(aiohttp: bool | None) -> tuple[type[Exception], ...]:
 
 
 ConnectionFault = Literal["connect_timeout", "read_timeout", "refused", "unknown_host", "stale", "lost"]
-"""``stale``: a pooled connection that the server had closed meanwhile; nothing of the request was read."""
+"""``stale``: a pooled connection that the server had already closed; it read nothing of the request."""
 
 
 def connection_fault(error: BaseException) -> ConnectionFault:
@@ -192,10 +192,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def quiet_client(kind: type[T]) -> type[T]:
-    """The SDK's client class ``kind`` without the six headers that describe this machine to whatever server is called.
+    """The SDK's client class ``kind`` without the six headers that describe this machine to the server.
 
-    They name its operating system, processor and interpreter; no server needs them, and on each call they are merged,
-    checked and written. What sends the call is still named by ``User-Agent``, which holds the name of the class.
+    They name its operating system, processor and interpreter. No server needs them, and the SDK merges, checks and writes
+    them on each call. ``User-Agent``, which holds the name of the class, still identifies the caller.
     """
     return cast(type[T], type(kind.__name__, (kind,), {"platform_headers": _no_headers}))
 

@@ -25,7 +25,7 @@ def parse_json(data: bytes, what: str = "an event") -> Any:
     Raises ProtocolError for anything that is not JSON in UTF-8, is nested too deeply or has more than
     :data:`~agentflow.lib.json_size.MAX_JSON_VALUES` values.
     """
-    if len(data) > MAX_JSON_VALUES and has_too_many_values(data):  # most texts are too short
+    if len(data) > MAX_JSON_VALUES and has_too_many_values(data):  # few texts are long enough to be counted
         raise ProtocolError(
             f"the server sent {what} with more than {MAX_JSON_VALUES:,} JSON values", code="provider/too-large"
         )
@@ -51,9 +51,9 @@ def dump_json(data: Any) -> bytes:
 
 
 async def body_of(request: ModelRequest, data: Any) -> bytes:
-    """The body of ``request`` as bytes, in slices of the loop where it is long. Raises as :func:`dump_json`."""
+    """The body of ``request`` as bytes; a long one is encoded in slices of the loop. Raises as :func:`dump_json`."""
     if len(request.system) > LONG_TEXT or are_long([part for message in request.messages for part in message.parts]):
-        with suppress(ValueError, TypeError):  # what is not plain JSON data, which is written or refused below
+        with suppress(ValueError, TypeError):  # data that is not plain JSON is written or refused below
             return await in_slices(_body(data))
     return dump_json(data)
 

@@ -104,7 +104,10 @@ def test_prices_in_settings(tmp_path: Path) -> None:
     file = tmp_path / "agentflow.toml"
     file.write_text('[prices."openai-chat:*"]\ninput = 1\noutput = 2.5\n')
     assert load_settings(tmp_path, {}).prices == {"openai-chat:*": {"input": 1, "output": 2.5}}
-    for wrong, said in (('prices = {"a:b" = 3}', "is no table"), ('prices = {"a:b" = {input = -1, output = 1}}', "-1")):
+    for wrong, said in (
+        ('prices = {"a:b" = 3}', "is not a table"),
+        ('prices = {"a:b" = {input = -1, output = 1}}', "-1"),
+    ):
         file.write_text(wrong)
         with pytest.raises(ConfigurationError, match=said) as caught:
             load_settings(tmp_path, {})

@@ -190,6 +190,6 @@ def test_a_rate_is_a_positive_number() -> None:
     for wrong in ({"requests_per_min": 0}, {"tokens_per_min": "many"}, {"requests_per_min": True}):
         with pytest.raises(ConfigurationError, match="a rate is a positive number"):
             Rate(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="no table of") as caught:
+    with pytest.raises(ConfigurationError, match="not a table of") as caught:
         read_rates({"a:*": {"per_hour": 3}})
     assert caught.value.code == "config/rate"

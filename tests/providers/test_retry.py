@@ -210,7 +210,7 @@ async def test_a_dropped_connection_is_lost_and_tried_again(aiohttp: bool) -> No
         _, error = await attempts_of(provider)
         await provider.aclose()
     assert type(error) is ConnectionLost and error.attempts == 4
-    assert "4 tries were made" in error.message
+    assert "4 attempts were made" in error.message
 
 
 @pytest.mark.parametrize("aiohttp", [False, True], ids=["httpx", "aiohttp"])

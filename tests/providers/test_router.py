@@ -114,7 +114,7 @@ def test_a_base_url_that_is_no_address_is_refused(url: str) -> None:
 
 def test_a_provider_is_an_adapter() -> None:
     """The name of a model in the place of an adapter is said at once, with what to write instead."""
-    with pytest.raises(ConfigurationError, match="is no adapter") as caught:
+    with pytest.raises(ConfigurationError, match="is not an adapter") as caught:
         Router(provider="offline")  # pyright: ignore[reportArgumentType]
     assert caught.value.code == "config/provider" and caught.value.hint == "write model='offline'"
 

@@ -102,7 +102,7 @@ async def test_a_database_that_is_away_keeps_no_call_waiting(
                         await limiter.take(KEY, 1)
         finally:
             postgres_server.start()
-    assert ["goes on at its share" in record.message for record in caplog.records] == [True]
+    assert ["continues at its share" in record.message for record in caplog.records] == [True]
 
 
 async def test_the_rates_of_a_flow_are_those_of_all_flows_of_its_database(postgres_url: str) -> None:
