@@ -105,11 +105,11 @@ class Approval:
 class CommandExecutor:
     """Runs commands; implements :class:`~agentflow.core.executor_ports.CommandPort`.
 
-    Parameters: ``files`` the file manager whose roots are the workspace (or the roots themselves); ``policy`` what may
-    run; ``sandbox`` the name of a back-end (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a back-end, tested at
-    first use; ``network`` lets commands reach the network; ``env_allow`` the variables they inherit; ``env`` more
-    variables for them; ``path`` where programs are searched, after ``programs``, absolute paths by name; ``readable``
-    more directories they may read and execute from; ``limits`` what one command may use.
+    Parameters: ``files`` is the file manager whose roots are the workspace (or the roots themselves); ``policy`` decides
+    what may run; ``sandbox`` is the name of a back-end (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a back-end,
+    tested at first use; ``network`` lets commands reach the network; ``env_allow`` are the variables they inherit; ``env``
+    further variables for them; ``path`` lists where programs are searched, after ``programs``, absolute paths by name;
+    ``readable`` further directories they may read and execute from; ``limits`` bounds what one command may use.
 
     Raises ConfigurationError for an invalid argument. Use it as an async context manager, or call :meth:`aclose`.
     """
@@ -133,7 +133,7 @@ class CommandExecutor:
         relative = [entry for entry in (*path, *extra, *self._programs.values()) if not os.path.isabs(entry)]
         if relative:
             raise ConfigurationError(
-                f"{relative[0]!r} is no absolute path",
+                f"{relative[0]!r} is not an absolute path",
                 code="commands/settings",
                 hint="path=, programs= and readable= take absolute paths",
             )
@@ -202,8 +202,8 @@ class CommandExecutor:
         """
         ended = await (await self.prepare(command, call=call, read_only=True))()
         if not ended.success:
-            said = f": {cut(ended.stderr.strip(), 500)}" if ended.stderr.strip() else ""
-            return FoundFiles(error=f"{ended.error or 'the command failed'}{said}")
+            stderr = f": {cut(ended.stderr.strip(), 500)}" if ended.stderr.strip() else ""
+            return FoundFiles(error=f"{ended.error or 'the command failed'}{stderr}")
         return FoundFiles(tuple(await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)))
 
     async def prepare(
@@ -253,7 +253,9 @@ class CommandExecutor:
         if timeout is None:
             return float(self._limits.timeout_s)
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise CommandDenied(f"timeout={timeout!r} is no number of seconds above 0", code="commands/timeout-value")
+            raise CommandDenied(
+                f"timeout={timeout!r} is not a number of seconds above 0", code="commands/timeout-value"
+            )
         return min(float(timeout), float(self._limits.max_timeout_s))
 
     def _split(self, command: str | Sequence[str]) -> tuple[tuple[str, ...], bool]:
@@ -261,7 +263,7 @@ class CommandExecutor:
         if not isinstance(command, str):
             argv = tuple(command)
             if not argv or not all(isinstance(word, str) for word in argv) or not argv[0]:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise CommandDenied("an argument vector is a list of texts, the program first", code="commands/empty")
+                raise CommandDenied("an argument vector is a list of strings, the program first", code="commands/empty")
             return _checked(argv), False
         if not command.strip():
             raise CommandDenied("the command is empty", code="commands/empty", hint='for example "ls -l"')
@@ -315,12 +317,12 @@ class CommandExecutor:
         verdict, reason = self._policy.judge(resolved.real, resolved.argv)
         text = escape(shlex.join(resolved.argv))
         if verdict == "deny":
-            raise CommandDenied(f"{text}: {reason}", code="commands/denied", hint="it will not be run, whoever asks")
+            raise CommandDenied(f"{text}: {reason}", code="commands/denied", hint="deny rules apply to every caller")
         if git_hardening.is_git(resolved.real) and (word := git_hardening.refused(resolved.argv)):
             raise CommandDenied(
-                f"{text}: git is run without {word!r}, which makes it run other programs",
+                f"{text}: git may not be called with {word!r}, which can run other programs",
                 code="commands/git",
-                hint="leave the option out; hooks, filters and external drivers are off on purpose",
+                hint="leave the option out; hooks, filters and external drivers are disabled on purpose",
             )
         if verdict == "allow" or call is None or call.host_authority:
             return None
@@ -336,9 +338,9 @@ class CommandExecutor:
         )
         if not await call.run.approve(request, call):
             raise CommandDenied(
-                f"{text}: {reason}, and nobody approved it",
+                f"{text}: {reason}, and it was not approved",
                 code="commands/not-approved",
-                hint="give an approver (approve=...), or grant it: allow_commands=[...] (AgentFlow), "
+                hint="pass an approver (approve=...), or allow the command: allow_commands=[...] (AgentFlow), "
                 f"allow_commands = [...] (agentflow.toml), for example {f'{resolved.argv[0]} *'!r}",
             )
         return approval
@@ -382,7 +384,7 @@ class CommandExecutor:
             if git_hardening.is_git(resolved.real):
                 spawn = await self._harden_git(spawn, sandbox)
             if approval is not None:
-                # last of all: the command may have waited for its turn since it was approved
+                # last of all: the command may have waited for a free slot since it was approved
                 await asyncio.to_thread(self._check_unchanged, resolved, approval)
             return await run_process(spawn, sandbox, timeout, keep=_LISTING_BYTES if read_only else None)
         finally:
@@ -393,7 +395,7 @@ class CommandExecutor:
         cwd_fd = self._files.open_directory(cwd)
         try:
             return os.path.realpath(tempfile.mkdtemp(prefix="agentflow-command-")), cwd_fd
-        except BaseException:  # the descriptor is closed, and the error raised again
+        except BaseException:  # close the descriptor, then raise again
             os.close(cwd_fd)
             raise
 
@@ -456,7 +458,7 @@ def _checked(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 def _may_write(argv: tuple[str, ...]) -> CommandDenied:
     return CommandDenied(
-        f"{escape(shlex.join(argv))}: without a sandbox a command that finds files may only read, and this one might write",
+        f"{escape(shlex.join(argv))}: without a sandbox a command that finds files may only read, but this one may write",
         code="commands/may-write",
         hint=f"use one of {', '.join(sorted(READING))}, or sandbox='auto', in which the workspace is read-only to it",
     )
@@ -464,9 +466,9 @@ def _may_write(argv: tuple[str, ...]) -> CommandDenied:
 
 def _too_long(size: int) -> CommandDenied:
     return CommandDenied(
-        f"the arguments have {size} bytes, at most {_MAX_ARGUMENTS} are passed",
+        f"the arguments have {size} bytes, the maximum is {_MAX_ARGUMENTS}",
         code="commands/argument",
-        hint="write the data to a file and name the file",
+        hint="write the data to a file and pass its name",
     )
 
 

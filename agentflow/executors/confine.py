@@ -55,7 +55,7 @@ class Root:
             self.fd = os.open(real, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise ConfigurationError(
-                f"the root {shown(str(lexical))} is no directory that can be opened: {error.strerror}",
+                f"the root {shown(str(lexical))} is not a directory that can be opened: {error.strerror}",
                 code="files/root",
                 hint="give an existing directory",
             ) from None
@@ -84,7 +84,7 @@ class Root:
         """
         if self.fd < 0:
             raise FileFailure(
-                "the file manager is closed", code="files/closed", hint="it was closed by aclose(); make a new one"
+                "the file manager is closed", code="files/closed", hint="it was closed by aclose(); create a new one"
             )
         check(parts)
         flags |= os.O_CLOEXEC
@@ -210,9 +210,9 @@ def _outside(path: str) -> PathDenied:
 
 def _link_refused(path: str, name: str, count: int) -> PathDenied:
     if count > _MAX_LINKS:
-        return PathDenied(f"{shown(path)}: more than {_MAX_LINKS} symbolic links in a row", code="files/symlink")
+        return PathDenied(f"{shown(path)}: more than {_MAX_LINKS} symbolic links", code="files/symlink")
     return PathDenied(
         f"{shown(path)}: {shown(name)} is a symbolic link, which is not followed here",
         code="files/symlink",
-        hint="write to the file it stands for, by its own path",
+        hint="write to its target by the target's own path",
     )

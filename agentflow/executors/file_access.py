@@ -51,8 +51,8 @@ def digest_of(data: bytes) -> str:
 class FileAccessManager:
     """Reads, writes and lists files below ``roots``; implements :class:`~agentflow.core.executor_ports.FilePort`.
 
-    Parameters: ``roots`` one directory or several (relative paths start at the first); ``max_bytes`` the read cap in
-    bytes; ``protected`` name patterns refused in any component below a root
+    Parameters: ``roots`` is one directory or several (relative paths start at the first); ``max_bytes`` the read cap in
+    bytes; ``protected`` are name patterns refused in any component below a root
     (:data:`~agentflow.lib.protected_names.PROTECTED`); ``executed`` those that may be read but not written
     (:data:`~agentflow.lib.protected_names.EXECUTED`); ``writable`` false refuses every write; ``kernel`` false resolves
     paths without ``openat2``, as on platforms that lack it.
@@ -73,9 +73,9 @@ class FileAccessManager:
     ) -> None:
         paths = [roots] if isinstance(roots, str | os.PathLike) else list(roots)
         if not paths:
-            raise ConfigurationError("no root was given", code="files/root", hint='FileAccessManager(".")')
+            raise ConfigurationError("roots is empty", code="files/root", hint='FileAccessManager(".")')
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"max_bytes={max_bytes!r} is no number of bytes", code="files/root")
+            raise ConfigurationError(f"max_bytes={max_bytes!r} is not a number of bytes", code="files/root")
         self._max_bytes = max_bytes
         protected = tuple(protected)
         self._protection = Protection(protected)
@@ -174,7 +174,7 @@ class FileAccessManager:
             while chunk := await run_or_undo(file.read(chunk_bytes)):
                 yield chunk
         finally:
-            # nothing is reading any more (run_or_undo waits), so the number cannot be another file's by now
+            # run_or_undo has waited for the last read, so the descriptor's number cannot have been reused
             raw.close()
 
     def _open_raw(self, path: str) -> io.FileIO:
@@ -192,7 +192,7 @@ class FileAccessManager:
             if not stat.S_ISREG(kind):
                 raise _not_regular(path, kind)
             return fd
-        except BaseException:  # the descriptor is closed, and the error raised again
+        except BaseException:  # close the descriptor, then raise again
             os.close(fd)
             raise
 
@@ -233,7 +233,7 @@ class FileAccessManager:
         return mode is not None and stat.S_ISREG(mode)
 
     def _mode(self, path: str) -> int | None:
-        """The mode of what ``path`` leads to; None if there is nothing."""
+        """The mode of the file that ``path`` resolves to; None if there is none."""
         root, parts = self._locate(path)
         flags = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
         try:
@@ -356,9 +356,9 @@ class FileAccessManager:
                 os.close(fd)
         if held != expected:
             raise FileFailure(
-                f"{shown(path)} is not what it was" if held else f"{shown(path)} is gone",
+                f"{shown(path)} has changed" if held else f"{shown(path)} is gone",
                 code="files/changed",
-                hint="read it again and decide anew",
+                hint="read it again before you write",
                 details={"digest": held, "expected": expected},
             )
 
@@ -427,7 +427,7 @@ def _read_capped(fd: int, cap: int | None, path: str) -> bytes:
 
 def _too_large(path: str, size: int, cap: int) -> FileFailure:
     return FileFailure(
-        f"{shown(path)} has {size} bytes, at most {cap} are read",
+        f"{shown(path)} has {size} bytes, the maximum is {cap}",
         code="files/too-large",
         hint="raise max_bytes, or stream it",
         details={"size": size, "limit": cap},
@@ -442,9 +442,9 @@ def _look(directory: int, name: str, path: str) -> os.stat_result | None:
         return None
     if stat.S_ISLNK(status.st_mode):
         raise PathDenied(
-            f"{shown(path)} is a symbolic link, which is not written through",
+            f"{shown(path)} is a symbolic link; writes do not follow links",
             code="files/symlink",
-            hint="write to the file it stands for, by its own path",
+            hint="write to its target by the target's own path",
         )
     if not stat.S_ISREG(status.st_mode):
         raise _not_regular(path, status.st_mode)
@@ -461,20 +461,20 @@ _KINDS = (
 
 
 def _not_regular(path: str, mode: int) -> PathDenied:
-    kind = next((name for test, name in _KINDS if test(mode)), "no file")
+    kind = next((name for test, name in _KINDS if test(mode)), "not a file")
     return PathDenied(f"{shown(path)} is {kind}, not a regular file", code="files/not-regular")
 
 
 _CODES = {
     errno.ENOENT: ("files/not-found", "there is no such file or directory"),
-    errno.ENOTDIR: ("files/not-directory", "a part of the path is no directory"),
+    errno.ENOTDIR: ("files/not-directory", "a part of the path is not a directory"),
     errno.EACCES: ("files/permission", "permission denied"),
     errno.EPERM: ("files/permission", "permission denied"),
     errno.EROFS: ("files/permission", "the file system is read-only"),
-    errno.EEXIST: ("files/exists", "it exists"),
+    errno.EEXIST: ("files/exists", "it already exists"),
     errno.ENOSPC: ("files/no-space", "no space is left on the device"),
     errno.EDQUOT: ("files/no-space", "the disk quota is used up"),
-    errno.EFBIG: ("files/no-space", "the file would be larger than is allowed"),
+    errno.EFBIG: ("files/no-space", "the file would exceed the size limit"),
 }
 
 

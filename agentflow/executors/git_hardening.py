@@ -88,7 +88,7 @@ _GLOBAL_FLAGS = frozenset({
     "--no-advice", "--no-lazy-fetch", "--no-optional-locks", "--no-pager", "--no-replace-objects", "--noglob-pathspecs",
     "--version",
 })  # fmt: skip
-"""Global options that take none. What is in neither set is refused: git stops at the first word it does not know."""
+"""Global options that take none. Words in neither set are refused: git stops at the first word it does not know."""
 
 _RUNNING_OPTIONS = (
     "--config", "--exec", "--ext-diff", "--extcmd", "--filters", "--open-files-in-pager", "--receive-pack", "--template",
@@ -96,7 +96,7 @@ _RUNNING_OPTIONS = (
 )  # fmt: skip
 """Options of subcommands that name a program, or configuration that does. git takes any unambiguous beginning of them."""
 _HARMLESS_WORDS = frozenset({"--filter", "--text", "--to"})
-"""Options whose whole name is the beginning of one of those."""
+"""Options whose full name is a prefix of one of those."""
 _RUNNING_LETTERS: dict[str, tuple[str, str]] = {
     "clone": ("uc", "job"),
     "grep": ("O", "efABCm"),
@@ -121,7 +121,7 @@ def is_git(executable: str) -> bool:
 
 
 def environment(names: Iterable[str] = ()) -> dict[str, str]:
-    """The hardened environment. Those of ``names``, a repository's settings, that run programs are emptied."""
+    """The hardened environment. ``names`` are settings of the repository that run programs; they are set to nothing."""
     settings = list(SETTINGS)
     for name in dict.fromkeys(names):
         suffix = "." + name.rpartition(".")[2].lower()
@@ -151,10 +151,10 @@ def arguments(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def refused(argv: Sequence[str]) -> str | None:
-    """The argument by which a caller would undo the hardening, or that is not known; None when there is none.
+    """The argument that would undo the hardening or is unknown; None if every argument is harmless.
 
-    The words before the subcommand are taken apart as git does it (``handle_options`` in git.c); those behind it are
-    each judged wherever they stand, since only the subcommand knows which of them are values of options.
+    The words before the subcommand are parsed as git does (``handle_options`` in git.c); those after it are judged wherever
+    they stand, since only the subcommand knows which of them are values of options.
     """
     index = 1
     while index < len(argv) and argv[index].startswith("-"):

@@ -17,7 +17,7 @@ from agentflow.core.values import plain, to_json
 _MAX_RECALLED = 100
 _REMEMBER = ToolSpec(
     "remember",
-    "Keep a fact for later conversations. With a key, what was remembered under that key is replaced.",
+    "Keep a fact for later conversations. With a key, it replaces the fact remembered under that key.",
     {
         "type": "object",
         "properties": {
@@ -30,12 +30,17 @@ _REMEMBER = ToolSpec(
 )
 _RECALL = ToolSpec(
     "recall",
-    "Find what was remembered about a question, best first; without a query, what was remembered last.",
+    "Find remembered facts about a question, best first; without a query, the latest ones.",
     {
         "type": "object",
         "properties": {
-            "query": {"type": "string", "description": "what is wanted, in plain words"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_RECALLED, "description": "at most"},
+            "query": {"type": "string", "description": "the question, in plain words"},
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": _MAX_RECALLED,
+                "description": "maximum number of facts",
+            },
         },
         "additionalProperties": False,
     },

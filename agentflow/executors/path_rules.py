@@ -15,7 +15,7 @@ MAX_PATH = 4_096
 
 
 def check_text(path: object) -> str:
-    """The name that the text ``path`` stands for (:func:`~agentflow.lib.file_names.text_name`), which the kernel accepts.
+    """The file name that ``path`` denotes (:func:`~agentflow.lib.file_names.text_name`), if the kernel accepts it.
 
     Raises PathDenied (``files/name``) if it is not text, empty, too long, contains a NUL or cannot be encoded.
     """
@@ -31,13 +31,13 @@ def check_text(path: object) -> str:
         name = text_name(path)
         raw = os.fsencode(name)
     except UnicodeEncodeError:
-        raise PathDenied(f"{shown(path)}: not encodable as a file name", code="files/name") from None
+        raise PathDenied(f"{shown(path)}: it cannot be encoded as a file name", code="files/name") from None
     if len(raw) > MAX_PATH:
-        raise PathDenied(f"the path has {len(raw)} bytes, at most {MAX_PATH} are possible", code="files/name")
+        raise PathDenied(f"the path has {len(raw)} bytes, the maximum is {MAX_PATH}", code="files/name")
     for part in raw.split(b"/"):
         if len(part) > MAX_NAME:
             raise PathDenied(
-                f"{shown(path)}: a name has {len(part)} bytes, at most {MAX_NAME} are possible", code="files/name"
+                f"{shown(path)}: a name has {len(part)} bytes, the maximum is {MAX_NAME}", code="files/name"
             )
     return name
 

@@ -69,7 +69,7 @@ READING: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "tail": (),
     }
 )
-"""The beginnings of commands that only read, and the arguments with which they would not."""
+"""Prefixes of commands that only read, and the arguments that would make them write."""
 
 _ROOTS = ("/", "/*", "/.", "/..", "~", "~/", "$HOME")
 
@@ -115,10 +115,10 @@ class CommandRule:
 class CommandPolicy:
     """Deny first, then allow, else ask.
 
-    Parameters: ``deny`` and ``allow`` are patterns as :class:`CommandRule` describes them; ``shell`` grants command
-    texts with shell operators, which then run as ``sh -c``. Deny rules hold for everybody; ``allow`` and asking concern
-    only models and programs with granted authority. A deny list guards against accidents; it is the sandbox that keeps
-    a command from doing harm.
+    Parameters: ``deny`` and ``allow`` are patterns of :class:`CommandRule`; ``shell`` allows command texts with shell
+    operators, which then run as ``sh -c``. Deny rules apply to every caller; ``allow`` and asking apply only to models and
+    to programs with granted authority. A deny list guards against accidents; the sandbox is what keeps a command from doing
+    harm.
     """
 
     __slots__ = ("_allow", "_deny", "shell")
@@ -129,7 +129,7 @@ class CommandPolicy:
         self.shell = shell
 
     def judge(self, executable: str, argv: Sequence[str]) -> tuple[Verdict, str]:
-        """The verdict on a command, and the reason as text."""
+        """The verdict on a command, and the reason for it."""
         if _removes_everything(executable, argv):
             return "deny", "it removes a whole root or home directory"
         for rule in self._deny:
@@ -138,7 +138,7 @@ class CommandPolicy:
         for rule in self._allow:
             if rule.matches(executable, argv):
                 return "allow", f"the rule {rule.text!r} allows it"
-        return "ask", "no rule knows this command"
+        return "ask", "no rule covers this command"
 
 
 def _removes_everything(executable: str, argv: Sequence[str]) -> bool:
@@ -153,7 +153,7 @@ def _removes_everything(executable: str, argv: Sequence[str]) -> bool:
 
 
 def only_reads(argv: Sequence[str]) -> bool:
-    """Whether a command can write nothing, whatever the files say: one of :data:`READING`, found in the search path."""
+    """Whether a command cannot write, whatever the files contain: one of :data:`READING`, found in the search path."""
     for text, refused in READING.items():
         words = text.split()
         if list(argv[: len(words)]) == words:

@@ -55,7 +55,7 @@ async def run_process(spawn: Spawn, sandbox: Sandbox, timeout: float, *, keep: i
 
 
 async def _watch(running: Running, timeout: float) -> Ending | None:
-    """Wait for the command's end; kill it and return None if its time runs out."""
+    """Wait for the command's end; on time-out, kill it and return None."""
     try:
         async with asyncio.timeout(timeout):
             return await running.wait()
@@ -79,7 +79,7 @@ def _result(ending: Ending | None, outputs: list[Output], timeout: float, durati
     if ending is None:
         return replace(
             result,
-            error=f"the command was ended after {timeout:g} s",
+            error=f"the command was killed after {timeout:g} s",
             reason="execution_timeout",
             timed_out=True,
             code="commands/timeout",

@@ -1,7 +1,7 @@
-"""Programs that run for as long as a flow does, in its sandbox, spoken to over their standard input and output.
+"""Programs that run as long as the flow, in its sandbox, and communicate over their standard input and output.
 
-A service may read the workspace and write nothing but its own temporary directory, unless it was given more. It is started
-by the host's word alone, so no policy is asked; the walls are those of every command.
+A service may read the workspace, and may write only to its own temporary directory unless it was granted more. Only the
+host starts services, so the command policy does not apply; the sandbox is that of every command.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STDERR_KEPT = 65_536
 LOCALE = ("LANG", "LANGUAGE", "LC_ALL", "TZ")
 """Variables of this process that a service inherits."""
 LIMITS = CommandLimits(cpu_s=31_536_000, open_files=4_096)
-"""What a service may use: as a command, but processor time for as long as it runs."""
+"""Limits of a service: those of a command, but with unlimited processor time."""
 _READ_AHEAD = 65_536
 _DRAIN_S = 0.25
 
@@ -38,7 +38,7 @@ _DRAIN_S = 0.25
 class Services:
     """Starts services; implements :class:`~agentflow.core.service_port.ServicePort`.
 
-    Parameters: ``files`` whose roots are the workspace; ``sandbox`` the back-end, tested at first use.
+    Parameters: ``files`` is the file manager whose roots are the workspace; ``sandbox`` the back-end, tested at first use.
     """
 
     def __init__(self, files: FileAccessManager, sandbox: SandboxChoice) -> None:
@@ -70,14 +70,14 @@ class Services:
                 writable=tuple(writable),
             )
             return await run_or_undo(_connect(spawn, sandbox), undo_async=lambda service: service.stop(0.0))
-        except BaseException:  # the scratch directory goes, even when cancelled
+        except BaseException:  # remove the scratch directory, even when cancelled
             await run_to_completion(asyncio.to_thread(shutil.rmtree, scratch, True))
             raise
         finally:
             os.close(cwd_fd)
 
     def _find(self, name: str) -> str:
-        """The program called ``name``. Raises FileFailure. Blocking."""
+        """Locate the program ``name``. Raises FileFailure. Blocking."""
         if "/" in name:
             path = os.path.normpath(os.path.join(str(self._files.roots[0]), os.path.expanduser(name)))
             program = path if os.path.isfile(path) and os.access(path, os.X_OK) else None
@@ -99,7 +99,7 @@ class Services:
         cwd_fd = self._files.open_directory(str(self._files.roots[0]))
         try:
             return os.path.realpath(tempfile.mkdtemp(prefix="agentflow-service-")), cwd_fd
-        except BaseException:  # the descriptor is closed, and the error raised again
+        except BaseException:  # close the descriptor, then raise again
             os.close(cwd_fd)
             raise
 
@@ -124,11 +124,11 @@ class Service:
         self._transports = transports
 
     async def read(self) -> bytes:
-        """The next bytes of its output, empty at the end."""
+        """The next bytes of its standard output; empty at the end."""
         return await self._reader.read(65_536)
 
     async def write(self, data: bytes) -> None:
-        """Give it input, and wait while it takes none. Raises OSError when it takes no more."""
+        """Write to its standard input, waiting while the pipe is full. Raises OSError once the service has closed it."""
         self._writer.write(data)
         await self._writer.drain()
 
@@ -137,7 +137,7 @@ class Service:
         return self._errors.text()
 
     async def stop(self, grace_s: float) -> str:
-        """End its input, wait up to ``grace_s`` seconds for it, then kill it and all it started. Gives how it ended."""
+        """Close its input, wait up to ``grace_s`` seconds, then kill it and all it started. Returns how it ended, as a sentence."""
         self._writer.close()
         ending: Ending | None = None
         try:
@@ -173,7 +173,7 @@ async def _connect(spawn: Spawn, sandbox: Sandbox) -> Service:
                 undo.callback(outputs[-1].close)
             read_end, write_end = os.pipe()
             inner.append(read_end)
-            # nothing is read from this end: of its protocol only the flow control is used
+            # the write end: only the flow control of this protocol is used
             transport, control = await loop.connect_write_pipe(
                 lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(write_end, "wb", buffering=0)
             )
@@ -188,7 +188,7 @@ async def _connect(spawn: Spawn, sandbox: Sandbox) -> Service:
 
 
 def _environment(executable: str, scratch: str) -> dict[str, str]:
-    """The variables of every service: where programs are, its own directories, the locale."""
+    """The variables of every service: the search path, its own directories, the locale."""
     variables = {name: os.environ[name] for name in LOCALE if name in os.environ}
     path = ":".join(dict.fromkeys((os.path.dirname(executable), *PATH)))
     return variables | {"PATH": path, "HOME": scratch, "TMPDIR": scratch, "TERM": "dumb"}
@@ -199,21 +199,21 @@ def _directory(root: str, path: str) -> str:
     real = os.path.realpath(os.path.join(root, os.path.expanduser(path)))
     if not os.path.isdir(real):
         raise ConfigurationError(
-            f"the directory {escape(path)!r}, in which a program may write, does not exist",
+            f"the writable directory {escape(path)!r} does not exist",
             code="config/directory",
-            hint="make it first",
+            hint="create it first",
         )
     return real
 
 
 def _words(ending: Ending | None) -> str:
     if ending is None:
-        return "it was killed, since it did not end by itself"
+        return "it was killed because it did not exit by itself"
     if ending.error is not None:
         return f"it could not be started: {ending.error}"
     if ending.signal is not None:
         return f"it was killed by signal {ending.signal}"
-    return f"it ended with exit code {ending.exit_code}"
+    return f"it exited with code {ending.exit_code}"
 
 
 def _clear(prepared: tuple[str, int]) -> None:

@@ -34,8 +34,8 @@ Method = Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]
 class SystemTools:
     """The system tools' implementation.
 
-    Parameters: ``memory`` answers context queries, ``files`` reads and writes, ``commands`` runs commands, ``contexts``
-    primes sessions (None: the two data-context tools are FAILED, dependency_error).
+    Parameters: ``memory`` answers context queries, ``files`` reads and writes files, ``commands`` runs commands,
+    ``contexts`` primes sessions (None: the two data-context tools return FAILED, dependency_error).
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SystemTools:
         return call_tool
 
     async def run(self, name: str, params: dict[str, Any], call: CallContext) -> TaskResult:
-        """Run the tool called ``name``. An error is a FAILED result."""
+        """Run the tool ``name`` with ``params``. Errors become FAILED results."""
         refusal = _refusal(name, params)
         return refusal if refusal is not None else await self._methods[name](params, call)
 
@@ -136,12 +136,12 @@ class SystemTools:
 
     async def _lookup(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult | TaskResult:
         if self._memory is None:
-            return TaskResult.failure("context_retrieval_failure", "there is no memory system to look anything up in")
+            return TaskResult.failure("context_retrieval_failure", "there is no memory system to search")
         try:
             return await self._memory.find(question, call)
         except LimitExceeded:
             raise
-        except Exception as error:  # noqa: BLE001 - any object may be the memory; document 4 wants its failure as a result
+        except Exception as error:  # noqa: BLE001 - the memory may be any object; document 4 requires its failure as a result
             return TaskResult.from_error(error, reason="context_retrieval_failure")
 
     async def _clear_handler_data_context(self, params: dict[str, Any], call: CallContext) -> TaskResult:
@@ -155,12 +155,12 @@ class SystemTools:
             return _no_handler()
         query, files = params.get("query"), params.get("initial_files")
         if not query and not files:
-            return _invalid("give a query, initial_files or both: there is nothing to prime with")
+            return _invalid("there is nothing to prime with: pass query, initial_files or both")
         try:
             primed = await self._contexts.prime(query, files, call)
         except LimitExceeded:
             raise
-        except Exception as error:  # noqa: BLE001 - any object may be the handler; document 4 wants its failure as a result
+        except Exception as error:  # noqa: BLE001 - the handler may be any object; document 4 requires its failure as a result
             return TaskResult.from_error(error, reason="context_priming_failure")
         count = len(primed.items)
         result = TaskResult.complete(
@@ -249,7 +249,7 @@ def _command_result(ended: CommandResult) -> TaskResult:
 
 
 def _file_error(error: PathDenied | FileFailure) -> ErrorInfo:
-    """A file operation that was refused or failed; the details say which."""
+    """The description of a file operation that was refused or failed; its details hold the code."""
     info = ErrorInfo.of_exception(error, "tool_execution_error")
     return replace(info, details={"cause": "refused" if isinstance(error, PathDenied) else "failed", **info.details})
 
@@ -287,7 +287,7 @@ def _invalid(message: str) -> TaskResult:
 def _no_handler() -> TaskResult:
     return TaskResult.failure(
         "dependency_error",
-        "there is no handler whose data context could be used",
+        "there is no handler with a data context",
         details={"code": "executors/handler"},
     )
 

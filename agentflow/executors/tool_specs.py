@@ -44,7 +44,7 @@ SCHEMAS = MappingProxyType(
             description="Find the files that are relevant to a query. Returns a JSON list of paths, best first.",
             schema=_object(
                 ("query",),
-                query=_with(_TEXT, "what is wanted, in plain words", minLength=1),
+                query=_with(_TEXT, "the question, in plain words", minLength=1),
                 history=_with(_TEXT, "earlier conversation to take into account"),
                 target_files=_with(_PATHS, "paths to prefer"),
             ),
@@ -94,21 +94,24 @@ SCHEMAS = MappingProxyType(
                 ("command",),
                 command=_with(_TEXT, 'program and arguments, for example "git log -n 5"', minLength=1),
                 cwd=_with(_TEXT, "the directory to run in, relative to the root", minLength=1),
-                timeout={"type": "integer", "minimum": 1, "description": "seconds after which it is ended"},
+                timeout={"type": "integer", "minimum": 1, "description": "time-out in seconds"},
             ),
             idempotent=False,
             sequential=True,
             returns=_TEXT,
         ),
         "system:clear_handler_data_context": Entry(
-            description="Forget the material the conversation was primed with.",
+            description="Remove the context that the conversation was primed with.",
             schema=_object(),
             idempotent=True,
             sequential=True,
         ),
         "system:prime_handler_data_context": Entry(
-            description="Put material in front of the conversation: what a query finds, given files, or both.",
-            schema=_object(query=_with(_TEXT, "what to look for"), initial_files=_with(_PATHS, "files to put in")),
+            description="Prime the conversation with context: the files that a query finds, the named files, or both.",
+            schema=_object(
+                query=_with(_TEXT, "the question, in plain words"),
+                initial_files=_with(_PATHS, "paths of files to include"),
+            ),
             sequential=True,
         ),
     }
@@ -117,7 +120,7 @@ SCHEMAS = MappingProxyType(
 
 
 def problem_with(value: object, schema: dict[str, Any]) -> str | None:
-    """What is wrong with ``value`` under ``schema``, worded to follow the parameter's name; None if it is valid."""
+    """The problem with ``value`` under ``schema``, worded to follow the parameter's name; None if it is valid."""
     kind = schema["type"]
     if kind == "string":
         if not isinstance(value, str):

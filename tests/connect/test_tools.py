@@ -15,7 +15,7 @@ from mcp_types import CallToolResult
 
 from agentflow import AgentFlow, AgentflowError, ApprovalRequest, ConfigurationError, ScriptedProvider
 from agentflow.connect.content import parts_of
-from agentflow.connect.secrets import filled
+from agentflow.connect.secrets import expand
 from agentflow.core.messages import TextPart
 from agentflow.core.questions import Question
 from agentflow.events import Log, ToolProgress, ToolStarted, Warning
@@ -279,7 +279,7 @@ def test_variables_in_what_a_server_is_given() -> None:
     secrets: list[str] = []
     table = {"A": "$ONE", "B": "${ONE}${TWO}/$TWO_", "C": "$$ONE 5$ $1", "Authorization": "Bearer literal-token"}
     environ = {"ONE": "first-value", "TWO": "second-value", "TWO_": "third-value", "EMPTY": ""}
-    assert filled(table, environ, secrets.append, "t") == {
+    assert expand(table, environ, secrets.append, "t") == {
         "A": "first-value",
         "B": "first-valuesecond-value/third-value",
         "C": "$ONE 5$ $1",
@@ -288,7 +288,7 @@ def test_variables_in_what_a_server_is_given() -> None:
     assert {"first-value", "second-value", "third-value", "literal-token"} <= set(secrets)
     for missing in ("$EMPTY", "${NOT_SET}"):
         with pytest.raises(ConfigurationError) as caught:
-            filled({"A": missing}, environ, secrets.append, "t")
+            expand({"A": missing}, environ, secrets.append, "t")
         assert caught.value.code == "mcp/variable" and missing.strip("${}") in caught.value.message
 
 

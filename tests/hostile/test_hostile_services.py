@@ -130,7 +130,7 @@ async def test_what_a_service_says_is_bounded(services: Services, arena: Arena) 
     while piece := await service.read():
         assert len(piece) <= 65_536
         size += len(piece)
-    assert await service.stop(5) == "it ended with exit code 0"
+    assert await service.stop(5) == "it exited with code 0"
     assert size == 3_000_000
     assert len(service.said()) < 65_600 and service.said().endswith("x" * 65_526 + "last words")
 
@@ -142,4 +142,4 @@ async def test_a_service_that_takes_no_input_is_noticed(services: Services, aren
     with pytest.raises(OSError):
         for _ in range(50):
             await service.write(b"x" * 100_000)
-    assert await service.stop(5) == "it ended with exit code 3"
+    assert await service.stop(5) == "it exited with code 3"

@@ -76,7 +76,7 @@ async def test_another_request_is_a_clear_error(dialect: str, tmp_path: Path) ->
         await play(provider, "something else")
     assert caught.value.code == "cassette/mismatch"
     assert "call 1 of 1" in caught.value.message
-    assert 'recorded "hi", asked "something else"' in caught.value.message
+    assert 'recorded "hi", sent "something else"' in caught.value.message
     await play(provider)
     with pytest.raises(DataError) as caught:
         await play(provider)

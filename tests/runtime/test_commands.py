@@ -48,7 +48,7 @@ async def test_a_shell_is_granted_by_its_name(where: str, tmp_path: Path) -> Non
     async with AgentFlow(root=root, sandbox="none", **granted) as flow:
         assert (await as_model(flow, "echo a | tr a b")).content == "b\n"
     async with AgentFlow(root=root, sandbox="none", shell=True) as flow:
-        assert "nobody approved" in (await as_model(flow, "echo a | tr a b")).content
+        assert "it was not approved" in (await as_model(flow, "echo a | tr a b")).content
         assert (await flow.executors.execute_shell_command({"command": "echo a | tr a b"})).content == "b\n"
 
 

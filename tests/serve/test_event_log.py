@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.serve.event_log import EventLog, Place, read_place
+from agentflow.serve.event_log import EventLog, Position, parse_position
 from agentflow.serve.streaming import EventStream
 from tests.support.served import Served, served
 
 
 def test_a_log_keeps_the_newest_within_its_bounds() -> None:
-    """By number and by size; the place of the last one that went is known; nothing else goes."""
+    """By number and by size; the position of the last one that went is known; nothing else goes."""
     by_number = EventLog(max_events=100, max_bytes=10**9)
     by_size = EventLog(max_events=10**9, max_bytes=1_000)
     for seq in range(1, 1_001):
         for log in (by_number, by_size):
             log.add((1, seq), b"x" * 10)
-            kept = [each.place[1] for each in log.since((0, 0))]
+            kept = [each.position[1] for each in log.since((0, 0))]
             assert kept == list(range(seq - len(kept) + 1, seq + 1)) and log.size == 10 * len(kept)
             assert log.cut == (None if seq == len(kept) else (1, seq - len(kept)))
         assert len(by_number) <= 100 and by_size.size <= 1_000
@@ -36,10 +36,10 @@ def test_pieces_are_kept_until_the_whole_is_there() -> None:
     for seq, turn in ((3, 1), (4, 2), (5, 1), (6, 2)):
         log.add((1, seq), b"x", piece_of=turn)
     log.add((1, 7), b"end", ends=1)
-    assert [each.place[1] for each in log.since((0, 0))] == [4, 6, 7] and log.size == 5
+    assert [each.position[1] for each in log.since((0, 0))] == [4, 6, 7] and log.size == 5
     log.add((2, 3), b"x", piece_of=2)
     log.add((2, 4), b"end", ends=2)
-    assert [each.place for each in log.since((0, 0))] == [(1, 4), (1, 6), (1, 7), (2, 4)]
+    assert [each.position for each in log.since((0, 0))] == [(1, 4), (1, 6), (1, 7), (2, 4)]
 
 
 COUNTS = '(define (go n) (if (= n 0) 0 (begin (log-message "x") (go (- n 1))))) (go 200)'
@@ -53,7 +53,7 @@ async def cut_run(server: Served) -> tuple[str, list[dict[str, Any]]]:
     whole = [event async for event in server.events(run_id)]
     small = EventLog(max_events=50)
     for entry in run.log.since((0, 0)):
-        small.add(entry.place, entry.frame)
+        small.add(entry.position, entry.frame)
     small.close()
     run.log = small
     return run_id, whole
@@ -85,9 +85,9 @@ async def test_what_is_not_kept_comes_from_the_record(tmp_path: Path, record: st
 
 async def test_a_reader_that_falls_behind_loses_nothing(tmp_path: Path) -> None:
     """What goes while it reads comes from the record; without one it is told of the gap where it is."""
-    told: list[tuple[Place, Place]] = []
+    told: list[tuple[Position, Position]] = []
 
-    async def earlier(after: Place, until: Place) -> AsyncIterator[bytes]:
+    async def earlier(after: Position, until: Position) -> AsyncIterator[bytes]:
         told.append((after, until))
         yield b"from the record"
 
@@ -104,7 +104,7 @@ async def test_a_reader_that_falls_behind_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "position"),
     [
         ("3", (1, 3)),
         ("2.7", (2, 7)),
@@ -116,9 +116,9 @@ async def test_a_reader_that_falls_behind_loses_nothing(tmp_path: Path) -> None:
         ("9" * 50, None),
     ],
 )
-def test_places_are_read_strictly(text: str, place: tuple[int, int] | None) -> None:
+def test_places_are_read_strictly(text: str, position: tuple[int, int] | None) -> None:
     """Digits, with the slice before a point."""
-    assert read_place(text) == place
+    assert parse_position(text) == position
 
 
 class Wire:

@@ -446,7 +446,7 @@ RESPONSES: list[Shape] = [Shape(name, "responses", answer, outcome) for name, an
     ("cut for its tokens", stream(delta("hello"), r("incomplete", response=whole(item("hello", status="incomplete"), **CUT))), Good(stop="max_tokens")),
     ("filtered", stream(r("incomplete", response=whole(status="incomplete", incomplete_details={"reason": "content_filter"}))), Good("", "refusal")),
     ("incomplete for an unknown reason", stream(delta("hello"), r("incomplete", response=whole(item("hello"), status="incomplete", incomplete_details={"reason": "unheard_of"}))), Bad(errors.ProtocolError, "unheard_of", "provider/unknown-stop", "hello")),
-    ("incomplete without a reason", stream(delta("hello"), r("incomplete", response=whole(item("hello"), status="incomplete", incomplete_details=None))), Bad(errors.IncompleteStream, "why", partial="hello")),
+    ("incomplete without a reason", stream(delta("hello"), r("incomplete", response=whole(item("hello"), status="incomplete", incomplete_details=None))), Bad(errors.IncompleteStream, "without a reason", partial="hello")),
     ("no status", stream(delta("hello"), r("completed", response={"output": [item("hello")]})), Bad(errors.IncompleteStream, "status", partial="hello")),
     ("status in_progress", stream(delta("hello"), done(item("hello"), status="in_progress")), Bad(errors.IncompleteStream, "in_progress", partial="hello")),
     ("output empty, text streamed", stream(delta("hel"), delta("lo"), done()), Good()),

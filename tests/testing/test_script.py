@@ -63,7 +63,7 @@ async def test_a_call_without_a_reply_says_whose_it_is(flow: AgentFlow, script: 
 
 async def test_how_often_was_asked(flow: AgentFlow, script: Script) -> None:
     """``prompt`` is for what was asked once; else it says what was asked how often."""
-    with pytest.raises(AssertionError, match="asked were: nothing"):
+    with pytest.raises(AssertionError, match="tasks that asked: nothing"):
         script.prompt("review")
     script.otherwise(lambda request: "ok")
     await flow.eval(PROGRAM)

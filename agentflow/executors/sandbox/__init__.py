@@ -1,4 +1,4 @@
-"""Sandbox: back-ends that start one command behind walls of the kernel, and end everything it started.
+"""Sandbox: back-ends that confine one command by means of the kernel, and end everything it started.
 
 Knows processes and system calls; which commands may run is decided elsewhere (:mod:`agentflow.executors.policy`).
 Start with :mod:`agentflow.executors.sandbox.base`, the port and its promises. ``bubblewrap``, ``landlock`` and

@@ -58,11 +58,11 @@ def main(job: dict[str, Any]) -> None:
     if pid == 0:
         _become(job)
     null = os.open("/dev/null", os.O_RDWR)
-    # the outputs end when the command's copies are closed; ours must not keep them open
+    # readers see the end of an output once every copy is closed, so close ours
     os.dup2(null, 1)
     os.dup2(null, 2)
     if job["stdin"] >= 0:
-        os.close(job["stdin"])  # who writes to it has to see that the command closed it
+        os.close(job["stdin"])  # the writer has to see when the command closes it
     poll = select.poll()
     poll.register(0, select.POLLIN)
     watch = os.pidfd_open(pid)
@@ -95,7 +95,7 @@ def _end_all(group: str) -> None:
                     resource.prlimit(pid, resource.RLIMIT_NPROC, (0, 0))
                 os.kill(pid, _SIGKILL)
             except OSError:
-                continue  # it ended by itself
+                continue  # it exited by itself
         if not first:
             time.sleep(0.002)
         first = False
@@ -159,7 +159,7 @@ def _become(job: dict[str, Any]) -> None:
         if job["filter"]:
             _filter(job["filter"])
         os.execve(job["executable"], job["argv"], job["env"])
-    except BaseException as error:  # noqa: BLE001 - the outermost frame of this process; the host is told
+    except BaseException as error:  # noqa: BLE001 - the outermost frame of this process, which reports to the host
         os.write(status, marshal.dumps({"error": f"{type(error).__name__}: {error}"}))
     finally:
         os._exit(127)
@@ -192,7 +192,7 @@ def _ruleset(plan: dict[str, Any]) -> int:
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # what does not exist needs no permission
+            continue  # a missing path needs no permission
         try:
             rule = _PathBeneath(access, fd)
             _syscall(

@@ -59,7 +59,7 @@ ETC_NETWORK: tuple[str, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLimits:
-    """What one command may use.
+    """What one command may use: resource limits.
 
     ``timeout_s`` seconds of wall time by default, ``max_timeout_s`` the most that a call may ask for;
     ``cpu_s`` seconds of CPU per process; ``memory_bytes`` writable memory per process (RLIMIT_DATA);
@@ -92,14 +92,14 @@ class CommandLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spawn:
-    """One command, ready to start: nothing in it is looked up again by name where the command can write.
+    """One command, ready to start: no path in it is resolved again where the command could change the result.
 
-    ``executable`` absolute path; ``argv`` and ``env`` complete; ``cwd`` absolute path and ``cwd_fd`` the same directory
-    held open; ``workspace`` writable directories; ``scratch`` a private directory for temporary files;
-    ``readable`` more paths to read and execute from; ``stdout`` and ``stderr`` descriptors to write to; ``executed`` the
-    files of the workspace that were approved with their contents, which a back-end that can shows the command unchanged;
-    ``read_only`` keeps the workspace from being written, but for the directories in ``writable``; ``stdin`` a descriptor to
-    read from, -1 for nothing to read.
+    ``executable`` is an absolute path; ``argv`` and ``env`` are complete; ``cwd`` is an absolute path and ``cwd_fd`` the
+    same directory held open; ``workspace`` are writable directories; ``scratch`` is a private directory for temporary files;
+    ``readable`` are further paths to read and execute from; ``stdout`` and ``stderr`` are descriptors to write to;
+    ``executed`` are the files of the workspace that were approved, with their contents, which a capable back-end presents to
+    the command unchanged; ``read_only`` makes the workspace read-only, except for the directories in ``writable``; ``stdin``
+    is a descriptor to read from, -1 for empty input.
     """
 
     executable: str
@@ -154,7 +154,7 @@ class Sandbox(Protocol):
     @property
     def confines(self) -> bool: ...
     def missing(self) -> str | None:
-        """Why it cannot work on this machine, judging by binary and kernel; None if it may. Blocking."""
+        """The reason why the back-end cannot work on this machine, judging by binary and kernel; None if it may. Blocking."""
         ...
 
     def spawn(self, spawn: Spawn) -> Coroutine[Any, Any, Running]:

@@ -51,7 +51,7 @@ class Bubblewrap:
         if self._program is None:
             return "the program bwrap is not installed (package bubblewrap)"
         if not seccomp.supported():
-            return "no system-call filter is known for this architecture"
+            return "there is no system-call filter for this architecture"
         return None
 
     async def spawn(self, spawn: Spawn) -> Running:
@@ -84,7 +84,7 @@ class Bubblewrap:
                 pass_fds=opened,
                 start_new_session=True,
             )
-        except BaseException:  # what was opened is closed, even when cancelled
+        except BaseException:  # close all that was opened, even when cancelled
             if transport is not None:
                 transport.close()
             if gate is not None:
@@ -175,17 +175,17 @@ def _memory_file(content: bytes) -> int:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(content)
         os.lseek(descriptor, 0, os.SEEK_SET)
-    except BaseException:  # the descriptor is closed, and the error raised again
+    except BaseException:  # close the descriptor, then raise again
         os.close(descriptor)
         raise
     return descriptor
 
 
 def _bound(root: str, read_only: bool) -> list[str]:
-    """The options that show a workspace, hide the secrets at its top and protect what other programs obey.
+    """The options that mount a workspace, hide secrets at its top and protect files that configure other programs.
 
-    A directory that holds something read-only is a mount itself: it could otherwise be moved away and replaced by a
-    copy that is not.
+    A directory that contains a read-only path becomes a mount of its own: otherwise the command could rename it and put a
+    writable copy in its place.
     """
     protected, confidential = Protection(PROTECTED), Protection(CONFIDENTIAL)
     masked: dict[str, bool] = {}
@@ -202,7 +202,7 @@ def _bound(root: str, read_only: bool) -> list[str]:
         if ("/" in pattern or pattern in EXECUTED) and os.path.lexists(path) and os.path.realpath(path) == path:
             masked[path] = confidential.find(pattern.split("/")) is not None
     if os.path.commonpath((root, sys.prefix)) == root:
-        # the environment of this very process: changes to it would next run outside the sandbox
+        # this process's own virtual environment: code changed there would later run outside the sandbox
         masked[sys.prefix] = False
     bind = "--ro-bind" if read_only else "--bind"
     options = [bind, root, root]
@@ -219,7 +219,7 @@ def _bound(root: str, read_only: bool) -> list[str]:
 
 
 def _between(root: str, path: str) -> list[str]:
-    """The directories below ``root`` that ``path`` lies in."""
+    """The directories below ``root`` that contain ``path``."""
     directories: list[str] = []
     while (path := os.path.dirname(path)) != root:
         directories.append(path)
@@ -227,9 +227,9 @@ def _between(root: str, path: str) -> list[str]:
 
 
 def _git_parts(path: str) -> list[str]:
-    """What in a repository makes git run programs; git writes the rest itself.
+    """The parts of a repository that make git run programs; git itself writes the rest.
 
-    Hooks and the second configuration file are created where they are absent, so that there is something to mount on.
+    Hooks and the second configuration file are created where absent, because a mount needs an existing target.
     """
     with suppress(OSError):
         os.mkdir(f"{path}/hooks", 0o755)
@@ -240,13 +240,13 @@ def _git_parts(path: str) -> list[str]:
 
 
 def _redirections(workspace: tuple[str, ...]) -> list[str]:
-    """The files that would send git elsewhere for its configuration, and that the repositories do not have."""
+    """Absent files of the repositories that, if created, would redirect git to another configuration."""
     paths = [f"{root}/.git/commondir" for root in workspace if os.path.isdir(f"{root}/.git")]
     return [path for path in paths if not os.path.lexists(path)]
 
 
 def _removed(absent: list[str]) -> list[str]:
-    """Remove those of the files that are there now, and name them. They cannot be mounted over: git reads even empty ones."""
+    """Remove those of the files that exist now, and return them. They cannot be masked by mounts: git reads even empty ones."""
     planted = [path for path in absent if os.path.lexists(path)]
     for path in planted:
         if os.path.isdir(path) and not os.path.islink(path):
@@ -303,7 +303,7 @@ class Wrapped:
         code = await self._process.wait()
         await self._end_namespace()
         if planted := await asyncio.to_thread(_removed, self._absent):
-            return Ending(error=f"the command created {planted[0]}, which sends git elsewhere; it was removed")
+            return Ending(error=f"the command created {planted[0]}, which redirects git; it was removed")
         reported = self._field("exit-code")
         if reported is None:
             return Ending(error=f"bubblewrap could not start the command (exit code {code})")

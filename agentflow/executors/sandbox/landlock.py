@@ -73,7 +73,7 @@ class Landlock:
         if version < LEAST_ABI:
             return f"the kernel offers Landlock version {version}, {LEAST_ABI} is needed (Linux 6.2)"
         if not seccomp.supported():
-            return "no system-call filter is known for this architecture"
+            return "there is no system-call filter for this architecture"
         return None
 
     async def spawn(self, spawn: Spawn) -> Running:

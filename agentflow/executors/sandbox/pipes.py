@@ -74,12 +74,12 @@ async def attach(read_end: int, protocol: asyncio.Protocol) -> asyncio.ReadTrans
     """Connect the descriptor ``read_end``, which the transport then owns, to ``protocol``."""
     try:
         file = os.fdopen(read_end, "rb", buffering=0)
-    except BaseException:  # the descriptor is closed, and the error raised again
+    except BaseException:  # close the descriptor, then raise again
         os.close(read_end)
         raise
     try:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, file)
-    except BaseException:  # the file is closed, even when cancelled
+    except BaseException:  # close the file, even when cancelled
         file.close()
         raise
     return transport

@@ -28,9 +28,9 @@ _AUTO = ("bubblewrap", "landlock")
 
 
 class SandboxChoice:
-    """A back-end that is tested at first use.
+    """A back-end, tested when it is first used.
 
-    Parameters: ``wanted`` a name of :data:`BACKENDS`, ``auto``, or a back-end. Raises ConfigurationError
+    Parameters: ``wanted`` is a name of :data:`BACKENDS`, ``auto``, or a back-end. Raises ConfigurationError
     (``sandbox/unknown``) for any other name.
     """
 
@@ -93,7 +93,7 @@ class SandboxChoice:
         missing = await asyncio.to_thread(sandbox.missing)
         if missing is not None:
             raise SandboxUnavailable(
-                missing, code="sandbox/unavailable", hint='sandbox="none" runs commands unconfined, if that is meant'
+                missing, code="sandbox/unavailable", hint='sandbox="none" runs commands unconfined, if that is intended'
             )
         if sandbox.confines:
             broken = await examine(sandbox)
@@ -101,7 +101,7 @@ class SandboxChoice:
                 raise SandboxUnavailable(
                     f"{sandbox.name} failed its self-test: {'; '.join(broken)}",
                     code="sandbox/self-test",
-                    hint="nothing was run; another back-end can be asked for by name",
+                    hint="nothing was run; request another back-end by name",
                     details={"broken": broken},
                 )
         return sandbox

@@ -76,7 +76,7 @@ class _Scene:
 
 
 async def examine(sandbox: Sandbox) -> list[str]:
-    """Test ``sandbox``. Returns the promises it broke, in words; an empty list if it passed."""
+    """Test ``sandbox``. Returns a sentence for each promise it broke; an empty list if it passed."""
     creation = asyncio.to_thread(tempfile.mkdtemp, prefix="agentflow-selftest-")
     base = await run_or_undo(creation, undo=os.rmdir)
     try:
@@ -194,7 +194,7 @@ async def _probe(scene: _Scene, sandbox: Sandbox, parameters: tuple[str, int, in
     except OSError as error:
         transport.close()
         return f"it could not be started: {error}"
-    except BaseException:  # the transport is closed, even when cancelled
+    except BaseException:  # close the transport, even when cancelled
         transport.close()
         raise
     finally:
@@ -205,7 +205,7 @@ async def _probe(scene: _Scene, sandbox: Sandbox, parameters: tuple[str, int, in
             ending = await running.wait()
             await output.done.wait()
     except TimeoutError:
-        return "the probe did not end"
+        return "the probe did not exit"
     finally:
         await run_to_completion(running.end())
         transport.close()

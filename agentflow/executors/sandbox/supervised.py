@@ -63,7 +63,7 @@ def interpreter(workspace: tuple[str, ...] = ()) -> str:
     program = getattr(sys, "_base_executable", None) or sys.executable
     if not program:
         raise SandboxUnavailable(
-            "this interpreter does not know its own program file, which supervises commands",
+            "the path of this Python interpreter, which supervises commands, is unknown",
             code="sandbox/unavailable",
         )
     real = os.path.realpath(program)
@@ -86,7 +86,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
     status = Status()
     try:
         transport = await attach(read_end, status)
-    except BaseException:  # the descriptor is closed, even when cancelled
+    except BaseException:  # close the descriptor, even when cancelled
         os.close(write_end)
         raise
     job = {
@@ -114,7 +114,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
             pass_fds=(write_end, spawn.cwd_fd, *((spawn.stdin,) if spawn.stdin >= 0 else ())),
             start_new_session=True,
         )
-    except BaseException:  # what was opened is closed, even when cancelled
+    except BaseException:  # close all that was opened, even when cancelled
         transport.close()
         group.remove()
         raise
