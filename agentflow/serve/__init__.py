@@ -1,6 +1,6 @@
-"""Serving a flow over HTTP: an endpoint for OpenAI's clients, runs that are watched and answered, and a live page.
+"""Serving a flow over HTTP: an endpoint for OpenAI's clients, an API of runs, and a live page.
 
-``app(flow, exports)`` gives an ASGI application; ``agentflow serve`` runs one. Needs the extra ``serve``.
+``app(flow, exports)`` returns an ASGI application; ``agentflow serve`` runs one. Needs the extra ``serve``.
 """
 
 from agentflow.serve.exports import Export

@@ -1,7 +1,7 @@
 """``POST /agui/NAME``: an export as an agent for front ends that speak AG-UI 1.0.
 
-Its text is the answer, its steps and its state are tasks, its interrupts approvals and questions. A client sends only the id of
-what it answers, and the answer: what was asked is the server's.
+The run's answer becomes text, its tasks become steps and state, its approvals and questions interrupts. Of an answer to an
+interrupt, only the id and the answer are read from the client: the question itself is the server's.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _PASSED_OVER = ("tool", "activity", "reasoning")
 
 
 class AguiRoute:
-    """The route, and its runs whose clients are asked."""
+    """The route, and the runs that wait for an answer of their client."""
 
     def __init__(self) -> None:
         self._waiting: WaitingRuns[Shown[AguiView]] = WaitingRuns()
 
     async def __call__(self, service: Service, request: Request, key: Key) -> Response:
-        """Begin a run for a conversation, or go on with one that asked. A client that goes away has its run cancelled."""
+        """Start a run for a conversation, or resume one that asked. If the client disconnects, its run is cancelled."""
         body = await read_body(request)
         offer = service.offer(request.path_params["export"], key, "export")
         thread, run_id = text_field(body, "threadId"), text_field(body, "runId")
         if not thread or not run_id:
-            raise RequestError("'threadId' and 'runId' are texts", code="serve/field", param="runId")
+            raise RequestError("'threadId' and 'runId' are strings", code="serve/field", param="runId")
         if body.get("resume"):
             answers = _answers(body["resume"])
 
@@ -54,7 +54,7 @@ class AguiRoute:
 
 
 def _messages(body: Mapping[str, Any]) -> object:
-    """The messages that are said: not those of tools, activities and thinking, which tell what a run did."""
+    """The messages of the conversation, without those of tools, activities and thinking, which report what a run did."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return messages
@@ -67,7 +67,7 @@ def _messages(body: Mapping[str, Any]) -> object:
 
 
 def _answers(resume: object) -> dict[str, Mapping[str, Any]]:
-    """What a client answers, by the ids of the interrupts. Raises RequestError."""
+    """The answers of a client by the ids of the interrupts. Raises RequestError."""
     answers: dict[str, Mapping[str, Any]] = {}
     for each in cast("list[Any]", resume) if isinstance(resume, list) else [None]:
         entry = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
@@ -84,7 +84,7 @@ def _answers(resume: object) -> dict[str, Mapping[str, Any]]:
 
 
 async def _answer(shown: Shown[AguiView], answers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Pass answers on; one that does not fit leaves its question open, which is asked again."""
+    """Pass answers on; an invalid one leaves its question open, and it is asked again."""
     for name, entry in answers.items():
         key = name.rpartition(".")[2]
         question = shown.asked.open.get(key)

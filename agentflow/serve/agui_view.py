@@ -1,4 +1,4 @@
-"""A run as AG-UI tells of it. Whatever was begun is ended before the end of the run, which its clients check."""
+"""A run as AG-UI events. Clients check that everything started has ended before the run ends."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _BOOLEAN = {"type": "boolean"}
 
 
 def run_of(interrupts: Iterable[str]) -> str:
-    """The run whose interrupts have these ids. Raises RequestError where it is not one run."""
+    """The run that the interrupts with these ids belong to. Raises RequestError unless it is exactly one."""
     runs = {each.rpartition(".")[0] for each in interrupts}
     if len(runs) != 1:
-        raise RequestError("the answers of a request are those of one run", code="serve/field", param="resume")
+        raise RequestError("all answers of a request must belong to one run", code="serve/field", param="resume")
     return runs.pop()
 
 
 class AguiView:
-    """The events of a run, which ``thread`` and ``run_id`` of the client's choice name to it."""
+    """Encodes the events of a run, which the client calls ``thread`` and ``run_id``."""
 
     def __init__(self, service: Service, run: ServedRun, thread: str, run_id: str) -> None:
         self._service = service
@@ -56,12 +56,12 @@ class AguiView:
         self._subagents: dict[int, str] = {}
         self._speaking: tuple[Said, int] | None = None
         self._answering: set[int] = set()
-        self._said = False
+        self._has_text = False
         self._slice = 1
         self._resting: dict[str, str] = {}
 
     def go_on(self, thread: str, run_id: str) -> None:
-        """Tell a new request of the client what follows."""
+        """Continue in a new request of the client."""
         self._names = {"threadId": thread, "runId": run_id}
 
     def _id(self, kind: str, seq: int) -> str:
@@ -74,7 +74,7 @@ class AguiView:
         if piece is not None:
             return self._say(piece.kind, piece.model, piece.text)
         match event:
-            case RunStarted() if event.parent is None:  # each slice of a run counts its events anew
+            case RunStarted() if event.parent is None:  # event numbers restart in each slice of a run
                 self._slice = event.slice
                 self._answering.clear()
             case TaskStarted():
@@ -116,7 +116,7 @@ class AguiView:
         if self._speaking != (kind, model):
             before = self._stop_speaking()
             self._speaking = (kind, model)
-            text = text.removeprefix("\n\n") if self._said else text  # it is a message of its own
+            text = text.removeprefix("\n\n") if self._has_text else text  # this is a separate message
             if kind == "text":
                 before += _frames(
                     {"type": "TEXT_MESSAGE_START", "messageId": self._id("m", model), "role": "assistant"}
@@ -129,7 +129,7 @@ class AguiView:
                 )
         self._answering.add(model)
         if kind == "text":
-            self._said = True
+            self._has_text = True
             return before + _frames({"type": "TEXT_MESSAGE_CONTENT", "messageId": self._id("m", model), "delta": text})
         return before + _frames({"type": "REASONING_MESSAGE_CONTENT", "messageId": self._id("h", model), "delta": text})
 
@@ -165,13 +165,13 @@ class AguiView:
         task, text = self._models.pop(event.started, ""), text_of_model(event)
         if event.started in self._answering or not text:
             return b""
-        said = {"task": task, "text": text}
+        message = {"task": task, "text": text}
         return _frames(
             {
                 "type": "ACTIVITY_SNAPSHOT",
                 "messageId": self._id("a", event.started),
                 "activityType": "TASK_TEXT",
-                "content": said,
+                "content": message,
             }
         )
 
@@ -186,23 +186,23 @@ class AguiView:
 
     def _subtask_finished(self, event: SubtaskFinished) -> bytes:
         named = {"subagentRunId": self._subagents.pop(event.started)}
-        if event.outcome == "suspended":  # it goes on in the next slice of the run
+        if event.outcome == "suspended":  # it continues in the next slice of the run
             self._resting[event.path] = named["subagentRunId"]
             return b""
         if event.outcome == "ok":
             return _frames({"type": "SUBAGENT_FINISHED", **named, "outcome": {"type": "success"}})
-        said = self._service.fault(event.error)["error"] if event.error is not None else {"message": event.outcome}
+        fault = self._service.fault(event.error)["error"] if event.error is not None else {"message": event.outcome}
         return _frames(
             {
                 "type": "SUBAGENT_ERROR",
                 **named,
-                "message": said["message"],
-                "code": said.get("code", event.outcome),
+                "message": fault["message"],
+                "code": fault.get("code", event.outcome),
             }
         )
 
     def _close(self, outcome: dict[str, Any]) -> bytes:
-        """End whatever is open; what has ended so far is told no more. ``outcome`` is that of subagents."""
+        """End everything that is open, and drop the record of what has ended. ``outcome`` applies to subagents."""
         steps, self._steps = self._steps, {}
         subagents = [*self._resting.values(), *self._subagents.values()]
         self._subagents, self._resting = {}, {}
@@ -237,9 +237,9 @@ class AguiView:
         if self._run.status == "cancelled":
             return before + _frames({"type": "RUN_FINISHED", **self._names, "outcome": {"type": "cancelled"}})
         if failure is not None:
-            said = self._service.fault(failure)["error"]
-            return before + _frames({"type": "RUN_ERROR", "message": said["message"], "code": said["code"]})
-        if not self._said and (text := text_of_run(self._service, self._run)):
+            fault = self._service.fault(failure)["error"]
+            return before + _frames({"type": "RUN_ERROR", "message": fault["message"], "code": fault["code"]})
+        if not self._has_text and (text := text_of_run(self._service, self._run)):
             before += self._say("text", 0, text) + self._stop_speaking()
         assert self._run.result is not None
         usage = usage_of(self._run)

@@ -1,4 +1,4 @@
-"""What of a run's events is its answer: the words of the call in tail position. All other models say something on the way."""
+"""Picks the answer out of a run's events: the text of the model call in tail position. Other model calls are progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Said: TypeAlias = Literal["text", "thinking"]
 
 
 class Piece(NamedTuple):
-    """A piece of the answer, or of the thinking before it, of the model call that began with event ``model``."""
+    """A piece of the answer, or of the thinking before it; ``model`` is the number of the event that started the model call."""
 
     kind: Said
     text: str
@@ -21,7 +21,7 @@ class Piece(NamedTuple):
 
 
 class AnswerReader:
-    """Picks the answer out of the events of a run. ``said`` tells whether any of it has come."""
+    """Picks the answer out of the events of a run. ``has_text``: whether any of it has arrived."""
 
     def __init__(self, offer: Offer | None) -> None:
         self._offer = offer
@@ -29,17 +29,17 @@ class AnswerReader:
         self._tasks: set[int] = set()
         self._models: set[int] = set()
         self._last: int | None = None
-        self.said = False
+        self.has_text = False
 
     def take(self, event: Event) -> Piece | None:
-        """The piece of the answer that an event is; None for every other event."""
+        """The piece of the answer in ``event``; None for every other event."""
         if isinstance(event, TextDelta | ThinkingDelta):
             if event.parent is None or event.parent not in self._models or not event.text:
                 return None
             if isinstance(event, ThinkingDelta):
                 return Piece("thinking", event.text, event.parent)
-            between = "\n\n" if self.said and event.parent != self._last else ""
-            self.said, self._last = True, event.parent
+            between = "\n\n" if self.has_text and event.parent != self._last else ""
+            self.has_text, self._last = True, event.parent
             return Piece("text", between + event.text, event.parent)
         if isinstance(event, ModelStarted):
             if event.parent in self._tasks:
@@ -47,14 +47,14 @@ class AnswerReader:
         elif isinstance(event, TaskStarted):
             if event.parent == self._run and self._offer is not None and self._offer.answers_at(event.span):
                 self._tasks.add(event.seq)
-        elif isinstance(event, RunStarted) and event.parent is None:  # each slice of a run counts its events anew
+        elif isinstance(event, RunStarted) and event.parent is None:  # event numbers restart in each slice of a run
             self._run, self._last = event.seq, None
             self._tasks, self._models = set(), set()
         return None
 
 
 def text_of(value: Any) -> str:
-    """A run's value as an answer: the content of a result, a text as it is, other data as JSON."""
+    """A run's value as text: the content of a result, a string as it is, other data as JSON."""
     if isinstance(value, TaskResult):
         return value.content
     return as_text(plain(value))

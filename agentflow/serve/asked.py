@@ -1,4 +1,4 @@
-"""What a run asks the client that it answers: the open questions, and their answers."""
+"""The questions that a run asks its client, and their answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentflow.serve.service import Service
 
 
 class Asked:
-    """The ``open`` questions and approvals of a run by key; ``declined`` is the question whose refusal ended it."""
+    """The ``open`` questions and approvals of a run by key; ``declined`` is the question whose refusal ended the run."""
 
     def __init__(self, service: Service, run: ServedRun) -> None:
         self.open: dict[str, Question] = dict(run.waits)
@@ -22,14 +22,14 @@ class Asked:
         self._answered: set[str] = set()
 
     def take(self, event: Event) -> str | None:
-        """Take an event of the run. Gives the key of the question that it asks, where that is still open."""
+        """Process an event of the run. Returns the key of the question that it asks, if that is still open."""
         if isinstance(event, WaitFinished):
-            if event.outcome == "suspended":  # the run has left the memory, and the question stays open
+            if event.outcome == "suspended":  # the run was unloaded from memory, and the question stays open
                 return None
             self.open = {key: each for key, each in self.open.items() if each.path != event.path}
         elif isinstance(event, WaitStarted) and event.key and event.key not in {*self._answered, *self.open}:
             question = self._run.waits.get(event.key)
-            if question is None and self._run.lasting:  # it is just leaving the memory
+            if question is None and self._run.lasting:  # it is just being unloaded
                 question = question_of(event)
             if question is not None:
                 self.open[event.key] = question
@@ -37,18 +37,18 @@ class Asked:
         return None
 
     async def answer(self, key: str, answer: Any) -> bool:
-        """Pass an answer on; False where it does not fit, so that the question stays open."""
+        """Pass an answer on; False if it is invalid, so that the question stays open."""
         try:
             await self._service.flow.send(self._run.run_id, key, answer)
         except DataError as error:
-            if error.code != "question/unknown":  # which was answered, or given up, meanwhile
+            if error.code != "question/unknown":  # answered or withdrawn meanwhile
                 return False
         self._answered.add(key)
         self.open.pop(key, None)
         return True
 
     async def decline(self, key: str) -> None:
-        """Nobody answers: an approval is denied, and a question ends the run."""
+        """Decline for want of an answer: an approval is denied, and a question ends the run."""
         question = self.open.pop(key, None)
         if question is None:
             return

@@ -1,6 +1,6 @@
 """``POST /v1/chat/completions``: an export as a model for clients of OpenAI's API.
 
-The last message is the export's message; what was said before is the history that its tasks see. Where a run asks for an
+The last message is the export's message; the ones before it are the history that its tasks see. If a run needs an
 approval, which such clients cannot give, the answer says so and ends.
 """
 
@@ -30,11 +30,11 @@ _MAX_COMMENT = 200
 
 
 async def complete(service: Service, request: Request, key: Key) -> Response:
-    """Answer a chat, streamed or whole. A client that goes away has its run cancelled."""
+    """Answer a chat, streamed or whole. If the client disconnects, its run is cancelled."""
     body = await read_body(request)
     offer = service.offer(body.get("model"), key, "model")
     if body.get("n") not in (None, 1):
-        raise RequestError("an export gives one answer", code="serve/field", param="n")
+        raise RequestError("an export returns one answer", code="serve/field", param="n")
     run = await start_chat(service, key, offer, body.get("messages"))
     reader = run.reader()
     chat = _Chat(service, run, offer.name)
@@ -50,7 +50,7 @@ async def complete(service: Service, request: Request, key: Key) -> Response:
 
 
 class _Chat:
-    """One answer, in the shapes of OpenAI's API."""
+    """One answer, in the format of OpenAI's API."""
 
     def __init__(self, service: Service, run: ServedRun, model: str) -> None:
         self._service = service
@@ -58,7 +58,7 @@ class _Chat:
         self._head = {"id": f"chatcmpl-{run.run_id}", "created": int(run.created), "model": model}
 
     def whole(self, instead: str | None) -> dict[str, Any]:
-        """The answer of a run that has ended, or what is said ``instead``."""
+        """The answer of a run that has ended; ``instead`` replaces its text."""
         text = text_of_run(self._service, self._run) if instead is None else instead
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
@@ -72,7 +72,7 @@ class _Chat:
     async def chunks(
         self, events: AsyncGenerator[Event, None] | Any, answer: AnswerReader, *, usage: bool
     ) -> AsyncGenerator[bytes, None]:
-        """The events of the stream."""
+        """The server-sent events of the stream, with the token usage at the end if ``usage``."""
         run = self._run
         yield self._chunk({"role": "assistant", "content": ""})
         async for event in events:
@@ -80,7 +80,7 @@ class _Chat:
             if piece is not None:
                 yield self._chunk(_delta(piece))
             elif isinstance(event, WaitStarted) and event.key:
-                before = "\n\n" if answer.said else ""
+                before = "\n\n" if answer.has_text else ""
                 yield self._chunk({"content": before + cannot(event)})
                 await run.cancel()
                 break
@@ -91,7 +91,7 @@ class _Chat:
             if run.failure is not None:
                 yield _frame(self._service.fault(run.failure))
                 return
-            if not answer.said:
+            if not answer.has_text:
                 yield self._chunk({"content": text_of_run(self._service, run)})
         yield self._chunk({}, finish="stop")
         if usage:
@@ -111,7 +111,7 @@ def _delta(piece: Piece) -> dict[str, Any]:
 
 
 def _progress(event: Event) -> bytes | None:
-    """A line for whoever reads the stream, which clients pass over."""
+    """A comment line for people who read the stream; clients ignore it. None if the event is no progress."""
     if isinstance(event, TaskStarted):
         name = event.name
     elif isinstance(event, TaskFinished):
@@ -129,7 +129,7 @@ def _frame(data: Mapping[str, Any]) -> bytes:
 
 
 def usage_data(usage: Usage) -> dict[str, Any]:
-    """Tokens in the shape of OpenAI's API."""
+    """Tokens in the format of OpenAI's API."""
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
@@ -140,13 +140,13 @@ def usage_data(usage: Usage) -> dict[str, Any]:
 
 
 async def list_models(service: Service, request: Request, key: Key) -> Response:
-    """The exports that a key may talk to."""
+    """List the exports that a key may call."""
     names: Iterable[str] = [name for name, offer in service.offers.items() if offer.message and key.may_call(name)]
     return await json_response({"object": "list", "data": [_model(service, name) for name in names]})
 
 
 async def show_model(service: Service, request: Request, key: Key) -> Response:
-    """One of them."""
+    """Show one export that a key may call."""
     offer = service.offer(request.path_params["model"], key, "model")
     return await json_response(_model(service, offer.name))
 

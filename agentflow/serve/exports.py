@@ -22,20 +22,20 @@ from agentflow.tasks.inputs import required, resolve_inputs
 from agentflow.tasks.workflows import MAGIC, parse_workflow
 
 MESSAGE = "message"
-"""The parameter that takes what a chat client says, unless an export has one text parameter or names another."""
+"""The parameter for a chat client's message, unless an export names another or has just one text parameter."""
 _TEXT = ("any", "string")
 _VALUE = "(value-of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What a server offers under one name.
+    """A program, task or workflow that a server offers.
 
-    ``program`` is a program (text, a Path, a Source), the name of a task or tool of the flow, or a function that
-    ``@flow.workflow`` or ``@flow.task`` made one. ``parameters`` are what it is called with, as a template declares them
-    (default: those of the task, tool or saved workflow; of another program one text, ``message``). ``message`` names the
-    one that takes what a chat client says. ``bindings`` are variables that the server sets. ``allow`` runs it as an untrusted
-    program that may call these names only; ``limits`` are those of its runs.
+    ``program`` is a program (text, a Path, a Source), the name of a task or tool of the flow, or a function decorated with
+    ``@flow.workflow`` or ``@flow.task``. ``parameters`` are its parameters, declared as in a template (default: those of the
+    task, tool or saved workflow; for other programs one text, ``message``). ``message`` names the parameter for a chat
+    client's message. ``bindings`` are variables set by the server. ``allow`` makes it an untrusted program that may call only
+    these names; ``limits`` are those of its runs.
     """
 
     program: ProgramLike | Callable[..., Any]
@@ -48,15 +48,15 @@ class Export:
 
 
 Exportable: TypeAlias = Export | ProgramLike | Callable[..., Any]
-"""What may be exported; all but an Export with everything by default."""
+"""Values that can be exported; anything but an Export stands for one with defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An export that is ready: ``program`` is run with ``bindings`` and the values of ``parameters``.
+    """A checked export: ``program`` is run with ``bindings`` and the values of ``parameters``.
 
-    ``callee`` is a task or tool that is called with the values instead. ``answering`` are the places in the text whose calls
-    give the value.
+    ``callee`` is a task or tool to call with the values instead. ``answering`` are the spans of the calls in the text whose
+    results are the value.
     """
 
     name: str
@@ -70,12 +70,12 @@ class Offer:
     limits: Limits | None
     answering: frozenset[tuple[int, int]]
 
-    def work(self, given: Mapping[str, Any]) -> tuple[Program | Source, dict[str, Any]]:
-        """The program to run for these values, and its bindings.
+    def work(self, inputs: Mapping[str, Any]) -> tuple[Program | Source, dict[str, Any]]:
+        """The program to run for the values in ``inputs``, and its bindings.
 
-        Raises DataError (``serve/bindings``) for one that is no parameter, TaskError for those that are missing or wrong.
+        Raises DataError (``serve/bindings``) for an unknown parameter, TaskError for missing or invalid values.
         """
-        values, undeclared = resolve_inputs(self.name, self.parameters, given)
+        values, undeclared = resolve_inputs(self.name, self.parameters, inputs)
         if undeclared:
             hint = did_you_mean(undeclared[0], self.parameters) or f"it has {', '.join(self.parameters) or 'none'}"
             raise DataError(
@@ -85,17 +85,17 @@ class Offer:
             )
         if self.program is not None:
             return self.program, {**values, **self.bindings}
-        named = {name: value for name, value in values.items() if name in given}
+        named = {name: value for name, value in values.items() if name in inputs}
         return self.call(named), named
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the values that :meth:`work` takes."""
+        """The JSON Schema of the inputs of :meth:`work`."""
         definitions: dict[str, Any] = {}
         properties: dict[str, Any] = {}
         for name, each in self.parameters.items():
             schema = simple_schema(each.type) if each.json_schema is None else dict(each.json_schema)
-            for defs in ("$defs", "definitions"):  # what references point to stands at the root
+            for defs in ("$defs", "definitions"):  # references point to definitions at the root
                 definitions.setdefault(defs, {}).update(schema.pop(defs, {}))
             if each.description:
                 schema.setdefault("description", each.description)
@@ -107,11 +107,11 @@ class Offer:
         }  # fmt: skip
 
     def call(self, named: Iterable[str]) -> Source:
-        """The text that calls the task or tool with variables of these names."""
+        """Program text that calls the task or tool with variables of these names."""
         return Source(self.name, f"{_VALUE}({' '.join([str(self.callee), *[f'({each} {each})' for each in named]])}))")
 
     def answers_at(self, span: Span | None) -> bool:
-        """Whether the call at ``span`` of the program gives its value."""
+        """Whether the call at ``span`` of the program produces its value."""
         if span is None:
             return False
         if self.program is None:
@@ -120,10 +120,10 @@ class Offer:
 
 
 def offers_of(flow: AgentFlow, exports: Mapping[str, Exportable] | Iterable[Exportable]) -> dict[str, Offer]:
-    """Every export, checked and compiled, by name. Blocking, for when a server starts.
+    """All exports, checked and compiled, by name. Blocking: call it before a server starts.
 
-    An export without a name of its own is called after its function or its file. Raises ConfigurationError (``serve/export``),
-    and for a program what :meth:`AgentFlow.compile` raises.
+    An export without a name is named after its function or file. Raises ConfigurationError (``serve/export``), and what
+    :meth:`AgentFlow.compile` raises for a program.
     """
     if isinstance(exports, Mapping):
         named = list(cast("Mapping[str, Exportable]", exports).items())
@@ -132,13 +132,13 @@ def offers_of(flow: AgentFlow, exports: Mapping[str, Exportable] | Iterable[Expo
     offers: dict[str, Offer] = {}
     for name, each in named:
         if name in offers:
-            raise _wrong(f"there are two exports called '{name}'", "give them names: {'first': ..., 'second': ...}")
+            raise _wrong(f"two exports are called '{name}'", "give them names: {'first': ..., 'second': ...}")
         offers[name] = _offer(flow, name, each if isinstance(each, Export) else Export(program=each))
     return offers
 
 
 def files_in(path: Path) -> list[Path]:
-    """The programs that are exported of a path: the file itself, or all ``.sexp`` files of a directory. Blocking."""
+    """The programs to export for ``path``: the file itself, or all ``.sexp`` files of a directory. Blocking."""
     if path.is_dir():
         files = sorted(path.glob("*.sexp"))
         if not files:
@@ -148,7 +148,7 @@ def files_in(path: Path) -> list[Path]:
 
 
 def exports_of(paths: Iterable[str], names: Iterable[str]) -> list[Exportable]:
-    """What a command line names: the programs of ``paths``, and tasks, tools and workflows by ``names``. Blocking."""
+    """Exports named on a command line: the programs in ``paths``, and the tasks, tools and workflows ``names``. Blocking."""
     return [*names, *[file for path in paths for file in files_in(Path(path))]]
 
 
@@ -173,7 +173,7 @@ def _offer(flow: AgentFlow, name: str, export: Export) -> Offer:
     if isinstance(what, str) and "(" not in what:
         return _called(flow, name, what, export)
     if not isinstance(what, str | Path | Source | Program):
-        raise _wrong(cut(f"the export '{name}' is no program, task or workflow, but {what!r}", 300))
+        raise _wrong(cut(f"the export '{name}' is not a program, task or workflow: {what!r}", 300))
     source = source_of(what)
     if isinstance(source, str):
         source = Source(name, source)
@@ -217,17 +217,15 @@ def _called(flow: AgentFlow, name: str, callee: str, export: Export) -> Offer:
     if info is None or info.parameters is None:
         hint = did_you_mean(callee, flow.engine.names().known_names())
         raise _unconnected(flow, name, f"'{callee}'") or _wrong(
-            f"the flow has no task or tool '{cut(callee, 100)}'", hint or "a program is a Path, or text"
+            f"the flow has no task or tool '{cut(callee, 100)}'", hint or "pass a program as a Path or as text"
         )
-    given = export.parameters or {
+    declared = export.parameters or {
         key: Parameter(required=each.required, json_schema=dict(each.schema) or None)
         for key, each in info.parameters.items()
     }
-    parameters = {key: _parameter(name, key, value) for key, value in given.items()}
+    parameters = {key: _parameter(name, key, value) for key, value in declared.items()}
     if export.bindings:
-        raise _wrong(
-            f"the export '{name}' sets variables, which '{callee}' has none of", "export a program that calls it"
-        )
+        raise _wrong(f"the export '{name}' sets variables, but '{callee}' has none", "export a program that calls it")
     return Offer(
         name=name,
         description=export.description or _purpose(flow, callee),
@@ -243,7 +241,7 @@ def _called(flow: AgentFlow, name: str, callee: str, export: Export) -> Offer:
 
 
 def _purpose(flow: AgentFlow, callee: str) -> str:
-    """What a task or tool says that it is for."""
+    """The description of a task or tool."""
     compiled = flow.engine.tasks.find_compiled(callee)
     if compiled is not None:
         return compiled.template.description
@@ -257,11 +255,11 @@ def _parameter(name: str, key: str, value: Parameter | Mapping[str, Any] | str) 
     try:
         return Parameter(type=value) if isinstance(value, str) else Parameter.model_validate(dict(value))
     except ValueError as error:
-        raise _wrong(f"the export '{name}': its parameter '{key}' is none: {error}") from error
+        raise _wrong(f"the export '{name}': its parameter '{key}' is invalid: {error}") from error
 
 
 def _message(name: str, export: Export, parameters: Mapping[str, Parameter]) -> str | None:
-    """The parameter that takes what a chat client says; None for an export that is none for chats."""
+    """The parameter for a chat client's message; None if the export cannot be used in chats."""
     if export.message is not None:
         if export.message not in parameters:
             raise _wrong(f"the export '{name}' has no parameter '{export.message}' for messages")
@@ -284,9 +282,9 @@ def _unconnected(flow: AgentFlow, name: str, message: str) -> ConfigurationError
     if not servers:
         return None
     return _wrong(
-        f"the export '{name}' calls a tool of the MCP server '{servers[0]}', which is not connected yet, and exports are checked"
-        " when the application is made",
-        "make the application inside 'async with flow', or after 'await flow.connect()'",
+        f"the export '{name}' calls a tool of the MCP server '{servers[0]}', which is not connected yet; exports are checked"
+        " when the application is created",
+        "create the application inside 'async with flow', or after 'await flow.connect()'",
     )
 
 

@@ -1,4 +1,4 @@
-"""Faults of requests, and every error as an HTTP status with a body of OpenAI's shape."""
+"""Invalid requests, and all errors as HTTP responses with a body in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _REASONS = {"input_validation_failure": 400, "execution_timeout": 504, "llm_erro
 
 
 class RequestError(AgentflowError):
-    """A request that is refused.
+    """A request that is refused or invalid.
 
-    ``status`` is that of the answer, ``param`` the field at fault; ``retry_after`` the seconds after which it may be tried
-    again.
+    ``status`` is the HTTP status, ``param`` the invalid field; ``retry_after`` the seconds after which the request may be
+    repeated.
     """
 
     default_code = "serve/request"
@@ -59,7 +59,7 @@ class RequestError(AgentflowError):
 
 
 class ProgramRefused(RequestError):
-    """A program that was sent and cannot be run: ``diagnostics`` are everything that is wrong with it, in order."""
+    """A sent program that cannot be run: ``diagnostics`` lists all its errors, in order."""
 
     def __init__(self, diagnostics: Sequence[AgentflowError]) -> None:
         first = diagnostics[0]
@@ -68,7 +68,7 @@ class ProgramRefused(RequestError):
 
 
 def diagnosis_of(error: AgentflowError) -> str:
-    """What is wrong with a program, and where in it."""
+    """The message of an error in a program, with its position."""
     span = error.span
     return error.message if span is None else f"line {span.line}, column {span.column}: {error.message}"
 
@@ -79,12 +79,12 @@ def _diagnostic(error: AgentflowError) -> dict[str, Any]:
 
 
 def _is_of_key(error: BaseException) -> bool:
-    """Whether a run was cut off by a limit of the key it is done for."""
+    """Whether a run was ended by a limit of its key."""
     return isinstance(error, LimitExceeded) and error.code == "limits/tenant"
 
 
 def status_of(error: BaseException) -> int:
-    """The status that says what ``error`` is."""
+    """The HTTP status for ``error``."""
     if isinstance(error, RequestError):
         return error.status
     if isinstance(error, LimitExceeded):
@@ -107,15 +107,15 @@ def status_of(error: BaseException) -> int:
 
 
 def body_of(error: BaseException) -> dict[str, Any]:
-    """The body of the answer: ``message`` with what to do instead, ``type`` by status, ``param``, our ``code``.
+    """The response body: ``message`` with the hint, ``type`` by status, ``param``, our ``code``.
 
-    Of a program that was sent also ``diagnostics``, each with ``code``, ``message``, ``hint`` and ``span``.
+    For a sent program also ``diagnostics``, each with ``code``, ``message``, ``hint`` and ``span``.
     """
     if isinstance(error, AgentflowError):
         message = f"{error.message}: {error.hint}" if error.hint else error.message
         code = error.code
     else:
-        message, code = "the server failed; its log says why", "internal/error"
+        message, code = "the server failed; its log has the cause", "internal/error"
     param = error.param if isinstance(error, RequestError) else None
     kind = _TYPES.get(status_of(error), "invalid_request_error" if status_of(error) < 500 else "server_error")
     told: dict[str, Any] = {"message": message, "type": kind, "param": param, "code": code}
@@ -131,10 +131,10 @@ def error_response(
     body: Mapping[str, Any] | None = None,
     day_left: float | None = None,
 ) -> Response:
-    """The answer that says what failed, with ``body`` or that of the error.
+    """The response for ``error``, with ``body`` or that of the error; ``run_id`` names the run that failed, if any.
 
-    ``day_left`` is the seconds after which a run that was cut off by what its key may use in a day may be tried again. What a
-    run has begun is not to be asked for again by a client's own accord.
+    ``day_left`` are the seconds until the daily limit of the key is reset, for a run that this limit ended. The headers tell
+    clients not to repeat a request on their own once its run has started.
     """
     headers: dict[str, str] = {}
     wait = error.retry_after if isinstance(error, RequestError) else day_left if _is_of_key(error) else None
@@ -149,18 +149,18 @@ def error_response(
 
 
 def text_field(body: Mapping[str, Any], name: str) -> str | None:
-    """A field of a body that is text if it is there. Raises RequestError."""
+    """A field of a body that must be text if present. Raises RequestError."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise RequestError(f"'{name}' is text, not {type(value).__name__}", code="serve/field", param=name)
+        raise RequestError(f"'{name}' must be text, not {type(value).__name__}", code="serve/field", param=name)
     return value
 
 
 def dict_field(body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A field of a body that is an object if it is there; else an empty one. Raises RequestError."""
+    """A field of a body that must be an object if present; otherwise an empty one. Raises RequestError."""
     value = body.get(name)
     if value is not None and not isinstance(value, dict):
-        raise RequestError(f"'{name}' is an object, not {type(value).__name__}", code="serve/field", param=name)
+        raise RequestError(f"'{name}' must be an object, not {type(value).__name__}", code="serve/field", param=name)
     return cast("dict[str, Any]", value or {})
 
 

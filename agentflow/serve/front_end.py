@@ -1,4 +1,4 @@
-"""What the protocols of front ends share: a run that is shown as it goes, over the requests in which it asks and is answered."""
+"""Shared by the protocols of front ends: a run shown while it executes, over the requests between which it asks."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from agentflow.serve.streaming import EventStream
 from agentflow.serve.waiting_runs import WaitingRuns, nobody_waits
 
 MAX_TEXT = 65_536
-"""Characters that are shown of what is no answer."""
+"""Maximum number of characters shown of anything besides the answer."""
 
 
 class View(Protocol):
-    """How a protocol tells of a run: each method gives whole events of the stream."""
+    """Encodes a run in a protocol: each method returns whole events of the stream."""
 
     def begin(self) -> bytes:
         """The first events of a request's stream."""
         ...
 
     def take(self, event: Event, piece: Piece | None) -> bytes:
-        """Those that tell of an event, which is a ``piece`` of the answer perhaps."""
+        """The encoding of ``event``; ``piece`` is the piece of the answer in it, if any."""
         ...
 
     def ask(self, questions: Mapping[str, Question]) -> bytes:
-        """Those that ask open questions, and end the stream."""
+        """The events that ask open questions and end the stream."""
         ...
 
     async def end(self) -> bytes:
-        """Those that tell how the run ended."""
+        """The events that report how the run ended."""
         ...
 
 
@@ -46,7 +46,7 @@ V = TypeVar("V", bound=View)
 
 
 class Shown(Generic[V]):
-    """A run and its ``view``; ``waiting`` keeps it while its client is asked, as does the run itself if it is durable."""
+    """A run and its ``view``; ``waiting`` keeps it while its client is asked. A durable run is kept by the journal, too."""
 
     def __init__(self, service: Service, run: ServedRun, offer: Offer, view: V, waiting: WaitingRuns[Shown[V]]) -> None:
         self.run = run
@@ -58,9 +58,9 @@ class Shown(Generic[V]):
         self._answer = AnswerReader(offer)
 
     def stream(self, headers: Mapping[str, str]) -> EventStream:
-        """What a request is answered with: events until the run has ended, or asks.
+        """The response to a request: events until the run has ended or asks.
 
-        When the client goes away before, the run is cancelled; one that asks waits for the next request.
+        If the client disconnects before, the run is cancelled; a run that asks waits for the next request.
         """
         waits = False
 
@@ -68,12 +68,12 @@ class Shown(Generic[V]):
             nonlocal waits
             yield self.view.begin()
             while not self.asked.open and (event := await self._events.next()) is not None:
-                said = self.view.take(event, self._answer.take(event))
-                if said:
-                    yield said
+                encoded = self.view.take(event, self._answer.take(event))
+                if encoded:
+                    yield encoded
                 self.asked.take(event)
             if self.asked.open:
-                waits = True  # the client may answer as soon as it is asked
+                waits = True  # set before the question is sent, since the client may answer at once
                 self._waiting.put(self.run, self)
                 yield self.view.ask(self.asked.open)
             else:
@@ -95,9 +95,9 @@ def come_back(
     view: Callable[[ServedRun], V],
     waiting: WaitingRuns[Shown[V]],
 ) -> Shown[V]:
-    """The run whose client comes back to it with answers; a durable one also where the server was started anew meanwhile.
+    """The run that a client returns to with answers; a durable one also after a restart of the server.
 
-    Raises RequestError (404, ``serve/unknown-run``) where none waits under this id for this key.
+    Raises RequestError (404, ``serve/unknown-run``) if no run with this id waits for this key.
     """
     shown = waiting.find(run_id, key)
     if shown is None:
@@ -109,33 +109,33 @@ def come_back(
 
 
 def approves(answer: object) -> bool:
-    """Whether an answer gives an approval: ``true``, or ``{"approved": true}``, and nothing else."""
+    """Whether an answer approves: only ``true`` and ``{"approved": true}`` do."""
     if isinstance(answer, dict):
         answer = cast("dict[str, Any]", answer).get("approved")
     return answer is True
 
 
 def arguments_of(event: ToolStarted) -> str:
-    """What a tool is called with, as JSON text, as much of it as is shown."""
+    """The arguments of a tool call as JSON text, cut to the shown length."""
     try:
         text = json.dumps(as_data(event.arguments or {}), allow_nan=False)
-    except ValueError:  # numbers that JSON does not have
+    except ValueError:  # NaN and infinities, which JSON lacks
         text = json.dumps({"arguments": str(event.arguments)[:MAX_TEXT]})
     return text if len(text) <= MAX_TEXT else json.dumps({"beginning": text[:MAX_TEXT]})
 
 
 def subtask_name(event: SubtaskStarted) -> str:
-    """The task that a subtask asks for by name, or what it is."""
+    """The name of the task that a subtask requests, or else its kind."""
     return (event.request.name if event.request is not None else None) or "subtask"
 
 
 def text_of_model(event: ModelFinished) -> str:
-    """What a model said, as much of it as is shown beside an answer."""
+    """The text of a model's answer, cut to the shown length."""
     return "" if event.response is None else clip(event.response.text, MAX_TEXT)
 
 
 def text_of_result(event: ToolFinished) -> str:
-    """What a tool gave or why it did not, as much of it as is shown."""
+    """The result or the error of a tool call, cut to the shown length."""
     if event.result is not None:
         return clip(event.result.content, MAX_TEXT)
     return event.outcome if event.error is None else clip(str(event.error), MAX_TEXT)

@@ -1,4 +1,4 @@
-"""JSON as it is sent: encoded in slices, and readable by everybody, whatever a program computed."""
+"""JSON responses: encoded in slices of the loop, and valid whatever a program computed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentflow.core.work import in_slices
 
 
 async def json_bytes(data: Any) -> bytes:
-    """JSON data as UTF-8. Half a character becomes an escape; numbers that JSON does not have become their names."""
+    """JSON data as UTF-8. Lone surrogates become escapes; NaN and infinities become their names as strings."""
     try:
         text = await in_slices(encoded(data, finite=True))
     except ValueError:
@@ -23,7 +23,7 @@ async def json_bytes(data: Any) -> bytes:
 
 
 async def json_response(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer with JSON data."""
+    """A response with JSON data."""
     return Response(await json_bytes(data), status, headers, "application/json")
 
 

@@ -1,7 +1,8 @@
-"""Keys of a server: who may do what, and how much of it.
+"""Keys of a server: what their holders may do, and how much.
 
-A key is a tenant. Its limits bound all of its runs together: how many there are at once and a minute, and what their model
-calls use in a day, which is set aside before each call. The file of the keys holds digests, so whoever reads it can call nobody.
+A key is a tenant. Its limits apply to all of its runs together: the number at once and per minute, and the tokens and
+money of its model calls per day, which are reserved before each call. The keys file holds digests only, so that reading
+it does not enable calls.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from agentflow.runtime.tenant import Tenant
 from agentflow.serve.faults import RequestError
 
 APPROVAL_TTL = 900.0
-"""Seconds for which a run waits for an answer before it is denied."""
+"""Seconds that a run waits for an answer before it is denied."""
 _DAY_S = 86_400
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
@@ -37,9 +38,9 @@ _PREFIX = "af-"
 class KeyRules:
     """What the holder of a key may do; None is unlimited.
 
-    ``digest`` is that of the key, ``exports`` what it may call (None: all), ``programs`` whether it may send programs of its
-    own; ``concurrent`` runs at once, ``runs_per_min``, and ``tokens_per_day`` and ``usd_per_day`` of all model calls, the
-    days being those of UTC.
+    ``digest`` is that of the key, ``exports`` are those it may call (None: all), ``programs``: whether it may send programs
+    of its own; ``concurrent`` runs at once, ``runs_per_min``; ``tokens_per_day`` and ``usd_per_day`` of all model calls, per
+    day in UTC.
     """
 
     digest: str
@@ -52,23 +53,23 @@ class KeyRules:
 
 
 class Admission:
-    """A run that a key was admitted with: ``tenant`` is whom it is done for. To be given back when it has ended."""
+    """An admitted run; ``tenant`` is the tenant it is done for. Free it when the run has ended."""
 
     def __init__(self, key: Key, tenant: Tenant) -> None:
         self._key: Key | None = key
         self.tenant = tenant
 
     def free(self) -> None:
-        """Give the place back. Later calls do nothing."""
+        """Release the admission. Idempotent."""
         if self._key is not None:
             self._key.active -= 1
             self._key = None
 
 
 class Key:
-    """A key in use: ``active`` is the number of its runs. ``rules`` None is whoever can reach a server without keys.
+    """A key in use: ``active`` is the number of its runs. ``rules`` None stands for anybody who can reach a server without keys.
 
-    Questions of its runs stay open for ``approval_ttl`` seconds; None is as long as the flow says.
+    Questions of its runs stay open for ``approval_ttl`` seconds (None: for as long as the flow's setting says).
     """
 
     def __init__(
@@ -90,27 +91,27 @@ class Key:
         self._purse: RunPurse | None = None
 
     def may_call(self, export: str) -> bool:
-        """Whether the key may call an export."""
+        """Whether the key may call ``export``."""
         return self.rules is None or self.rules.exports is None or export in self.rules.exports
 
     @property
     def may_send_programs(self) -> bool:
-        """Whether the key may have programs of its own run."""
+        """Whether the key may send programs to run."""
         return self.rules is None or self.rules.programs
 
     @property
     def day(self) -> int:
-        """The day, counted from 1970, in UTC."""
+        """The current day in UTC, counted from 1970."""
         return int(self._clock() // _DAY_S)
 
     @property
     def day_left(self) -> float:
-        """Seconds until midnight UTC, when what a day may use is counted anew."""
+        """Seconds until midnight UTC, when the daily use is reset."""
         return _DAY_S - self._clock() % _DAY_S
 
     @property
     def purse(self) -> RunPurse | None:
-        """What the key may still spend today: runs count for the day on which they began."""
+        """The rest of the key's daily budget; a run counts for the day on which it began. None: no daily limit."""
         rules = self.rules
         if rules is None or (rules.tokens_per_day is None and rules.usd_per_day is None):
             return None
@@ -121,11 +122,11 @@ class Key:
         return self._purse
 
     def admit(self) -> Admission:
-        """Count a run that begins now. Raises RequestError (429) when a limit of the key forbids it."""
+        """Count a run that starts now. Raises RequestError (429) if a limit of the key forbids it."""
         rules, now = self.rules, self._clock()
         if rules is not None and rules.concurrent is not None and self.active >= rules.concurrent:
             raise RequestError(
-                f"the key '{self.name}' has {self.active} runs at work, and may have {rules.concurrent}",
+                f"the key '{self.name}' has {self.active} active runs; its limit is {rules.concurrent}",
                 code="serve/concurrent",
                 status=429,
                 hint="wait until one of them has ended, or cancel one",
@@ -138,7 +139,7 @@ class Key:
             if delay := self._bucket.delay(now):
                 assert rules is not None
                 raise RequestError(
-                    f"the key '{self.name}' may begin {rules.runs_per_min:g} runs a minute",
+                    f"the key '{self.name}' may start {rules.runs_per_min:g} runs per minute",
                     code="serve/rate",
                     status=429,
                     hint=f"wait {delay:.0f} s",
@@ -148,18 +149,18 @@ class Key:
         return self.readmit()
 
     def readmit(self) -> Admission:
-        """Count a run that was admitted before, by a server that is no more."""
+        """Count a run that an earlier server admitted."""
         self.active += 1
         return Admission(self, Tenant(self.purse, self.approval_ttl))
 
     def spent_today(self, error: LimitExceeded) -> RequestError:
-        """The refusal that says when a day's tokens or money are there again."""
+        """The refusal for a used-up daily limit; it says when the limit is reset."""
         left = self.day_left
         return RequestError(
             error.message,
             code="limits/tenant",
             status=429,
-            hint=f"it is counted anew at midnight UTC, in {left / 3600:.1f} h",
+            hint=f"the limit is reset at midnight UTC, in {left / 3600:.1f} h",
             retry_after=left,
         )
 
@@ -171,11 +172,11 @@ class Keys:
         self._keys = [(bytes.fromhex(_hex(key)), key) for key in keys]
 
     def find(self, token: str) -> Key | None:
-        """The key that ``token`` is; every digest is compared, whichever fits, so that the time says nothing."""
+        """The key for ``token``, or None; every digest is compared, so that timing reveals nothing."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         fitting: Key | None = None
-        for known, key in self._keys:
-            if hmac.compare_digest(known, digest):
+        for expected, key in self._keys:
+            if hmac.compare_digest(expected, digest):
                 fitting = key
         return fitting
 
@@ -189,29 +190,30 @@ def _hex(key: Key) -> str:
 
 
 def digest_of(token: str) -> str:
-    """The digest of a key, as the file of the keys has it."""
+    """The digest of a key, as stored in the keys file."""
     return f"sha256:{hashlib.sha256(token.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def new_key(name: str) -> tuple[str, str]:
-    """A new key, and the table for the file of the keys. Raises ConfigurationError (``serve/keys``) for what is no name."""
+    """Create a key; return it, and its table for the keys file. Raises ConfigurationError (``serve/keys``) for an invalid name."""
     if _NAME.fullmatch(name) is None:
-        raise _wrong(f"{cut(name, 80)!r} is no name of a key", "letters, digits and . _ @ -, for example ada")
+        raise _wrong(f"{cut(name, 80)!r} is not a valid name of a key", "letters, digits and . _ @ -, for example ada")
     token = _PREFIX + secrets.token_urlsafe(32)
     return token, f'[keys."{name}"]\ndigest = "{digest_of(token)}"\n'
 
 
 def read_keys(path: str | Path, *, approval_ttl: float | None = None, clock: Callable[[], float] = time.time) -> Keys:
-    """The keys of a TOML file: tables ``[keys.NAME]`` with the fields of :class:`KeyRules`.
+    """Read the keys of a TOML file: tables ``[keys.NAME]`` with the fields of :class:`KeyRules`.
 
-    Blocking, for when a server starts. Raises ConfigurationError (``serve/keys``).
+    ``approval_ttl`` is that of each :class:`Key`, ``clock`` returns unix seconds. Blocking: call it before a server starts.
+    Raises ConfigurationError (``serve/keys``).
     """
     try:
         data = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
         raise _wrong(f"the keys cannot be read from {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise _wrong(f"{path} is no TOML: {error}") from error
+        raise _wrong(f"{path} is not valid TOML: {error}") from error
     tables = data.get("keys")
     if not isinstance(tables, dict) or not tables or set(data) != {"keys"}:
         raise _wrong(f"{path} holds no keys", 'write [keys.ada] and below it digest = "sha256:..."')
@@ -222,22 +224,22 @@ def read_keys(path: str | Path, *, approval_ttl: float | None = None, clock: Cal
 def _rules(name: str, row: object) -> KeyRules:
     where = f"the key '{cut(name, 80)}'"
     if _NAME.fullmatch(name) is None or not isinstance(row, dict):
-        raise _wrong(f"{where} is no table with a name", "write [keys.ada]; a name has letters, digits and . _ @ -")
+        raise _wrong(f"{where} is not a named table", "write [keys.ada]; a name has letters, digits and . _ @ -")
     values = dict(cast("dict[str, Any]", row))
-    known = {field.name for field in fields(KeyRules)}
-    for unknown in values.keys() - known:
-        hint = did_you_mean(unknown, known) or f"it has {', '.join(sorted(known))}"
+    valid = {field.name for field in fields(KeyRules)}
+    for unknown in values.keys() - valid:
+        hint = did_you_mean(unknown, valid) or f"the fields are {', '.join(sorted(valid))}"
         raise _wrong(f"{where} has no field '{unknown}'", hint)
     digest = values.get("digest")
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
-        raise _wrong(f"{where} has no digest", "agentflow serve --new-key NAME makes a key and prints its table")
+        raise _wrong(f"{where} has no digest", "agentflow serve --new-key NAME creates a key and prints its table")
     exports = values.get("exports")
     if exports is not None:
         if not isinstance(exports, list) or not all(isinstance(each, str) for each in cast("list[Any]", exports)):
-            raise _wrong(f"{where}: exports are a list of names", 'for example exports = ["review"]')
+            raise _wrong(f"{where}: exports must be a list of names", 'for example exports = ["review"]')
         values["exports"] = tuple(cast("list[str]", exports))
     if not isinstance(values.get("programs", False), bool):
-        raise _wrong(f"{where}: programs is true or false")
+        raise _wrong(f"{where}: programs must be true or false")
     for field, kind in (
         ("concurrent", int),
         ("runs_per_min", int | float),
@@ -246,7 +248,7 @@ def _rules(name: str, row: object) -> KeyRules:
     ):
         value = values.get(field)
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not value > 0):
-            raise _wrong(f"{where}: {field} is a positive number, not {value!r}")
+            raise _wrong(f"{where}: {field} must be a positive number, not {value!r}")
     return KeyRules(**values)
 
 

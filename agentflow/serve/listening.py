@@ -1,7 +1,8 @@
-"""A server that listens: uvicorn around a :class:`FlowServer`, which stops in order.
+"""A listening server: uvicorn around a :class:`FlowServer`, with an orderly stop.
 
-Asked to stop (Ctrl-C, SIGTERM) it begins no more runs, gives those at work a while, cancels the rest and waits for their
-clean-up; only then are connections closed, so that every reader sees how its run ended. Asked twice it does not give that while.
+On Ctrl-C or SIGTERM it starts no more runs, gives active ones a grace period, cancels the rest and waits for their
+clean-up; only then does it close connections, so that every reader sees how its run ended. A second signal skips the
+grace period.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.serve.server import FlowServer
 
 GRACE_S = 10.0
-"""Seconds that runs have to end when the server is asked to stop."""
+"""Seconds that active runs may continue when the server is asked to stop."""
 _CLOSING_S = 5
 _HOST = "localhost"
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches a server that listens on ``host``."""
+    """Whether a server that listens on ``host`` can be reached from this machine only."""
     try:
         return host == _HOST or ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -34,7 +35,7 @@ def is_local(host: str) -> bool:
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """The socket to listen on. Raises ConfigurationError (``serve/address``) where that cannot be."""
+    """A socket bound to ``host`` and ``port``. Raises ConfigurationError (``serve/address``) if that is impossible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host.strip("[]"), port), family=family)
@@ -42,14 +43,17 @@ def open_socket(host: str, port: int) -> socket.socket:
         raise ConfigurationError(
             f"cannot listen on {host}, port {port}: {error.strerror or error}",
             code="serve/address",
-            hint="another program may have the port: --port 0 takes a free one",
+            hint="another program may use the port; --port 0 picks a free one",
         ) from error
 
 
 async def listen(
     server: FlowServer, sock: socket.socket, *, grace_s: float = GRACE_S, ready: Callable[[str], object] | None = None
 ) -> None:
-    """Serve on ``sock`` until the process is asked to stop. ``ready`` is called with the address once it listens."""
+    """Serve on ``sock`` until the process is asked to stop; active runs then have ``grace_s`` seconds.
+
+    ``ready`` is called with the address once the server listens.
+    """
     config = uvicorn.Config(
         server, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_CLOSING_S
     )
@@ -59,7 +63,7 @@ async def listen(
 
 
 class _Stoppable(uvicorn.Server):
-    """uvicorn, stopped by the event loop's own signal handlers, and not before the runs have ended."""
+    """uvicorn, stopped through signal handlers of the event loop, and only after the runs have ended."""
 
     def __init__(self, config: uvicorn.Config, server: FlowServer, grace_s: float, ready: Callable[[], object]) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""Whether a flow can do runs: what they need, looked at when somebody asks."""
+"""Checks whether a flow can execute runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ OK = "ok"
 
 
 async def readiness(flow: AgentFlow) -> dict[str, Any]:
-    """``model``, ``index`` and ``mcp`` (by server): each ``ok``, or the code of why not.
+    """Check ``model``, ``index`` and ``mcp`` (by server): each is ``ok`` or an error code.
 
-    An MCP server whose connection was lost is connected again; one that is optional does not count.
+    A lost connection to an MCP server is opened again; optional servers are left out.
     """
     return {"model": _model(flow), "index": await _index(flow), "mcp": await flow.mcp.check()}
 
 
 def is_ready(needs: dict[str, Any]) -> bool:
-    """Whether everything that :func:`readiness` looked at is there."""
+    """Whether every result of :func:`readiness` is ``ok``."""
     return all([each == OK for each in (needs["model"], needs["index"], *needs["mcp"].values())])
 
 
@@ -34,7 +34,7 @@ def _model(flow: AgentFlow) -> str:
 
 async def _index(flow: AgentFlow) -> str:
     if not isinstance(flow.memory_system, MemorySystem):
-        return OK  # the host's own memory says for itself what it needs
+        return OK  # the host's own memory system: nothing to check
     try:
         await flow.memory_system.index.count()
     except AgentflowError as error:

@@ -1,4 +1,4 @@
-"""Requests as they come in: whom they are from, whether they may ask, and their bodies, which are bounded."""
+"""Incoming requests: their key and their right to ask, and their bodies, which are bounded."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import Key, Keys
 
 MAX_BODY = 4 * 2**20
-"""Bytes of a request's body."""
+"""Maximum size of a request's body in bytes."""
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
-"""The names by which a server is reached from its own machine."""
+"""The names of a server on its own machine."""
 
 
 class Door:
-    """Who is let in: requests for one of ``hosts``, from no other page than ``origins`` and the server's own, with a key.
+    """Admits requests: addressed to one of ``hosts``, from pages of ``origins`` or the server itself only, with a key.
 
-    Without ``keys`` everybody who reaches the server is ``anyone``: so a page of another site, which a browser on this machine
-    shows, must not reach it, neither under a name of its own (Host) nor as that site (Origin).
+    Without ``keys`` everybody who reaches the server is ``anyone``. So pages of other sites, shown by a browser on this
+    machine, must not reach it, neither through a host name of their own (Host) nor as that site (Origin).
     """
 
     def __init__(self, anyone: Key, keys: Keys | None, hosts: Iterable[str], origins: Iterable[str]) -> None:
@@ -33,52 +33,54 @@ class Door:
         self._origins = frozenset(origins)
 
     def check_site(self, request: Request) -> None:
-        """Raise RequestError for a request to another host, or from another site."""
+        """Raise RequestError for a request to another host or from another site."""
         host = request.headers.get("host", "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if "*" not in self._hosts and name not in self._hosts:
             raise RequestError(
-                f"this server is not '{cut(name, 100)}'",
+                f"this server is not called '{cut(name, 100)}'",
                 code="serve/host",
                 status=421,
-                hint="start it with --allow-host NAME for each name by which it is reached",
+                hint="start it with --allow-host NAME for each of its names",
             )
         origin = request.headers.get("origin")
         if origin is None or origin in self._origins:
             return
         if origin.partition("://")[2].lower() != host:
             raise RequestError(
-                f"pages of '{cut(origin, 100)}' may not ask this server",
+                f"pages of '{cut(origin, 100)}' may not use this server",
                 code="serve/origin",
                 status=403,
-                hint="start it with --allow-origin for each site whose pages may",
+                hint="start it with --allow-origin for each site whose pages may use it",
             )
 
     def key_called(self, name: str) -> Key | None:
-        """The key of this name; None if there is none."""
+        """The key with this name, or None."""
         every = [self._anyone] if self._keys is None else self._keys
         return next((key for key in every if key.name == name), None)
 
     def key_of(self, request: Request) -> Key:
-        """The key of a request. Raises RequestError (401)."""
+        """The key of a request. Raises RequestError (401) if it has none or an unknown one."""
         if self._keys is None:
             return self._anyone
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         key = self._keys.find(token.strip()) if kind.lower() == "bearer" else None
         if key is None:
             raise RequestError(
-                "this server needs a key it knows", code="serve/no-key", status=401, hint="Authorization: Bearer KEY"
+                "this server needs a valid key", code="serve/no-key", status=401, hint="Authorization: Bearer KEY"
             )
         return key
 
 
 async def read_body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request. Raises RequestError: 413 past 4 MiB, 415 for another type, 400 for no JSON object.
+    """The JSON object in a request. Raises RequestError: 413 above 4 MiB, 415 for another type, 400 for anything else.
 
-    A type that is not JSON's is refused because pages of other sites may send any other without being asked first.
+    Content types other than JSON are refused because browsers let pages of other sites send them without a preflight.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise RequestError("the body is JSON", code="serve/type", status=415, hint="content-type: application/json")
+        raise RequestError(
+            "the body must be JSON", code="serve/type", status=415, hint="content-type: application/json"
+        )
     data = bytearray()
     try:
         async for chunk in request.stream():
@@ -86,13 +88,13 @@ async def read_body(request: Request) -> dict[str, Any]:
             if len(data) > MAX_BODY:
                 raise RequestError(f"the body is larger than {MAX_BODY:,} bytes", code="serve/too-large", status=413)
     except ClientDisconnect:
-        raise RequestError("the client has gone", code="serve/gone", status=400) from None
+        raise RequestError("the client has disconnected", code="serve/gone", status=400) from None
     try:
         body = await in_slices(parsed(data.decode("utf-8")))
     except ValueError as error:
-        raise RequestError(f"the body is no JSON: {cut(str(error), 200)}", code="serve/json") from None
+        raise RequestError(f"the body is not valid JSON: {cut(str(error), 200)}", code="serve/json") from None
     if not isinstance(body, dict):
-        raise RequestError("the body is a JSON object", code="serve/json", hint='begin with {"model": ...')
+        raise RequestError("the body must be a JSON object", code="serve/json", hint='start with {"model": ...')
     return cast("dict[str, Any]", body)
 
 

@@ -1,6 +1,6 @@
 """``POST /v1/responses``: an export as a model for clients of OpenAI's newer API.
 
-The conversation is sent whole, as ``input``; nothing is kept between requests. Everything else is as for chat completions.
+The conversation is sent whole, as ``input``; nothing is kept between requests. Everything else works as for chat completions.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _KEPT = ("previous_response_id", "conversation", "prompt")
 
 
 async def respond(service: Service, request: Request, key: Key) -> Response:
-    """Answer a conversation, streamed or whole. A client that goes away has its run cancelled."""
+    """Answer a conversation, streamed or whole. If the client disconnects, its run is cancelled."""
     body = await read_body(request)
     offer = service.offer(body.get("model"), key, "model")
     for name in _KEPT:
         if body.get(name) is not None:
             raise RequestError(
-                f"'{name}' names what is kept, and nothing is",
+                f"'{name}' refers to stored data, but this server stores none",
                 code="serve/field",
                 param=name,
-                hint="send all of it as input",
+                hint="send the whole conversation as input",
             )
     if body.get("background") is True:
         raise RequestError(
-            "there is nothing to ask for later",
+            "background responses are not supported",
             code="serve/field",
             param="background",
-            hint="POST /runs begins a run that goes on",
+            hint="POST /runs starts a run that continues without the client",
         )
     run = await start_chat(service, key, offer, _messages(body), param="input")
     reader = run.reader()
@@ -62,22 +62,22 @@ async def respond(service: Service, request: Request, key: Key) -> Response:
 
 
 def _messages(body: Mapping[str, Any]) -> list[Any]:
-    """The messages of ``input``: text, or items of which those of thinking are passed over. Raises RequestError."""
-    given = body.get("input")
+    """The messages of ``input``, which is text or a list; items of thinking are skipped. Raises RequestError."""
+    items = body.get("input")
     instructions = text_field(body, "instructions")
     before = [] if not instructions else [{"role": "system", "content": instructions}]
-    if isinstance(given, str):
-        return [*before, {"role": "user", "content": given}]
-    if not isinstance(given, list):
-        raise RequestError("'input' is text, or a list of messages", code="serve/messages", param="input")
+    if isinstance(items, str):
+        return [*before, {"role": "user", "content": items}]
+    if not isinstance(items, list):
+        raise RequestError("'input' must be text or a list of messages", code="serve/messages", param="input")
     messages: list[Any] = []
-    for at, item in enumerate(cast("list[Any]", given)):
+    for at, item in enumerate(cast("list[Any]", items)):
         kind = cast("dict[str, Any]", item).get("type", "message") if isinstance(item, dict) else "message"
         if kind == "message":
             messages.append(item)
         elif kind != "reasoning":
             raise RequestError(
-                f"an item of the type {cut(str(kind), 40)!r} is not taken",
+                f"an item of the type {cut(str(kind), 40)!r} is not supported",
                 code="serve/content",
                 param=f"input.{at}",
                 hint="send messages; an export has tools of its own",
@@ -86,7 +86,7 @@ def _messages(body: Mapping[str, Any]) -> list[Any]:
 
 
 class _Answer:
-    """One response: its items, which are thinking and words, and the events that tell of them."""
+    """One response: its items, thinking and text, and the events that report them."""
 
     def __init__(self, service: Service, run: ServedRun, model: str) -> None:
         self._service = service
@@ -106,7 +106,7 @@ class _Answer:
         async for event in events:
             piece = answer.take(event)
             if isinstance(event, WaitStarted) and event.key:
-                before = "\n\n" if answer.said else ""
+                before = "\n\n" if answer.has_text else ""
                 piece = Piece("text", before + cannot(event), 0)
             if piece is not None:
                 yield b"".join(self.say(piece))
@@ -121,13 +121,13 @@ class _Answer:
                 failed = self.response("failed", {"code": error["code"], "message": error["message"]})
                 yield self._event("response.failed", response=failed)
                 return
-            if not answer.said:
+            if not answer.has_text:
                 yield b"".join(self.say(Piece("text", text_of_run(self._service, self._run), 0)))
         yield b"".join(self.close())
         yield self._event("response.completed", response=self.response("completed"))
 
     def say(self, piece: Piece) -> list[bytes]:
-        """The events of a piece, which begins an item where it is of another kind than the one before."""
+        """The events for a piece; a change between thinking and text starts another item."""
         events: list[bytes] = []
         if self._open != piece.kind:
             events += [*self.close(), *self._begin(piece.kind)]
@@ -157,7 +157,7 @@ class _Answer:
         return [added, self._event("response.content_part.added", **self._where(), content_index=0, part=part)]
 
     def close(self, status: str = "completed") -> list[bytes]:
-        """The events that end the item which is open, if one is."""
+        """The events that end the open item, if there is one."""
         if self._open is None:
             return []
         text, where = "".join(self._text), self._where()
@@ -186,7 +186,7 @@ class _Answer:
         return f"event: {kind}\ndata: {data}\n\n".encode()
 
     def response(self, status: str, error: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The response as it is."""
+        """The response in its current state."""
         usage = usage_of(self._run)
         return {
             "id": f"resp_{self._run.run_id}",

@@ -1,6 +1,6 @@
-"""The server's own API of runs: begin one, watch it from any event on, answer what it asks, cancel it.
+"""The server's own API of runs: start a run, read its events from any position, answer its questions, cancel it.
 
-A run goes on when whoever began it goes away, and whoever has its key can come back to it.
+A run continues when its client disconnects, and anybody with its key can return to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agentflow.core.event_log import event_id
 from agentflow.core.questions import Question
 from agentflow.core.values import plain
 from agentflow.runtime.handle import Recorded
-from agentflow.serve.event_log import Place, frame_of, read_place
+from agentflow.serve.event_log import Position, frame_of, parse_position
 from agentflow.serve.faults import RequestError, dict_field, text_field
 from agentflow.serve.json_body import json_bytes, json_response
 from agentflow.serve.keys import Key
@@ -32,9 +32,9 @@ _log = logging.getLogger(__name__)
 
 
 async def begin_run(service: Service, request: Request, key: Key) -> Response:
-    """``POST /runs``: begin a run of an ``export`` with ``bindings``, or of a ``program``. Gives it as it is, 201.
+    """``POST /runs``: start a run of an ``export`` with ``bindings``, or of a ``program``. Returns its state, status 201.
 
-    ``message`` is the value of the parameter that takes what a chat client says.
+    ``message`` is the value of the parameter for a chat client's message.
     """
     body = await read_body(request)
     run_id, program = text_field(body, "run_id"), text_field(body, "program")
@@ -60,47 +60,49 @@ def _names(body: Mapping[str, Any]) -> list[str] | None:
     if allow is None:
         return None
     if not isinstance(allow, list) or not all([isinstance(each, str) for each in cast("list[Any]", allow)]):
-        raise RequestError("'allow' is a list of names", code="serve/field", param="allow")
+        raise RequestError("'allow' must be a list of names", code="serve/field", param="allow")
     return cast("list[str]", allow)
 
 
 def _labels(labels: Mapping[str, Any]) -> dict[str, str]:
     for name, value in labels.items():
         if not isinstance(value, str):
-            raise RequestError(f"the label '{cut(name, 80)}' is text", code="serve/field", param="labels")
+            raise RequestError(f"the label '{cut(name, 80)}' must be text", code="serve/field", param="labels")
     return dict(labels)
 
 
 async def list_runs(service: Service, request: Request, key: Key) -> Response:
-    """``GET /runs``: the runs of the key, the last first, without what they gave."""
+    """``GET /runs``: the runs of the key, latest first, without their results."""
     runs = [run_data(service, run, whole=False) for run in service.runs if run.key is key]
     return await json_response({"runs": runs[::-1]})
 
 
 async def show_run(service: Service, request: Request, key: Key) -> Response:
-    """``GET /runs/{id}``: one run, with what it gave or why it failed."""
+    """``GET /runs/{id}``: one run, with its result or error."""
     return await json_response(run_data(service, service.runs.find(request.path_params["run"], key)))
 
 
 async def read_events(service: Service, request: Request, key: Key) -> Response:
-    """``GET /runs/{id}/events``: the run's events, those after ``Last-Event-ID`` or ``?after=``, until its end."""
+    """``GET /runs/{id}/events``: the run's events after ``Last-Event-ID`` or ``?after=``, until its end."""
     run = service.runs.find(request.path_params["run"], key)
     text = request.query_params.get("after") or request.headers.get("last-event-id") or "0"
-    after = read_place(text)
+    after = parse_position(text)
     if after is None:
         raise RequestError(
-            f"{cut(text, 60)!r} is no id of an event",
+            f"{cut(text, 60)!r} is not the id of an event",
             code="serve/after",
             param="after",
-            hint="an id is that of the stream: SLICE.SEQ, for example 1.17",
+            hint="ids are those of the stream: SLICE.SEQ, for example 1.17",
         )
     earlier = partial(_recorded, service.flow.records, run.run_id)
     return EventStream(run.log.follow(after, earlier), {"x-request-id": run.run_id})
 
 
-async def _recorded(records: Recorded | None, run_id: str, after: Place, until: Place) -> AsyncGenerator[bytes, None]:
-    """The events after one place and up to another from the record of the run; what it does not have is said to be missing."""
-    place = after
+async def _recorded(
+    records: Recorded | None, run_id: str, after: Position, until: Position
+) -> AsyncGenerator[bytes, None]:
+    """The events between two positions from the run's record; a ``gap`` event reports those it does not have."""
+    position = after
     try:
         if records is not None:
             async with aclosing(records.batches(run_id, after)) as batches:
@@ -108,46 +110,45 @@ async def _recorded(records: Recorded | None, run_id: str, after: Place, until: 
                     events = [event for event in batch if event_id(event) <= until]
                     if events:
                         yield b"".join([frame_of(event_id(event), await json_bytes(event)) for event in events])
-                        place = event_id(events[-1])
+                        position = event_id(events[-1])
                     if len(events) < len(batch):
                         break
     except (OSError, AgentflowError) as error:
         _log.warning("the record of run %s cannot be read: %s", run_id, error)
-    if place < until:
-        first, last = f"{place[0]}.{place[1]}", f"{until[0]}.{until[1]}"
+    if position < until:
+        first, last = f"{position[0]}.{position[1]}", f"{until[0]}.{until[1]}"
         yield f'event: gap\ndata: {{"type": "gap", "after": "{first}", "until": "{last}"}}\n\n'.encode()
 
 
 async def cancel_run(service: Service, request: Request, key: Key) -> Response:
-    """``POST /runs/{id}/cancel``: cancel a run, and give it when it has cleaned up. One that has ended stays as it is."""
+    """``POST /runs/{id}/cancel``: cancel a run and return it after its clean-up. An ended run stays as it is."""
     run = service.runs.find(request.path_params["run"], key)
     await run.cancel()
     return await json_response(run_data(service, run))
 
 
 async def answer_run(service: Service, request: Request, key: Key) -> Response:
-    """``POST /runs/{id}/answers/{key}``: answer what a run asks. The first answer counts.
+    """``POST /runs/{id}/answers/{key}``: answer a question of a run. The first answer counts.
 
-    An approval is given by ``{"answer": true}`` and by nothing else: whatever is malformed refuses it. Its key stands for
-    exactly what was shown, since it is made of the digest of that. An answer that does not fit a question is refused, and the
-    question stays open.
+    Only ``{"answer": true}`` approves; a malformed body refuses. The key contains the digest of the approval's text, so an
+    answer applies to exactly that text. An invalid answer is refused and leaves its question open.
     """
     run = service.runs.find(request.path_params["run"], key)
     name = request.path_params["key"]
     asked = run.waits.get(name)
     if asked is None:
         raise RequestError(
-            f"the run '{run.run_id}' asks nothing with the key '{cut(name, 80)}'",
+            f"the run '{run.run_id}' has no open question with the key '{cut(name, 80)}'",
             code="question/unknown",
             status=404,
-            hint="it may have been answered before; GET /runs/ID lists what is open",
+            hint="it may have been answered before; GET /runs/ID lists the open questions",
         )
     if asked.reason == "approval":
         answer: Any = await _approves(request)
     else:
         body = await read_body(request)
         if "answer" not in body:
-            raise RequestError("the body is an object with 'answer'", code="serve/field", param="answer")
+            raise RequestError("the body must be an object with 'answer'", code="serve/field", param="answer")
         answer = body["answer"]
     await service.flow.send(run.run_id, name, answer)
     return await json_response({"run_id": run.run_id, "key": name, "answer": answer})
@@ -169,7 +170,7 @@ def asked_data(questions: Mapping[str, Question]) -> list[dict[str, Any]]:
 
 
 def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[str, Any]:
-    """A run as JSON data, without secrets; ``whole`` with what it gave."""
+    """A run as JSON data, without secrets; ``whole`` includes its result."""
     result, failure = run.result, run.failure
     usage = None if result is None else result.usage
     data: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Runs that a server does. A run belongs to a task of the server and never to a request: a reader that leaves ends nothing.
+"""Runs executed by a server. A run belongs to a task of the server, not to a request, so a disconnecting reader ends nothing.
 
-All of them live in one task group, which a task of its own holds open. That task is of the server, not of a request handler:
-a handler may be a task of anyio, in whose cancel scopes a run must not be.
+All runs live in one task group, held open by a task of the server. A request handler cannot hold it: the handler may be a
+task of anyio, and runs must not be inside its cancel scopes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agentflow.observe.stream import Subscriber
 from agentflow.runtime.durable_run import DurableRun, RunInfo
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.run import check_name, new_run_id
-from agentflow.serve.event_log import EventLog, Place, frame_of
+from agentflow.serve.event_log import EventLog, Position, frame_of
 from agentflow.serve.faults import RequestError
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.key_use import KeyUse
@@ -40,25 +40,25 @@ _log = logging.getLogger(__name__)
 _STOPPED = {"durable/cancelled": "cancelled", "durable/interrupted": "interrupted", "durable/waiting": "interrupted"}
 _UNFINISHED = ("queued", "running", "waiting")
 MAX_STORED = 10_000
-"""Stored runs among which those are looked for that are to be gone on with."""
+"""Maximum number of stored runs searched for runs to resume."""
 ATTENDED = "attended"
 """The label of a durable run that belongs to a connected client."""
 MAX_ENDED = 200
-"""Runs that have ended and are still shown."""
+"""Maximum number of ended runs that are still shown."""
 MAX_ENDED_BYTES = 256 * 2**20
-"""Bytes of their events."""
+"""Maximum number of bytes of events of ended runs."""
 
 
 def question_of(event: WaitStarted) -> Question:
-    """The question or approval that is open from an event on."""
+    """The question or approval that an event opens."""
     reason = "approval" if event.reason == "approval" else "question"
     return Question(question=event.question, schema=event.schema, reason=reason, path=event.path)
 
 
 class ServedRun:
-    """A run of the server: whose it is, its events, and how it ended.
+    """A run of the server: its key, its events and its outcome.
 
-    ``result`` or ``error`` is there once it has ended. ``lasting`` says that it is durable; ``handle`` is that of the durable run.
+    ``result`` or ``error`` is set once it has ended. ``lasting``: it is durable; ``handle`` is that of the durable run.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ServedRun:
 
     @property
     def status(self) -> str:
-        """``running``, ``waiting`` (for an answer), ``done``, ``failed``, ``cancelled``, or ``interrupted``, to be gone on with."""
+        """``running``, ``waiting`` (for an answer), ``done``, ``failed``, ``cancelled``, or ``interrupted`` (to be resumed)."""
         if self.ended is None:
             return "waiting" if self.waits else "running"
         if self.result is not None:
@@ -95,17 +95,17 @@ class ServedRun:
 
     @property
     def attended(self) -> bool:
-        """Whether it belongs to a client that is connected, and ends with the connection unless it asks something."""
+        """Whether the run belongs to a connected client and ends with the connection unless it asks something."""
         return ATTENDED in self.labels
 
     @property
     def asks(self) -> bool:
-        """Whether it asks something, also while it is just leaving the memory."""
+        """Whether the run has an open question, even while it is being unloaded from memory."""
         return self.ended is None and bool(self.waits or self._waits)
 
     @property
     def has_readers(self) -> bool:
-        """Whether a request of a client has it."""
+        """Whether a request reads the run's events."""
         return bool(self._readers)
 
     @property
@@ -119,7 +119,7 @@ class ServedRun:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error of a run that failed, or of the FAILED result that it gave."""
+        """The error of a failed run, or of the FAILED result that it returned."""
         if self.error is not None:
             return self.error
         value = None if self.result is None else self.result.value
@@ -128,7 +128,7 @@ class ServedRun:
         return value.error if value.failed else value.problem()
 
     def take(self, event: Event) -> None:
-        """Take an event of the run."""
+        """Process an event of the run."""
         if isinstance(event, WaitStarted) and event.key:
             self._waits[event.key] = question_of(event)
         elif self._waits and (
@@ -140,7 +140,7 @@ class ServedRun:
             reader.put(event)
 
     def reader(self) -> Subscriber:
-        """A queue of the events from now on, for the one request that the run belongs to."""
+        """A queue of the events from now on, for the request that the run belongs to."""
         queue = Subscriber(lossy=False, limit=None)
         self._readers.append(queue)
         return queue
@@ -149,24 +149,24 @@ class ServedRun:
         return self._redact(str(value))
 
     def leave(self, reader: Subscriber) -> None:
-        """Fill a queue no more."""
+        """Stop filling a queue."""
         self._readers.remove(reader)
 
     async def keep_events(self) -> None:
-        """Write the events down for readers as they come, until :meth:`end`."""
+        """Encode events for readers as they arrive, until :meth:`end`."""
         while (event := await self._unsent.next()) is not None:
             data = await json_bytes(event.to_dict(self._text))
-            place = (event.slice, event.seq)
+            position = (event.slice, event.seq)
             self.log.add(
-                place,
-                frame_of(place, data),
+                position,
+                frame_of(position, data),
                 piece_of=event.parent if isinstance(event, DeltaBase) else None,
                 ends=event.started if isinstance(event, FinishedBase) else None,
             )
         self.log.close()
 
     def end(self) -> None:
-        """Note that the run has ended."""
+        """Mark the run as ended."""
         self.ended = time.time()
         self._unsent.close()
         for reader in self._readers:
@@ -187,7 +187,7 @@ class ServedRun:
 
 
 class ServedRuns:
-    """The runs of one server, in a task group that begins with the first of them and ends with :meth:`aclose`."""
+    """The runs of one server, in a task group that starts with the first run and ends with :meth:`aclose`."""
 
     def __init__(self, flow: AgentFlow) -> None:
         self._flow = flow
@@ -209,14 +209,14 @@ class ServedRuns:
         return [run for run in self._runs.values() if run.ended is None]
 
     def find(self, run_id: str, key: Key) -> ServedRun:
-        """A run of ``key``. Raises RequestError: 404 ``serve/unknown-run``, 403 ``serve/not-yours``."""
+        """The run ``run_id`` of ``key``. Raises RequestError: 404 ``serve/unknown-run``, 403 ``serve/not-yours``."""
         run = self._runs.get(run_id)
         if run is None:
             raise RequestError(
                 f"there is no run '{cut(run_id, 100)}' here",
                 code="serve/unknown-run",
                 status=404,
-                hint="GET /runs lists them; those that ended long ago are not kept",
+                hint="GET /runs lists the runs; those that ended long ago are dropped",
             )
         if run.key is not key:
             raise RequestError(
@@ -225,7 +225,7 @@ class ServedRuns:
         return run
 
     def parked(self, run_id: str, key: Key, export: str) -> ServedRun | None:
-        """A durable run of ``key`` that asks something and whose client is no more connected; None if there is none."""
+        """A durable run of ``key`` with an open question, whose client has disconnected; None if there is none."""
         run = self._runs.get(run_id)
         if run is None or run.key is not key or run.export != export or run.has_readers or not run.waits:
             return None
@@ -246,14 +246,20 @@ class ServedRuns:
         lasting: bool = False,
         attended: bool = False,
     ) -> ServedRun:
-        """Begin a run for ``key``; a ``lasting`` one is durable where the flow stores runs. A text is a program that was sent.
+        """Start a run for ``key``. A program passed as text was sent by a client; ``export`` names the run.
 
-        A durable run that is ``attended`` by a client is cancelled when the server stops or is killed, unless it asks something.
+        ``lasting``: durable if the flow stores runs. A durable run that is ``attended`` by a client is cancelled when the
+        server stops or is killed, unless it has an open question.
 
-        Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503; ProgramRefused for a text.
+        Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503; ProgramRefused for an invalid program.
         """
         if self.stopping:
-            raise RequestError("the server is stopping", code="serve/stopping", status=503, hint="ask another one")
+            raise RequestError(
+                "the server is stopping",
+                code="serve/stopping",
+                status=503,
+                hint="use another server, or try again later",
+            )
         try:
             check_name(run_id, labels)
         except ConfigurationError as error:
@@ -316,10 +322,9 @@ class ServedRuns:
         run.task.add_done_callback(lambda task: self._ended(run, work, admission))
 
     async def take_up(self, key_called: Callable[[str], Key | None]) -> None:
-        """Go on with the durable runs that a server before this one began and did not end.
+        """Resume the durable runs that an earlier server started and did not end.
 
-        A run whose key is not there any more stays as it is, and so does one that another process works on, or about
-        which a decision is wanted.
+        Skipped are runs whose key no longer exists, runs that another process works on, and runs that wait for a decision.
         """
         if not self._flow.is_durable:
             return
@@ -331,7 +336,7 @@ class ServedRuns:
         try:
             stored = await self._flow.runs(limit=MAX_STORED)
         except AgentflowError as error:
-            _log.warning("the runs of an earlier server cannot be gone on with: %s", error)
+            _log.warning("the runs of an earlier server cannot be resumed: %s", error)
             return
         for info in stored:
             key = key_called(info.labels.get("key", ""))
@@ -342,7 +347,7 @@ class ServedRuns:
                 await self._use.load(key)
                 await self._go_on(group, info, export, key)
             except AgentflowError as error:
-                _log.warning("the run %s is not gone on with: %s", info.run_id, error)
+                _log.warning("the run %s is not resumed: %s", info.run_id, error)
 
     async def _go_on(self, group: asyncio.TaskGroup, info: RunInfo, export: str, key: Key) -> None:
         admission = key.readmit()
@@ -353,7 +358,7 @@ class ServedRuns:
         self._runs[run.run_id] = run
         try:
             run.handle = await self._flow.resume(info.run_id, tenant=admission.tenant)
-        except BaseException:  # it is none of this server's, and no error of a run
+        except BaseException:  # forget the run, which this server does not own, then raise again
             del self._runs[run.run_id]
             admission.free()
             raise
@@ -361,9 +366,9 @@ class ServedRuns:
         if gone:
             group.create_task(run.cancel(), name=f"cancel {run.run_id}, whose client is gone")
 
-    async def _last_event(self, run_id: str) -> Place | None:
-        """Where the record of a run ends, up to which its events are read there."""
-        last: Place | None = None
+    async def _last_event(self, run_id: str) -> Position | None:
+        """The position at which the record of a run ends; events up to it are read from the record."""
+        last: Position | None = None
         if self._flow.records is not None:
             async with aclosing(self._flow.records.batches(run_id, FIRST)) as batches:
                 async for batch in batches:
@@ -373,38 +378,36 @@ class ServedRuns:
     async def _last(
         self, run: ServedRun, program: Program | Source | str, bindings: Mapping[str, Any], options: StartOptions
     ) -> RunResult[Any]:
-        """Do a durable run: while it waits, it need not be in memory. The server's end interrupts it."""
+        """Execute a durable run; it need not be in memory while it waits. The server's end interrupts it."""
         run.handle = await self._flow.start(program, bindings, **options)
         return await run.handle.result()
 
     async def _carry_out(self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission) -> None:
         try:
             run.result = await work
-        except Exception as error:  # noqa: BLE001 - the program's error, or a host's: told to whoever asks for the run
+        except Exception as error:  # noqa: BLE001 - the program's or the host's error, reported to readers of the run
             run.error = error
 
     def _ended(self, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission) -> None:
-        work.close()  # of a run that was cancelled before it began
+        work.close()  # in case the run was cancelled before it started
         if run.result is None and run.error is None:
             run.error = (
                 RunCancelled(f"the run '{run.run_id}' was cancelled")
                 if run.handle is None
                 else JournalError(
-                    f"the run '{run.run_id}' was interrupted, for the server stopped",
+                    f"the run '{run.run_id}' was interrupted because the server stopped",
                     code="durable/interrupted",
-                    hint=f"agentflow resume {run.run_id} goes on with it",
+                    hint=f"agentflow resume {run.run_id} resumes it",
                 )
             )
         admission.free()
         if run.failure is not None and not isinstance(run.failure, AgentflowError):
-            _log.warning(
-                "run %s failed", run.run_id, exc_info=run.failure
-            )  # a host's error, which clients are not told
+            _log.warning("run %s failed", run.run_id, exc_info=run.failure)  # a host's error, which clients do not see
         run.end()
         self._forget()
 
     def _forget(self) -> None:
-        """Let go of the runs that ended first, when there are too many."""
+        """Drop the runs that ended first, if there are too many."""
         ended = [run for run in self._runs.values() if run.ended is not None]
         size = sum([run.log.size for run in ended])
         for at, run in enumerate(ended):
@@ -432,7 +435,7 @@ class ServedRuns:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._opened.set()
-                keeping = group.create_task(self._use.keep_on())
+                keeping = group.create_task(self._use.keep_storing())
                 await self._stop.wait()
                 keeping.cancel()
                 if self._taking_up is not None:
@@ -448,7 +451,7 @@ class ServedRuns:
             await self._use.keep()
 
     async def drain(self, seconds: float) -> None:
-        """Begin no more runs, and wait for those at work, at most so long."""
+        """Start no more runs, and wait up to ``seconds`` for the active ones."""
         self.stopping = True
         waiting = [asyncio.ensure_future(run.wait()) for run in self.live]
         if waiting:
@@ -457,7 +460,7 @@ class ServedRuns:
                 each.cancel()
 
     async def aclose(self) -> None:
-        """Cancel what is at work, and wait until it has cleaned up."""
+        """Cancel the active runs and wait for their clean-up."""
         self.stopping = True
         owner, self._owner = self._owner, None
         if owner is not None:

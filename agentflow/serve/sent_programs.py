@@ -1,4 +1,4 @@
-"""Programs that clients send: checked before a run begins, so that what is wrong with one is said with its place."""
+"""Programs sent by clients: checked before a run starts, so that all errors are reported with their positions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from agentflow.serve.faults import ProgramRefused
 async def check_sent(
     flow: AgentFlow, text: str, *, allow: frozenset[str], variables: Iterable[str], limits: Limits | None = None
 ) -> None:
-    """Check a program that may call the names in ``allow`` and finds ``variables`` bound; a long one beside the loop.
+    """Check a program that may call the names in ``allow``, with ``variables`` bound; long ones on a worker thread.
 
-    Raises ProgramRefused with everything that is wrong with it, LimitExceeded where checking it takes too long.
+    Raises ProgramRefused with all errors of the program, LimitExceeded if checking it takes too long.
     """
     names, bounds, bound = flow.engine.names(), limits or flow.limits, list(variables)
 

@@ -1,4 +1,4 @@
-"""The ASGI application of a flow: its routes, who may ask for them, and the life of the runs behind them."""
+"""The ASGI application of a flow: its routes, admission of requests, and the lifetime of its runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Handler = Callable[[Service, Request, Key], Awaitable[Response]]
 
 
 class _Raw:
-    """An ASGI application as an endpoint: Starlette takes a function for a handler of requests."""
+    """An ASGI application as an endpoint: Starlette would take a function for a request handler."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -48,16 +48,16 @@ class _Raw:
 
 
 class FlowServer:
-    """A flow as an ASGI application, which any other can mount.
+    """A flow as an ASGI application, which can be mounted into another one.
 
-    Parameters: ``exports`` are what it offers: ``{"review": Path("review.sexp")}``, or a list of files, functions and names
-    of tasks. ``keys`` is the file of the keys, or keys that were read; without, whoever reaches the server may ask. ``hosts``
-    are the names by which it is reached (default: those of this machine, ``*`` is any), ``origins`` the other sites whose pages may ask. ``programs``
-    are the names that programs may call which are sent to it; None takes none. ``approval_ttl`` is how many seconds a run waits for an answer,
-    ``on_disconnect`` what becomes of one whose chat client goes away.
+    Parameters: ``exports`` are the offered programs: ``{"review": Path("review.sexp")}``, or a list of files, functions and
+    names of tasks. ``keys`` is the keys file, or keys that were read; None admits everybody who reaches the server. ``hosts``
+    are its host names (default: those of this machine; ``*`` is any), ``origins`` the other sites whose pages may use it.
+    ``programs`` are the names that sent programs may call; None refuses sent programs. ``approval_ttl`` is the number of
+    seconds that a run waits for an answer, ``on_disconnect`` says what happens to a run whose chat client disconnects.
 
-    It runs the lifespan of its own when it is the application; mounted into another one, use it as ``async with``
-    beside the flow, so that runs end before the flow is closed. Raises ConfigurationError (``serve/export``, ``serve/keys``).
+    As the main application it runs its own lifespan; when mounted, use it as ``async with`` inside the flow's block, so that
+    runs end before the flow is closed. Raises ConfigurationError (``serve/export``, ``serve/keys``).
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class FlowServer:
         await self.aclose()
 
     async def drain(self, seconds: float) -> None:
-        """Begin no more runs, and wait for those at work, at most so many seconds."""
+        """Start no more runs, and wait up to ``seconds`` for the active ones."""
         await self.service.runs.drain(seconds)
 
     async def aclose(self) -> None:
-        """Cancel the runs at work and wait until they have cleaned up. No other is begun."""
+        """Cancel the active runs and wait for their clean-up. No further run starts."""
         await self.service.runs.aclose()
         await self._mcp.aclose()
 
@@ -142,18 +142,18 @@ class FlowServer:
         return Route(path, partial(self._answer, handler), methods=[method])
 
     async def _answer(self, handler: Handler, request: Request) -> Response:
-        """What ``handler`` answers to a request that is let in; an error as an answer that says what was wrong."""
+        """The response of ``handler`` to an admitted request; errors become error responses."""
         try:
             self._door.check_site(request)
             return await handler(self.service, request, self._door.key_of(request))
         except AgentflowError as error:
             return error_response(error, body=self.service.fault(error))
-        except Exception as error:  # noqa: BLE001 - the answer says that the server failed, its log why
+        except Exception as error:  # noqa: BLE001 - the response says that the server failed, the log has the cause
             _log.exception("%s %s failed", request.method, request.url.path)
             return error_response(error)
 
     async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """``/mcp``, where the SDK answers requests that are let in."""
+        """``/mcp``: pass admitted requests to the SDK."""
         request = Request(scope)
         try:
             self._door.check_site(request)
@@ -162,7 +162,7 @@ class FlowServer:
             await error_response(error)(scope, receive, send)
 
     async def _page(self, request: Request) -> Response:
-        """``GET /``: the live page. It holds no data of a run; those it asks for with the key that is typed into it."""
+        """``GET /``: the live page. It contains no run data; it loads them with the key that is typed into it."""
         try:
             self._door.check_site(request)
         except AgentflowError as error:
@@ -177,11 +177,11 @@ class FlowServer:
         return Response(page, 200, headers, "text/html")
 
     async def _health(self, request: Request) -> Response:
-        """``GET /health``: the process is alive."""
+        """``GET /health``: responds whenever the process is alive."""
         return JSONResponse({"ok": True})
 
     async def _ready(self, request: Request) -> Response:
-        """``GET /ready``: whether runs can be begun; 503 when the server stops, or something that runs need is not there."""
+        """``GET /ready``: whether runs can be started; 503 if the server is stopping or something that runs need is missing."""
         needs = await readiness(self.service.flow)
         runs = self.service.runs
         ready = is_ready(needs) and not runs.stopping

@@ -1,4 +1,4 @@
-"""What all routes of a server share: the flow, what it offers, and the runs."""
+"""Shared by all routes of a server: the flow, the exports and the runs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from agentflow.serve.streaming import disconnected, leave
 T = TypeVar("T")
 OnDisconnect: TypeAlias = Literal["cancel", "continue"]
 PROGRAM = "program"
-"""What a run of a sent program is called."""
+"""The export name shown for runs of sent programs."""
 
 
 class Service:
-    """A flow that is served.
+    """A served flow.
 
-    ``programs`` are the names that sent programs may call; None: none are taken. ``on_disconnect`` is what becomes of a run
-    whose client goes away, where it belongs to that.
+    ``programs`` are the names that sent programs may call (None: sent programs are refused). ``on_disconnect`` says what
+    happens to a run whose client disconnects, if the run belongs to that client.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Service:
         self.started = time.time()
 
     def offer(self, name: object, key: Key, param: str) -> Offer:
-        """The export called ``name``. Raises RequestError: 404 for one that is not there, or not for this key."""
+        """The export called ``name``; ``param`` is the field that names it. Raises RequestError (404) if this key has none such."""
         if not isinstance(name, str):
-            raise RequestError(f"'{param}' names an export", code="serve/field", param=param)
+            raise RequestError(f"'{param}' must be the name of an export", code="serve/field", param=param)
         offer = self.offers.get(name)
         if offer is None or not key.may_call(name):
             allowed = [each for each in self.offers if key.may_call(each)]
@@ -60,14 +60,14 @@ class Service:
                 code="serve/unknown-export",
                 status=404,
                 param=param,
-                hint=did_you_mean(name, allowed) or f"there are: {', '.join(allowed) or 'none for this key'}",
+                hint=did_you_mean(name, allowed) or f"available: {', '.join(allowed) or 'none for this key'}",
             )
         return offer
 
     async def start(
         self,
         offer: Offer,
-        given: Mapping[str, Any],
+        inputs: Mapping[str, Any],
         key: Key,
         *,
         session: Session | None = None,
@@ -76,8 +76,8 @@ class Service:
         lasting: bool = False,
         attended: bool = False,
     ) -> ServedRun:
-        """Begin a run of an export. Raises RequestError, DataError and TaskError for parameters that do not fit."""
-        program, bindings = offer.work(given)
+        """Start a run of an export with ``inputs``. Raises RequestError, DataError and TaskError for invalid inputs."""
+        program, bindings = offer.work(inputs)
         return await self.runs.start(
             program,
             bindings,
@@ -93,7 +93,7 @@ class Service:
         )
 
     def takes_programs(self, key: Key) -> bool:
-        """Whether programs of ``key`` are run."""
+        """Whether the server runs programs sent with ``key``."""
         return self.programs is not None and key.may_send_programs
 
     async def start_program(
@@ -108,16 +108,16 @@ class Service:
         lasting: bool = False,
         attended: bool = False,
     ) -> ServedRun:
-        """Begin a run of a program that was sent, which is never trusted: it may call what the server grants, or less.
+        """Start a run of a sent program, which is untrusted: it may call what the server grants, or the part in ``allow``.
 
-        Raises RequestError (403, ``serve/programs``) where none are taken.
+        Raises RequestError (403, ``serve/programs``) if the server refuses sent programs.
         """
         if self.programs is None or not self.takes_programs(key):
             raise RequestError(
-                "this server runs no programs that are sent to it",
+                "this server does not run programs sent by clients",
                 code="serve/programs",
                 status=403,
-                hint="name one of its exports; a server that does is started with --programs",
+                hint="call one of its exports, or start the server with --programs",
             )
         grants = self.programs if allow is None else self.programs & frozenset(allow)
         return await self.runs.start(
@@ -134,7 +134,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def until_gone(self, request: Request, run: ServedRun) -> AsyncGenerator[None, None]:
-        """A block that waits for a run: when the client goes away meanwhile, the run is cancelled."""
+        """A block that waits for a run; if the client disconnects meanwhile, the run is cancelled."""
 
         async def watch() -> None:
             await disconnected(request.receive)
@@ -150,20 +150,20 @@ class Service:
             await leave(watching)
 
     async def left(self, run: ServedRun) -> None:
-        """The client of ``run`` has gone, or has had all of it."""
+        """Handle that the client of ``run`` has disconnected, or has received everything."""
         if self._on_disconnect == "cancel":
             await run.cancel()
 
     def redact(self, value: T) -> T:
-        """Text, or data of texts, without secrets."""
+        """``value``, text or data with texts, without secrets."""
         return self.flow.redact(value)
 
     def fault(self, error: BaseException) -> dict[str, Any]:
-        """The body that says why a run failed, without secrets: a FAILED result that it gave may hold some."""
+        """The body of the response for a failed run, without secrets, which a FAILED result may contain."""
         return self.redact(body_of(error))
 
     def failed_answer(self, run: ServedRun, error: BaseException) -> Response:
-        """The answer that says why a run failed, and when it may be tried again if that is a matter of its key's day."""
+        """The response for a failed run; for a daily limit of the key it says when the run can be repeated."""
         return error_response(error, run_id=run.run_id, body=self.fault(error), day_left=run.key.day_left)
 
 

@@ -1,7 +1,7 @@
-"""Server-sent events to a client that may be slow, or gone: LF line ends, pings, and an end when nobody reads.
+"""Server-sent events to a client that may be slow or gone: LF line ends, pings, and a limit on waiting for readers.
 
-A handler hears that its client has gone only by watching ``receive``; a server without a word from its side would keep a dead
-connection for hours, so there is a ping every few seconds.
+A handler learns that its client has disconnected only by watching ``receive``. A silent server would keep a dead connection
+for hours, hence a ping every few seconds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 PING_S = 15.0
 """Seconds without an event after which a comment is sent."""
 SEND_S = 30.0
-"""Seconds that a client may take to read on; then it is given up."""
+"""Seconds that a client may take to accept data before it is given up."""
 _PING = b": ping\n\n"
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 async def disconnected(receive: Receive) -> None:
-    """Wait until the client has gone, once its request has been read."""
+    """Wait until the client disconnects, after its request was read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -37,10 +37,10 @@ async def leave(*tasks: asyncio.Task[object]) -> None:
 
 
 class EventStream(Response):
-    """A stream of server-sent events, closed when ``chunks`` end, or the client has gone, or does not read.
+    """A stream of server-sent events; it ends with ``chunks``, or when the client disconnects or stops reading.
 
-    ``chunks`` give whole events; they are closed in any case. ``after`` is awaited when the stream is over, however that came,
-    even if none of it was sent.
+    ``chunks`` yields whole events and is closed in any case. ``after`` is awaited when the stream is over, whatever the
+    reason, even if nothing was sent. ``ping_s`` and ``send_s`` are in seconds.
     """
 
     media_type = "text/event-stream"
@@ -76,7 +76,7 @@ class EventStream(Response):
                     await self._after()
 
     async def _send(self, send: Send) -> None:
-        """Send the events; in a task of its own, which is cancelled when the client has gone."""
+        """Send the events, in a task of its own that is cancelled when the client disconnects."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         following: asyncio.Task[bytes | None] | None = None
         try:
@@ -92,7 +92,7 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
-            return  # the server closes a connection whose answer has no end
+            return  # the ASGI server closes a connection whose response is incomplete
         finally:
             if following is not None:
                 await leave(following)

@@ -1,4 +1,4 @@
-"""What protocols of chats share: the conversation as a session, and the run that answers its last message."""
+"""Shared by the chat protocols: the conversation as a session, and the run that answers its last message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _SYSTEM = ("system", "developer")
 
 
 def message_of(offer: Offer, param: str) -> str:
-    """The parameter of an export that takes what a chat client says. Raises RequestError (``serve/no-message``)."""
+    """The export's parameter for a chat client's message; ``param`` is the field that names the export.
+
+    Raises RequestError (``serve/no-message``) if it has none.
+    """
     if offer.message is None:
         raise RequestError(
             f"the export '{offer.name}' takes no message",
@@ -44,28 +47,30 @@ async def start_chat(
     param: str = "messages",
     lasting: bool = False,
 ) -> ServedRun:
-    """Begin the run that answers a conversation. ``naming`` and ``param`` are the fields of the export and of the messages.
+    """Start the run that answers a conversation. ``naming`` and ``param`` are the fields for the export and the messages.
 
-    A ``lasting`` one is durable where the flow stores runs, and its client's: see :meth:`ServedRuns.start`.
+    ``lasting``: it is durable if the flow stores runs, and attended by its client: see :meth:`ServedRuns.start`.
 
-    Raises RequestError, and as :meth:`Service.start`.
+    Raises RequestError, and what :meth:`Service.start` raises.
     """
     name = message_of(offer, naming)
-    said, session = conversation(messages, param)
-    return await service.start(offer, {name: said}, key, session=session, lasting=lasting, attended=lasting)
+    message, session = conversation(messages, param)
+    return await service.start(offer, {name: message}, key, session=session, lasting=lasting, attended=lasting)
 
 
 def conversation(messages: object, param: str = "messages") -> tuple[str, Session]:
-    """The last message, and the session of those before it: exchanges of what was asked and answered.
+    """The last message, and a session of the messages before it: exchanges of a question and an answer.
 
-    What a client gives as ``system`` stands at the beginning of the first message: it is no instruction of the server's.
-    ``param`` is the field that has them. Raises RequestError.
+    A client's ``system`` text goes to the beginning of the first message, because it is not an instruction of the server.
+    ``param`` is the field that holds ``messages``. Raises RequestError.
     """
     if not isinstance(messages, list) or not messages:
-        raise RequestError(f"'{param}' is a list that is not empty", code="serve/messages", param=param)
-    rows = [_said(row, f"{param}.{at}") for at, row in enumerate(cast("list[Any]", messages))]
+        raise RequestError(f"'{param}' must be a list with at least one message", code="serve/messages", param=param)
+    rows = [_role_and_text(row, f"{param}.{at}") for at, row in enumerate(cast("list[Any]", messages))]
     if rows[-1][0] != "user":
-        raise RequestError("the last message is the user's", code="serve/messages", param=f"{param}.{len(rows) - 1}")
+        raise RequestError(
+            "the last message must be the user's", code="serve/messages", param=f"{param}.{len(rows) - 1}"
+        )
     system = [text for role, text in rows if role in _SYSTEM and text]
     turns: list[tuple[str, list[str]]] = []
     for role, text in rows:
@@ -77,7 +82,7 @@ def conversation(messages: object, param: str = "messages") -> tuple[str, Sessio
         else:
             turns.append((side, [text]))
     texts = [(side, "\n\n".join([text for text in parts if text])) for side, parts in turns]
-    if texts[0][0] == "assistant":  # a greeting that the front end shows
+    if texts[0][0] == "assistant":  # a greeting shown by the front end
         texts.insert(0, ("user", "(begins)"))
     if system:
         texts[0] = ("user", "\n\n".join([*system, texts[0][1]]))
@@ -88,28 +93,28 @@ def conversation(messages: object, param: str = "messages") -> tuple[str, Sessio
     return texts[-1][1], session
 
 
-def _said(row: object, where: str) -> tuple[str, str]:
+def _role_and_text(row: object, where: str) -> tuple[str, str]:
     if not isinstance(row, dict):
-        raise RequestError("a message is an object with role and content", code="serve/messages", param=where)
+        raise RequestError("a message must be an object with role and content", code="serve/messages", param=where)
     message = cast("dict[str, Any]", row)
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "tool", *_SYSTEM):
         raise RequestError(
-            f"a message has no role {cut(str(role), 40)!r}", code="serve/messages", param=f"{where}.role"
+            f"a message cannot have the role {cut(str(role), 40)!r}", code="serve/messages", param=f"{where}.role"
         )
     if content is None:
         return role, ""
     if isinstance(content, str):
         return role, content
     if not isinstance(content, list):
-        raise RequestError("content is text, or a list of parts", code="serve/messages", param=f"{where}.content")
+        raise RequestError("content must be text or a list of parts", code="serve/messages", param=f"{where}.content")
     texts: list[str] = []
     for part in cast("list[Any]", content):
         fields = cast("Mapping[str, Any]", part if isinstance(part, dict) else {})
         text = fields.get("text")
         if fields.get("type") not in ("text", "input_text", "output_text") or not isinstance(text, str):
             raise RequestError(
-                f"content of the type {cut(str(fields.get('type')), 40)!r} is not taken",
+                f"content of the type {cut(str(fields.get('type')), 40)!r} is not supported",
                 code="serve/content",
                 param=f"{where}.content",
                 hint="send text; files are read by the export's own tools",
@@ -119,9 +124,9 @@ def _said(row: object, where: str) -> tuple[str, str]:
 
 
 async def wait_for_end(service: Service, request: Request, run: ServedRun, events: Subscriber) -> str | None:
-    """Wait for the end of a run that is answered whole. Gives what is said instead where it asks somebody, and cancels it.
+    """Wait for the end of a run that is answered as a whole. If it asks somebody, cancel it and return the text to send.
 
-    It is cancelled too when the client goes away meanwhile.
+    The run is also cancelled if the client disconnects meanwhile.
     """
     asked: str | None = None
     async with service.until_gone(request, run):
@@ -137,19 +142,19 @@ async def wait_for_end(service: Service, request: Request, run: ServedRun, event
 
 
 def cannot(event: WaitStarted) -> str:
-    """What is said where a run would have to wait for somebody's answer."""
+    """The text sent when a run would have to wait for an answer."""
     what = "an approval" if event.reason == "approval" else "an answer"
     return f"This needs {what}, which cannot be given in a chat:\n\n{event.question}"
 
 
 def text_of_run(service: Service, run: ServedRun) -> str:
-    """The value of a run that has ended, as an answer."""
+    """The value of a run that has ended, as text."""
     assert run.result is not None
     return service.redact(text_of(run.result.value))
 
 
 def usage_of(run: ServedRun) -> Usage:
-    """What a run used, as far as that is known."""
+    """The usage of a run, as far as it is known."""
     return Usage() if run.result is None else run.result.usage
 
 

@@ -1,7 +1,7 @@
 """``POST /ui/NAME``: an export behind ``useChat`` of Vercel's AI SDK.
 
-A client sends its messages whole. Where the last one is the assistant's, it answers what the run behind it asked: of that only
-ids and answers are read, whatever else the message says.
+A client sends all its messages. If the last one is the assistant's, it answers questions of the run behind it: only ids
+and answers are read from it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 
 
 class UiRoute:
-    """The route, and its runs whose clients are asked."""
+    """The route, and the runs that wait for an answer of their client."""
 
     def __init__(self) -> None:
         self._waiting: WaitingRuns[Shown[UiView]] = WaitingRuns()
 
     async def __call__(self, service: Service, request: Request, key: Key) -> Response:
-        """Begin a run for a conversation, or go on with one that asked. A client that goes away has its run cancelled."""
+        """Start a run for a conversation, or resume one that asked. If the client disconnects, its run is cancelled."""
         body = await read_body(request)
         offer = service.offer(request.path_params["export"], key, "export")
         messages = _objects(body.get("messages"))
@@ -43,7 +43,7 @@ class UiRoute:
             shown.view.message_id = name if isinstance(name, str) else None
         else:
             run = await start_chat(
-                service, key, offer, [_said(each) for each in messages], naming="export", lasting=True
+                service, key, offer, [_text_only(each) for each in messages], naming="export", lasting=True
             )
             shown = Shown(service, run, offer, UiView(service, run), self._waiting)
         return shown.stream(HEADERS)
@@ -54,39 +54,39 @@ def _objects(value: object) -> list[dict[str, Any]]:
     return [cast("dict[str, Any]", each) for each in rows if isinstance(each, dict)]
 
 
-def _said(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The text of a message: not its tool calls, steps and data, which tell what a run did. Files are left in, to be refused."""
+def _text_only(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The text of a message, without tool calls, steps and data, which report what a run did. Files stay, to be refused later."""
     parts = [each for each in _objects(message.get("parts")) if each.get("type") in ("text", "file")]
     return {"role": message.get("role"), "content": parts}
 
 
 def _answers(message: Mapping[str, Any]) -> dict[str, tuple[bool, Any]]:
-    """What a message of the assistant's answers, by the ids of what was asked: whether it is answered, and how."""
+    """The answers in an assistant's message by the ids of the questions: whether each is answered, and the answer."""
     return {name: answer for part in _objects(message.get("parts")) for name, answer in _answers_in(part)}
 
 
 def _answers_in(part: Mapping[str, Any]) -> Iterator[tuple[str, tuple[bool, Any]]]:
     state, approval, name = part.get("state"), part.get("approval"), part.get("toolCallId")
     if state == "approval-responded" and isinstance(approval, dict):
-        given = cast("dict[str, Any]", approval)
-        if isinstance(given.get("id"), str):
-            yield given["id"], (True, given.get("approved") is True)
+        approved = cast("dict[str, Any]", approval)
+        if isinstance(approved.get("id"), str):
+            yield approved["id"], (True, approved.get("approved") is True)
     elif state in ("output-available", "output-error") and isinstance(name, str) and approval is None:
         yield name, (state == "output-available", part.get("output"))
 
 
 def _run_of(answers: Mapping[str, object]) -> str:
-    """The run that the last of the answers belongs to. Raises RequestError where nothing is answered."""
+    """The run that the last of the answers belongs to. Raises RequestError if there are no answers."""
     runs = [each.rpartition(".")[0] for each in answers if "." in each]
     if not runs:
         raise RequestError(
-            "the last message is the user's, or answers what was asked", code="serve/messages", param="messages"
+            "the last message must be the user's, or answer a question", code="serve/messages", param="messages"
         )
     return runs[-1]
 
 
 async def _answer(shown: Shown[UiView], answers: Mapping[str, tuple[bool, Any]]) -> None:
-    """Pass answers on; one that does not fit leaves its question open, which is asked again."""
+    """Pass answers on; an invalid one leaves its question open, and it is asked again."""
     for name, (is_answered, answer) in answers.items():
         run_id, _, key = name.rpartition(".")
         if run_id != shown.run.run_id or key not in shown.asked.open:

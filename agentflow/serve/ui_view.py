@@ -29,12 +29,12 @@ from agentflow.serve.service import Service
 from agentflow.serve.talk import text_of_run
 
 ASK = "ask_human"
-"""The tool whose call is a question; its output is the answer."""
+"""The tool whose calls represent questions; its output is the answer."""
 _APPROVAL = "approval"
 
 
 class UiView:
-    """The parts of a run's message, whose id is ``message_id`` where the client has one already."""
+    """Encodes the parts of a run's message; ``message_id`` is the id that the client already uses for it, if any."""
 
     def __init__(self, service: Service, run: ServedRun) -> None:
         self.message_id: str | None = None
@@ -44,7 +44,7 @@ class UiView:
         self._models: dict[int, dict[str, Any]] = {}
         self._speaking: tuple[Said, int] | None = None
         self._spoken = 0
-        self._said = False
+        self._has_text = False
         self._approvals: set[str] = set()
 
     def begin(self) -> bytes:
@@ -58,7 +58,7 @@ class UiView:
         if piece is not None:
             return self._say(piece.kind, piece.model, piece.text)
         match event:
-            case RunStarted() if event.parent is None:  # each slice of a run counts its events anew
+            case RunStarted() if event.parent is None:  # event numbers restart in each slice of a run
                 self._tasks, self._models = {}, {}
             case TaskStarted() | SubtaskStarted():
                 name = event.name if isinstance(event, TaskStarted) else f"subtask {subtask_name(event)}"
@@ -70,7 +70,7 @@ class UiView:
                 self._models[event.seq] = self._tasks.get(event.parent or 0, {})
             case ModelFinished():
                 return self._model_finished(event)
-            case ToolStarted() if event.path not in self._approvals:  # whose call is told with the approval
+            case ToolStarted() if event.path not in self._approvals:  # else its call was sent with the approval
                 return _frames(
                     {
                         **self._call(event.path),
@@ -97,9 +97,9 @@ class UiView:
             before = self._stop_speaking()
             self._speaking = (kind, model)
             self._spoken += 1
-            text = text.removeprefix("\n\n") if self._said else text  # it is a part of its own
+            text = text.removeprefix("\n\n") if self._has_text else text  # this is a separate part
             before += _frames({"type": f"{name}-start", "id": str(self._spoken)})
-        self._said = self._said or kind == "text"
+        self._has_text = self._has_text or kind == "text"
         self._models.pop(model, None)
         return before + _frames({"type": f"{name}-delta", "id": str(self._spoken), "delta": text})
 
@@ -117,16 +117,16 @@ class UiView:
         return _task(task)
 
     def ask(self, questions: Mapping[str, Question]) -> bytes:
-        said = self._stop_speaking() + _frames(
+        frames = self._stop_speaking() + _frames(
             {"type": "finish-step"}, {"type": "start-step"}
-        )  # of its own, to be complete
+        )  # a step of its own, so that it is complete
         for key, each in questions.items():
             name = f"{self._run.run_id}.{key}"
             if each.reason == "approval":
-                path = each.path.rpartition("/")[0]  # of the call, which begins once it is approved
+                path = each.path.rpartition("/")[0]  # the path of the call, which starts once it is approved
                 self._approvals.add(path)
                 call = self._call(path)
-                said += _frames(
+                frames += _frames(
                     {
                         **call,
                         "type": "tool-input-available",
@@ -137,7 +137,7 @@ class UiView:
                 )
             else:
                 asked = {"question": each.question, "schema": plain(each.schema)}
-                said += _frames(
+                frames += _frames(
                     {
                         "type": "tool-input-available",
                         "toolCallId": name,
@@ -146,10 +146,10 @@ class UiView:
                         "input": asked,
                     }
                 )
-        return said + _frames({"type": "finish-step"}, {"type": "finish", "finishReason": "tool-calls"}) + _DONE
+        return frames + _frames({"type": "finish-step"}, {"type": "finish", "finishReason": "tool-calls"}) + _DONE
 
     def _tool_of(self, approval: Question) -> str:
-        """The tool that waits for an approval, whose text begins with its name."""
+        """The tool that waits for an approval; the approval's text starts with its name."""
         name = approval.question.partition(" ")[0]
         return name if name in self._service.flow.tools.names() else _APPROVAL
 
@@ -159,9 +159,9 @@ class UiView:
         if self._run.status == "cancelled":
             return before + _frames({"type": "abort", "reason": "the run was cancelled"}) + _DONE
         if failure is not None:
-            said = self._service.fault(failure)["error"]
-            return before + _frames({"type": "error", "errorText": f"{said['code']}: {said['message']}"}) + _DONE
-        if not self._said and (text := text_of_run(self._service, self._run)):
+            fault = self._service.fault(failure)["error"]
+            return before + _frames({"type": "error", "errorText": f"{fault['code']}: {fault['message']}"}) + _DONE
+        if not self._has_text and (text := text_of_run(self._service, self._run)):
             before += self._say("text", 0, text) + self._stop_speaking()
         data = run_data(self._service, self._run)
         metadata = {name: data[name] for name in ("run_id", "value", "usage", "cost_usd")}

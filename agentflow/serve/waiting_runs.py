@@ -1,4 +1,4 @@
-"""Runs whose request has ended with a question: the next request brings the answer, and goes on with the run."""
+"""Runs whose request has ended with a question: the next request brings the answer and resumes the run."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ T = TypeVar("T")
 
 
 def seconds_of(run: ServedRun) -> float | None:
-    """For how long a run stays that asks; None for a durable one, which is parked until it is answered."""
+    """Seconds for which a run with a question is kept; None for a durable run, which is parked until it is answered."""
     if run.lasting:
         return None
     return APPROVAL_TTL if run.key.approval_ttl is None else run.key.approval_ttl
 
 
 class WaitingRuns(Generic[T]):
-    """Such runs, each with what its next request needs to go on.
+    """Runs with questions, each with the state that its next request needs.
 
-    One that nobody comes back to is cancelled in time, unless it is durable.
+    A run whose client does not return is cancelled after some time, unless it is durable.
     """
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[ServedRun, T, asyncio.TimerHandle | None]] = {}
 
     def put(self, run: ServedRun, state: T) -> None:
-        """Keep a run that asks, as long as its questions stay open."""
+        """Keep a run with ``state`` for as long as its questions stay open."""
         over = time.time() - APPROVAL_TTL
         for run_id in [each.run_id for each, _, _ in self._runs.values() if (each.ended or over) < over]:
-            del self._runs[run_id]  # it was answered by another way, and has ended since
+            del self._runs[run_id]  # it was answered through another route and has ended since
         seconds = seconds_of(run)
         timer = None
         if seconds is not None:
@@ -42,7 +42,7 @@ class WaitingRuns(Generic[T]):
         self._runs[run.run_id] = run, state, timer
 
     def find(self, run_id: str, key: Key) -> T | None:
-        """What was kept with a run of ``key``, which is then the caller's to see to its end; None if there is none."""
+        """Take the state of a run of ``key``; the caller then handles the run to its end. None if there is none."""
         entry = self._runs.get(run_id)
         if entry is None or entry[0].key is not key:
             return None
@@ -52,7 +52,7 @@ class WaitingRuns(Generic[T]):
         return entry[1]
 
     def take(self, run_id: str, key: Key) -> T:
-        """As :meth:`find`. Raises RequestError (404, ``serve/unknown-run``) where none waits under this id for this key."""
+        """As :meth:`find`. Raises RequestError (404, ``serve/unknown-run``) if no run with this id waits for this key."""
         kept = self.find(run_id, key)
         if kept is None:
             raise nobody_waits(run_id)
@@ -70,7 +70,7 @@ def nobody_waits(run_id: str) -> RequestError:
         f"no run '{cut(run_id, 100)}' waits for an answer here",
         code="serve/unknown-run",
         status=404,
-        hint="it may have been answered before, or the time to answer is over: ask again",
+        hint="it may have been answered before, or the time for an answer is over: start again",
     )
 
 

@@ -133,7 +133,11 @@ async def test_files_of_tools(program: str) -> None:
     """A file without the function, one that does not load and one that is missing are told apart."""
     here = Path(program).parent
     (here / "broken.py").write_text("1 / 0", "utf-8")
-    for text, message in (("broken.py", "ZeroDivisionError"), ("none.py", "no Python file"), ("review.sexp", "no Python file")):
+    for text, message in (
+        ("broken.py", "ZeroDivisionError"),
+        ("none.py", "no Python file"),
+        ("review.sexp", "no Python file"),
+    ):
         with pytest.raises(ConfigurationError, match=message):
             await explore_file(program, ExploreOptions(tools=[f"spare={os.path.join(here, text)}"]))
     (here / "other.py").write_text("x = 1", "utf-8")

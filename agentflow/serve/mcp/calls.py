@@ -1,8 +1,8 @@
-"""One call of a tool: the run that it begins, the questions that the run asks, and its end.
+"""One tool call: the run that it starts, the run's questions, and its end.
 
-The run is a task of the server. A call that is cancelled cancels it and waits for its end. A client of the newer revision is
-asked by an answer that ends its request; it calls again, with what was answered, and the call goes on. A client that shows no
-forms is told that a durable run waits, and for what: it is answered by another way, and the call is over.
+The run is a task of the server. Cancelling a call cancels its run and waits for its end. A client of the newer revision is
+asked by a response that ends its request; it repeats the call with the answers, and the call continues. A client without
+forms is told what a durable run waits for: the answer comes through another route, and the call is over.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from agentflow.serve.service import Service
 from agentflow.serve.waiting_runs import WaitingRuns
 
 MAX_ASKED = 3
-"""How often a question is asked whose answers do not fit."""
+"""Maximum number of times a question is asked again after invalid answers."""
 
 Context = ServerRequestContext[Any, Any]
 
 
 class ToolCall:
-    """The call whose run is ``run``; ``waiting`` keeps it while its client is asked."""
+    """A call and its ``run``; ``waiting`` keeps it while its client is asked."""
 
     def __init__(self, service: Service, run: ServedRun, waiting: WaitingRuns[ToolCall]) -> None:
         self.run = run
@@ -69,7 +69,7 @@ class ToolCall:
                 raise cancelled
 
     async def take_answers(self, replies: Mapping[str, object]) -> None:
-        """Answer the open questions with what a client brings; those that it leaves out are asked again."""
+        """Answer the open questions with a client's ``replies``; questions without one are asked again."""
         for key in list(self._asked.open):
             if key in replies and not await self._answer(key, replies[key]):
                 self._count[key] = self._count.get(key, 0) + 1
@@ -77,7 +77,7 @@ class ToolCall:
                     await self._asked.decline(key)
 
     async def _read(self, context: Context) -> None:
-        """Read the run's events to their end, or until questions are open that have to end the request."""
+        """Read the run's events to their end, or until a question has to end the request."""
         shows_forms = can_ask(context)
         by_result = context.protocol_version in MODERN_PROTOCOL_VERSIONS if shows_forms else self.run.lasting
         async with anyio.create_task_group() as group:
@@ -96,7 +96,7 @@ class ToolCall:
         return InputRequiredResult(input_requests=asked, request_state=self.run.run_id)
 
     async def _ask(self, context: Context, key: str) -> None:
-        """Ask a client of the older revision while its request goes on."""
+        """Ask a client of the older revision while its request is pending."""
         form = _form(self._asked.open[key])
         for _ in range(MAX_ASKED if can_ask(context) else 0):
             try:
@@ -108,7 +108,7 @@ class ToolCall:
         await self._asked.decline(key)
 
     async def _answer(self, key: str, reply: object) -> bool:
-        """Pass a reply on; False where it does not fit, so that the question stays open."""
+        """Pass a reply on; False if it is invalid, so that the question stays open."""
         try:
             return await self._asked.answer(key, answer_of(self._asked.open[key], reply))
         except LookupError:
@@ -123,7 +123,7 @@ def _form(question: Question) -> ElicitRequestFormParams:
 
 
 def can_ask(context: Context) -> bool:
-    """Whether the client shows forms."""
+    """Whether the client can show forms."""
     capabilities = context.session.client_capabilities
     asking = None if capabilities is None else capabilities.elicitation
     return asking is not None and (asking.form is not None or asking.url is None)

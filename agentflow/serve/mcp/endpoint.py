@@ -1,4 +1,4 @@
-"""``/mcp``: the server over streamable HTTP. Its first request imports the SDK, beside the loop."""
+"""``/mcp``: the server over streamable HTTP. The first request imports the SDK, on a worker thread."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from agentflow.serve.service import Service
 
 _LAST_WORDS_S = 2.0
 KEY = "agentflow.key"
-"""Where the scope of a request has its key."""
+"""The key in a request's scope under which its Key is stored."""
 
 
 class McpEndpoint:
-    """The ASGI application behind ``/mcp``, for requests that were let in. Its sessions end with :meth:`aclose`."""
+    """The ASGI application behind ``/mcp``, for admitted requests. Its sessions end with :meth:`aclose`."""
 
     def __init__(self, service: Service, anyone: Key) -> None:
         self._service = service
@@ -34,12 +34,17 @@ class McpEndpoint:
         self._idle = asyncio.Event()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send, key: Key) -> None:
-        """Answer a request of ``key``. Raises RequestError: 501 without the extra, 503 once it is closed."""
+        """Answer a request of ``key``. Raises RequestError: 501 without the extra, 503 once the endpoint is closed."""
         self._opening = self._opening or asyncio.Lock()
         async with self._opening:
             serving = self._serving or await self._open()
         if self._stop.is_set():
-            raise RequestError("the server is stopping", code="serve/stopping", status=503, hint="ask another one")
+            raise RequestError(
+                "the server is stopping",
+                code="serve/stopping",
+                status=503,
+                hint="use another server, or try again later",
+            )
         scope = {**scope, KEY: key, "user": _user(key)}
         calls = scope["method"] == "POST"
         self._calls += calls
@@ -53,18 +58,18 @@ class McpEndpoint:
     async def _open(self) -> ASGIApp:
         if find_spec("mcp") is None:
             raise RequestError(
-                "this server speaks no MCP: a package is missing",
+                "this server does not offer MCP: a package is missing",
                 code="serve/no-mcp",
                 status=501,
-                hint="pip install 'agentflow[mcp]' where it runs",
+                hint="pip install 'agentflow[mcp]' on the server",
             )
-        # in a thread, since it takes more than a second
+        # in a thread, since the import takes more than a second
         server_module: Any = await asyncio.to_thread(import_module, "agentflow.serve.mcp.server")
         managers: Any = await asyncio.to_thread(import_module, "mcp.server.streamable_http_manager")
         server = server_module.FlowMcp(self._service, self._anyone).server()
-        manager = managers.StreamableHTTPSessionManager(server)  # whom it lets in is checked before
+        manager = managers.StreamableHTTPSessionManager(server)  # requests are admitted before they get here
         opened = asyncio.Event()
-        # sessions outlive the request that opens them, and are no part of its context
+        # an empty context: sessions outlive the request that opens them
         self._owner = asyncio.create_task(
             self._own(manager, opened), name="mcp sessions", context=contextvars.Context()
         )
@@ -73,13 +78,13 @@ class McpEndpoint:
         return manager.handle_request
 
     async def _own(self, manager: Any, opened: asyncio.Event) -> None:
-        """Hold the task group of the sessions open, in the one task that may."""
+        """Hold the sessions' task group open: it must be entered and left in one task."""
         async with manager.run():
             opened.set()
             await self._stop.wait()
 
     async def aclose(self) -> None:
-        """End all sessions, once the calls whose runs have ended have told so. Idempotent."""
+        """End all sessions, after calls whose runs have ended have sent their results. Idempotent."""
         self._idle.clear()
         if self._calls and not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
@@ -91,7 +96,7 @@ class McpEndpoint:
 
 
 def _user(key: Key) -> Any:
-    """Whose a session is, as the SDK compares it: a session is served to the key that opened it alone."""
+    """The owner of a session in the SDK's terms: only the key that opened a session may use it."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 

@@ -1,4 +1,4 @@
-"""Questions of runs as forms of MCP clients, whose fields are text, numbers, yes or no; and the answers of such forms."""
+"""Questions of runs as forms for MCP clients, with fields for text, numbers and yes or no; and the answers in such forms."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agentflow.core.questions import Question
 from agentflow.core.values import to_json
 
 APPROVE = "approve"
-"""The field of a form that asks for an approval."""
+"""The form field for an approval."""
 ANSWER = "answer"
-"""The field of a form that asks for one value."""
+"""The form field for a single value."""
 _FIELDS: dict[str, frozenset[str]] = {
     "string": frozenset({"enum", "minLength", "maxLength", "format"}),
     "number": frozenset({"minimum", "maximum"}),
@@ -25,7 +25,7 @@ _ANY_FIELD = frozenset({"type", "title", "description", "default"})
 
 
 def form_of(question: Question) -> dict[str, Any]:
-    """The schema of the form that asks ``question``. An answer that is no field of a form is asked for as JSON text."""
+    """The schema of the form for ``question``. A value that no form field can hold is asked for as JSON text."""
     if question.reason == "approval":
         return _object({APPROVE: {"type": "boolean", "title": "Approve?"}})
     schema = question.schema
@@ -43,10 +43,10 @@ def form_of(question: Question) -> dict[str, Any]:
 
 
 def answer_of(question: Question, reply: object) -> Any:
-    """The answer that a client's reply to the form gives, to be checked against the question's schema.
+    """The answer in a client's ``reply`` to the form, not yet checked against the question's schema.
 
-    An approval is given by an accepted form that says so, and by nothing else. Raises LookupError where a question was
-    declined, ValueError for text that is no JSON.
+    Only an accepted form that says so approves. Raises LookupError if the question was declined, ValueError for text that is
+    not JSON.
     """
     content = reply.content if isinstance(reply, ElicitResult) and reply.action == "accept" else None
     if question.reason == "approval":

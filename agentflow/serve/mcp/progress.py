@@ -23,7 +23,7 @@ _MAX_TEXT = 200
 
 
 class Progress:
-    """How far a run is: the tasks and tools that began and ended, and the last of them in words."""
+    """The progress of a run: the number of tasks and tools that started and ended, and a text about the last of them."""
 
     def __init__(self) -> None:
         self._branches: dict[int, str] = {}
@@ -33,7 +33,7 @@ class Progress:
         self._news = anyio.Event()
 
     def take(self, event: Event) -> None:
-        """Take an event of the run."""
+        """Process an event of the run."""
         match event:
             case BranchStarted():
                 count = "" if event.count is None else f" of {event.count}"
@@ -57,7 +57,7 @@ class Progress:
         self._news.set()
 
     async def report(self, context: ServerRequestContext[Any, Any]) -> None:
-        """Tell the client, where it asked for that, until cancelled."""
+        """Send progress to the client until cancelled, if the client asked for it."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()

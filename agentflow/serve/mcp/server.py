@@ -1,4 +1,4 @@
-"""The handlers of the protocol: exports as tools, runs and the language card as resources, a prompt that asks for a program."""
+"""The handlers of the protocol: exports as tools, runs and the language card as resources, a prompt for writing programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LANGUAGE = "agentflow://language"
 RUNS = "agentflow://runs/"
 PROMPT = "write_workflow"
 PARKED_TTL = 30 * 86_400.0
-"""Seconds for which a client may come back to a call whose durable run asked it."""
+"""Seconds for which a client may return to a call whose durable run asked it."""
 _RESOURCE_NOT_FOUND = -32002  # the code of the older revision
 _PAGE = 100
 
@@ -35,7 +35,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 class FlowMcp:
-    """What a served flow offers to MCP clients; ``key`` is whose the calls are that came over no HTTP request."""
+    """The MCP side of a served flow; ``key`` is the owner of calls that came without an HTTP request."""
 
     def __init__(self, service: Service, key: Key) -> None:
         self._service = service
@@ -83,7 +83,7 @@ class FlowMcp:
         return await call.follow(context)
 
     async def _begin(self, key: Key, tool: str, arguments: dict[str, Any], *, attended: bool) -> ToolCall:
-        """Begin the run of a call. Raises MCPError for a tool that is none, AgentflowError for arguments that do not fit."""
+        """Start the run of a call. Raises MCPError for an unknown tool, AgentflowError for invalid arguments."""
         service = self._service
         offer = offers_by_tool(service, key).get(tool)
         if offer is not None:
@@ -151,7 +151,7 @@ class FlowMcp:
         prompt = types.Prompt(
             name=PROMPT,
             description="Write a workflow for a goal.",
-            arguments=[types.PromptArgument(name="goal", description="What the workflow is to do.", required=True)],
+            arguments=[types.PromptArgument(name="goal", description="The goal of the workflow.", required=True)],
         )
         return types.ListPromptsResult(prompts=[prompt])
 

@@ -19,7 +19,7 @@ _AT_ONCE = 65_536
 
 
 async def serve_stdio(service: Service) -> None:
-    """Serve until the client closes our standard input; its runs are cancelled then."""
+    """Serve until the client closes our standard input, then cancel its runs."""
     server = FlowMcp(service, Key("anyone", approval_ttl=APPROVAL_TTL)).server()
     try:
         with own_files() as (source, target):
@@ -34,9 +34,9 @@ async def serve_stdio(service: Service) -> None:
 
 @contextlib.contextmanager
 def own_files() -> Generator[tuple[int, int], None, None]:
-    """Descriptors of standard input and output for the protocol alone.
+    """Descriptors of standard input and output reserved for the protocol.
 
-    What anything else prints goes to standard error meanwhile, and commands that a tool starts read nothing.
+    Meanwhile other output goes to standard error, and commands started by tools read empty input.
     """
     sys.stdout.flush()
     source, target, nothing = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDONLY)
@@ -54,7 +54,7 @@ def own_files() -> Generator[tuple[int, int], None, None]:
 
 
 class _Pipes:
-    """The two ends as the lines of messages want them."""
+    """The two ends as the transport of JSON lines expects them."""
 
     def __init__(
         self, read: Callable[[], Coroutine[Any, Any, bytes]], write: Callable[[bytes], Coroutine[Any, Any, None]]
@@ -71,7 +71,7 @@ class _Pipes:
 
 @contextlib.asynccontextmanager
 async def _pipes(source: int, target: int) -> AsyncGenerator[_Pipes, None]:
-    """Both ends, which wait on the loop where they are pipes or sockets, and on a thread where they are files."""
+    """Both ends: pipes and sockets wait on the loop, files on a worker thread."""
     loop = asyncio.get_running_loop()
     async with contextlib.AsyncExitStack() as stack:
         if _waits(source):

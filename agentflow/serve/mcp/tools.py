@@ -1,4 +1,4 @@
-"""The tools that a key is offered, and what their runs give."""
+"""The tools offered to a key, and the results of their runs."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 
 RUN_PROGRAM = "run_program"
-"""The tool that runs a program of the client's."""
+"""The tool that runs a program sent by the client."""
 _MAX_NAME = 128
 _OUTPUT: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "value": {"description": "What the run gave."},
+        "value": {"description": "The value of the run."},
         "run_id": {"type": "string"},
         "usage": {"type": ["object", "null"], "description": "Tokens, and requests to models."},
-        "cost_usd": {"type": ["number", "null"], "description": "null where a price is not known."},
+        "cost_usd": {"type": ["number", "null"], "description": "null if a price is unknown."},
         "waiting": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "Of a run that has not ended: the questions and approvals that it waits for, each with its key.",
+            "description": "For a run that has not ended: its open questions and approvals, each with its key.",
         },
     },
     "required": ["value", "run_id", "usage", "cost_usd"],
 }
 _RUN_PROGRAM = Tool(
     name=RUN_PROGRAM,
-    description="Run a program in the workflow language; the resource agentflow://language says how one is written."
-    " What is wrong with it is said with its line.",
+    description="Run a program in the workflow language; the resource agentflow://language describes the language."
+    " Errors are reported with their line.",
     input_schema={
         "type": "object",
         "properties": {
@@ -57,7 +57,7 @@ _RUN_PROGRAM = Tool(
 
 
 def offers_by_tool(service: Service, key: Key) -> dict[str, Offer]:
-    """The exports that ``key`` may call, by the names of their tools: letters, digits and ``_ . / -`` only."""
+    """The exports that ``key`` may call by their tool names, which consist of letters, digits and ``_ . / -``."""
     named: dict[str, Offer] = {}
     for name, offer in service.offers.items():
         if not key.may_call(name):
@@ -86,7 +86,7 @@ def tools_of(service: Service, key: Key) -> list[Tool]:
 
 
 async def result_of(service: Service, run: ServedRun) -> CallToolResult:
-    """What a run that has ended gave: text, and data with the run's id and what it cost; or why it failed."""
+    """The result of a run that has ended: text, and data with the run's id and its cost; or the error."""
     if run.failure is not None:
         return failed(service, run.failure)
     assert run.result is not None
@@ -98,21 +98,21 @@ async def result_of(service: Service, run: ServedRun) -> CallToolResult:
 
 
 async def waiting_of(service: Service, run: ServedRun, questions: Mapping[str, Question]) -> CallToolResult:
-    """The result that says that a run waits for answers, which its client is not asked: it goes on with them by itself."""
+    """The result for a run that waits for answers the client cannot give: it names them and how to answer."""
     data = run_data(service, run)
     wanted = {name: data[name] for name in ("value", "run_id", "usage", "cost_usd")}
     wanted["waiting"] = asked_data(questions)
     asked = "\n".join([f"- {each.reason} {key}: {each.question}" for key, each in questions.items()])
     text = (
-        f"The run {run.run_id} waits, and goes on when it is answered:\n{asked}\n"
-        f"POST /runs/{run.run_id}/answers/KEY answers it; the resource agentflow://runs/{run.run_id} says how it went on."
+        f"The run {run.run_id} waits, and continues when it is answered:\n{asked}\n"
+        f"POST /runs/{run.run_id}/answers/KEY answers it; the resource agentflow://runs/{run.run_id} shows how it continues."
     )
     structured = await in_slices(parsed((await json_bytes(wanted)).decode()))
     return CallToolResult(content=[TextContent(text=sendable(text))], structured_content=structured)
 
 
 def failed(service: Service, error: BaseException) -> CallToolResult:
-    """The result that says what failed, where in the program, and what to write instead: a model can read it."""
+    """The result for an error: its message, position and hint, so that a model can correct its call."""
     if isinstance(error, ProgramRefused):
         wrong = [
             f"{each.code} ({diagnosis_of(each)}){f': {each.hint}' if each.hint else ''}" for each in error.diagnostics
@@ -125,12 +125,12 @@ def failed(service: Service, error: BaseException) -> CallToolResult:
 
 
 def refusal(text: str) -> CallToolResult:
-    """A result that says that the call failed, and why."""
+    """A result that reports a failed call with ``text``."""
     return CallToolResult(content=[TextContent(text=sendable(text))], is_error=True)
 
 
 def sendable(text: str) -> str:
-    """``text`` with an escape for each half of a character, which UTF-8 has no bytes for."""
+    """``text`` with an escape for each lone surrogate, which UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
