@@ -14,14 +14,15 @@ from rich.text import Text
 from agentflow.cli.amounts import money, seconds, tokens
 from agentflow.cli.common import write_json
 from agentflow.cli.cost_table import cost_table
+from agentflow.cli.run_records import fold_records
 from agentflow.cli.terminal import print_text, screen
 from agentflow.cli.waiting import send_line
-from agentflow.core.journal import EffectRow, EffectState
+from agentflow.core.journal import EffectRow
 from agentflow.core.questions import Question
+from agentflow.core.source import Source
 from agentflow.lib.terminal import clean
 from agentflow.observe.run_view import RunView, Site, State, Tally
 from agentflow.runtime.catalogue import RunSummary
-from agentflow.runtime.codec import read_usage
 
 MARKS: Mapping[State, tuple[str, str]] = {
     "ok": ("+", "green"),
@@ -49,10 +50,9 @@ def show_run(
 ) -> None:
     """Print a run, of ``db``, and what it asks; ``text`` is its program and ``records`` its effects where no event tells them."""
     view = RunView(events)
-    for each in records:
-        count(each, view.tasks)
     if text:
         view.texts.setdefault(summary.name, text)
+    fold_records(records, Source.of(summary.name, text), view)
     if as_json:
         write_json({**run_data(summary, view), "waiting": [_asked(each) for each in questions]})
         return
@@ -66,25 +66,6 @@ def show_run(
     ):
         if part:
             print_text(console, part)
-
-
-def count(record: EffectRow, tasks: dict[str, Tally]) -> None:
-    """Count the record of a task or tool among ``tasks``."""
-    if record.kind not in ("task", "tool") or record.state == EffectState.LOST:
-        return
-    tally = tasks.setdefault(record.name, Tally(record.name))
-    usage = read_usage(record.usage)
-    tally.input_tokens += usage.input_tokens
-    tally.cached_tokens += usage.cache_read_tokens
-    tally.output_tokens += usage.output_tokens
-    tally.cost_usd = None if record.cost is None or tally.cost_usd is None else tally.cost_usd + record.cost
-    tally.calls += 1
-    if record.state == EffectState.OPEN:
-        tally.running += 1
-        return
-    outcome = "ok" if record.state == EffectState.OK else "failed"
-    tally.outcomes[outcome] = tally.outcomes.get(outcome, 0) + 1
-    tally.seconds += (record.ended or 0.0) - (record.started or 0.0)
 
 
 def _asked(question: Question) -> dict[str, Any]:
@@ -133,7 +114,7 @@ def head(summary: RunSummary, view: RunView) -> Text:
         rows.append(("tokens", tokens(usage)))
         rows.append(("cost", money(summary.cost_usd)))
     else:
-        rows.append(("events", "not recorded, or removed: below are the stored program and what its records tell"))
+        rows.append(("events", "not recorded, or removed: below is the stored program with what its records tell"))
     shown = Text()
     for name, value in rows:
         shown.append(f"{name:<8}", "dim").append(clean(value) + "\n")

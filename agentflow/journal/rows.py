@@ -46,11 +46,16 @@ _KEPT = "run, base, program, digest, input, status, result, error"
 RUN = f"{_KEPT}, epoch, seq, slice, wake_at, spent_s, created, updated, sum"
 CREATE = "insert into af_run(run, base, program, digest, input, status, created, updated, sum) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 EFFECT = "path, leaf, kind, name, content, state, value, turns, usage, cost, t0, t1, sum"
-PUT = f"""
-insert into af_effect(run, key, {EFFECT}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+_UNLESS_ENDED = f"""
 on conflict(run, key) do update set {", ".join(f"{name.strip()} = excluded.{name.strip()}" for name in EFFECT.split(","))}
   where af_effect.state = 0
 """
+_PLACES = ", ".join("?" * 15)
+PUT = f"insert into af_effect(run, key, {EFFECT}) values ({_PLACES}) {_UNLESS_ENDED}"
+PUT_ALONE = f"""
+insert into af_effect(run, key, {EFFECT}) select {_PLACES} where (select epoch from af_run where run = ?) = ? {_UNLESS_ENDED}
+"""
+"""Stores a record if the run, a parameter after the record's, has the epoch after that: a transaction of one statement."""
 
 _STATES: tuple[EffectState, ...] = tuple(EffectState)  # by number, in a fraction of the time of a look-up by value
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from agentflow.core.errors import AgentflowError, JournalError
 from agentflow.journal import openings, results, sessions
 from agentflow.journal.errors import other_version, owned_run, unknown_run
-from agentflow.journal.rows import EVENT_TABLES, PUT, SCHEMA, VERSION, Blobs, corrupt, effect_values, keep_blobs
+from agentflow.journal.rows import EVENT_TABLES, PUT, PUT_ALONE, SCHEMA, VERSION, Blobs, corrupt, effect_values, keep_blobs
 from agentflow.journal.writer import Job, Put, Unavailable
 from agentflow.lib.private_files import make_private_file
 
@@ -141,6 +141,8 @@ class SqliteFile:
 
     def _transact(self, jobs: Sequence[Job]) -> None:
         db = self._connection()
+        if len(jobs) == 1 and _put_alone(db, jobs[0]):
+            return
         db.execute("begin immediate")
         try:
             puts: list[Put] = []
@@ -167,6 +169,33 @@ class SqliteFile:
         db, self._db = self._db, None
         if db is not None:
             db.close()
+
+
+def _put_alone(db: sqlite3.Connection, job: Job) -> bool:
+    """Store the only record of a transaction in one statement, in a third of the time of four.
+
+    False if it was not stored, and has to be looked at: of another owner, ended before, or no JSON data.
+    """
+    if not isinstance(job, Put) or len(job.rows) != 1 or job.drop:
+        return False
+    blobs: Blobs = {}
+    try:
+        values = (*effect_values(job.run, job.rows[0], blobs), job.run, job.epoch)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    job.error = None
+    if not blobs:
+        return db.execute(PUT_ALONE, values).rowcount == 1
+    db.execute("begin immediate")
+    try:
+        keep_blobs(db, blobs)
+        stored = db.execute(PUT_ALONE, values).rowcount == 1
+        db.execute("commit" if stored else "rollback")
+    except BaseException:  # nothing half-written stays
+        if db.in_transaction:
+            db.execute("rollback")
+        raise
+    return stored
 
 
 def _put(db: sqlite3.Connection, jobs: Sequence[Put]) -> None:

@@ -26,7 +26,7 @@ from dataclasses import fields
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from pydantic import BaseModel
 
@@ -132,6 +132,31 @@ def _stands(value: Any, depth: int) -> bool:
                 return False
         return True
     return value is None or kind is bool or (kind is int and -_SMALL < value < _SMALL)
+
+
+def text_result(value: object) -> Any:
+    """The data of a result that is a short text and nothing else, as those of most tools are; None for any other value.
+
+    Only the text in it is new, and it reads back as an equal result.
+    """
+    if not is_text(value):
+        return None
+    content = value.content
+    if len(content) > _LONG_TEXT or not content.isascii():
+        return None
+    return {"$r": [value.status, content, None, None, {}, write_usage(value.usage), None, []]}
+
+
+def is_text(value: object) -> TypeGuard[TaskResult]:
+    """Whether ``value`` is a result that is a text and nothing else: its stored form surely reads back as an equal value."""
+    return (
+        type(value) is TaskResult
+        and type(value.content) is str
+        and value.notes is NO_NOTES
+        and value.parsed_content is None
+        and value.criteria is None
+        and value.exception is None
+    )
 
 
 def lasting(data: Any) -> Any:

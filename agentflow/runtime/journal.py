@@ -24,7 +24,7 @@ from agentflow.core.journal import EffectRow, EffectState, JsonText, effect_key
 from agentflow.core.messages import Usage
 from agentflow.core.names import Template
 from agentflow.core.questions import Question
-from agentflow.core.results import NO_NOTES, TaskResult
+from agentflow.core.results import TaskResult
 from agentflow.core.session import Session, Unread
 from agentflow.core.values import is_long
 from agentflow.core.work import LONG_TEXT, in_slices
@@ -32,9 +32,10 @@ from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.codec import Codec, NotData, fingerprint
+from agentflow.runtime.codec import Codec, NotData, fingerprint, is_text, text_result
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.runtime.meter import Meter
+from agentflow.runtime.places import PLACE, place_in, placed
 from agentflow.runtime.records import Records
 from agentflow.runtime.waiting import answered
 
@@ -47,12 +48,12 @@ UNRECORDED = (LimitExceeded, ConfigurationError, JournalError)
 class RunJournal:
     """The records of a run, seen from the run or from one recorded effect in it; a :class:`~agentflow.core.call.JournalPort`.
 
-    ``at`` is the path of that effect, ``leaf`` its key and ``asked`` the digest of its content; ``meter`` counts its cost;
-    ``opening`` returns its record while it is at work. All are None for the run itself. ``begun`` says that the opening was
-    stored because the effect may not be repeated.
+    ``program`` is the digest of the run's text, in which records have places. ``at`` is the path of that effect, ``leaf`` its
+    key and ``asked`` the digest of its content; ``meter`` counts its cost; ``opening`` returns its record while it is at work:
+    these are None for the run itself. ``begun`` says that the opening was stored because the effect may not be repeated.
     """
 
-    __slots__ = ("asked", "at", "begun", "codec", "meter", "opening", "records", "redactor")
+    __slots__ = ("asked", "at", "begun", "codec", "meter", "opening", "program", "records", "redactor")
 
     def __init__(
         self,
@@ -60,11 +61,13 @@ class RunJournal:
         codec: Codec,
         redactor: Redactor | None = None,
         *,
+        program: str | None = None,
         at: str | None = None,
         meter: Meter | None = None,
         asked: bytes | None = None,
         opening: Callable[[], EffectRow] | None = None,
     ) -> None:
+        self.program = program
         self.opening = opening
         self.begun = False
         self.records = records
@@ -130,7 +133,7 @@ class RunJournal:
     ) -> T:
         """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content."""
         started = time.time()
-        opening = partial(self._opening, kind, name, digest, call.path, started)
+        opening = partial(self._opening, kind, name, digest, call, started)
         run = _LeafRun(call.run, self, call.path, digest, opening)
         call.run = run
         session = call.session
@@ -185,6 +188,10 @@ class RunJournal:
     ) -> _Written:
         """The outcome of an effect and its exchanges as data without secrets. Raises NotData."""
         encode, redactor = self.codec.encode, self.redactor
+        if failure is None and changes is None and write is None:
+            quick = text_result(value)
+            if quick is not None and (redactor is None or not redactor.finds(cast(TaskResult, value).content)):
+                return _Written({"ok": quick}, same=True)
         much = failure is None and holds_much(value)
         if failure is not None:
             data: Any = {"error": self.codec.encode_error(failure)}
@@ -198,7 +205,7 @@ class RunJournal:
             stored, kept = await in_slices(redaction(data, redactor)), await in_slices(redaction(turns, redactor))
         else:
             stored, kept = redacted_json(data, redactor), None if turns is None else redacted_json(turns, redactor)
-        same = stored is data and failure is None and write is None and is_its_record(value)
+        same = stored is data and failure is None and write is None and is_text(value)
         return _Written(stored, kept, much, kept is not turns, same)
 
     def template(self, template: Template) -> Template:
@@ -259,8 +266,10 @@ class RunJournal:
         """The record of the effect at ``call``; None if it may be carried out."""
         row = self.records.find(call.path)
         if row is None and self.records.pool is not None:
-            row = await self.records.adopt(call.path, digest, self.leaf)
+            row = await self.records.adopt(call.path, digest, self.leaf, place_in(self.program, call.span))
         if row is None or row.state == EffectState.OPEN:
+            if not self.records.stops:
+                return None
             budget = call.run.budget
             await self.records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
             return None
@@ -316,6 +325,7 @@ class RunJournal:
         *,
         failed: bool = False,
     ) -> EffectRow:
+        place = place_in(self.program, call.span)
         return EffectRow(
             path=call.path,
             kind=kind,
@@ -323,7 +333,7 @@ class RunJournal:
             content=digest,
             state=EffectState.FAILED if failed else EffectState.OK,
             leaf=self.leaf,
-            value=done.data,
+            value=done.data if place is None else {**done.data, PLACE: place},
             turns=done.turns,
             usage=None if meter is None else meter.usage,
             cost=0.0 if meter is None else meter.cost,
@@ -353,14 +363,15 @@ class RunJournal:
             name=name,
         )
 
-    def _opening(self, kind: str, name: str, digest: bytes, path: str, started: float) -> EffectRow:
+    def _opening(self, kind: str, name: str, digest: bytes, call: CallContext, started: float) -> EffectRow:
         return EffectRow(
-            path=path,
+            path=call.path,
             kind=kind,
             name=self.clean(name),
             content=digest,
             state=EffectState.OPEN,
             leaf=self.leaf,
+            value=placed(None, place_in(self.program, call.span)),
             started=started,
         )
 
@@ -388,18 +399,6 @@ class _Written:
     much: bool = False
     cleaned: bool = False
     same: bool = False
-
-
-def is_its_record(value: object) -> bool:
-    """Whether the stored form of ``value`` surely reads back as an equal value: it is a text, as most tool results are."""
-    return (
-        type(value) is TaskResult
-        and type(value.content) is str
-        and value.notes is NO_NOTES
-        and value.parsed_content is None
-        and value.criteria is None
-        and value.exception is None
-    )
 
 
 def holds_much(value: object) -> bool:
@@ -446,6 +445,7 @@ class _LeafRun(ForwardingRun):
             journal.records,
             journal.codec,
             journal.redactor,
+            program=journal.program,
             at=path,
             meter=self.meter,
             asked=asked,

@@ -281,7 +281,7 @@ class LiveRuns:
     async def _run(self, records: Records, work: RunWork, session: RunSession | None) -> RunEnd:
         row = records.run
         program = work.program
-        journal = RunJournal(records, self._codec, self._redactor)
+        journal = RunJournal(records, self._codec, self._redactor, program=program.source.digest)
         async with self._engine.open(
             program.source.name,
             session=None if session is None else session.session,

@@ -18,7 +18,7 @@ class Meter:
 
     def __init__(self, outer: Meter | None) -> None:
         self._outer = outer
-        self._usage = [0] * _FIELDS
+        self._usage: list[int] | None = None
         self._cost = 0.0
         self._unpriced = 0
 
@@ -33,8 +33,10 @@ class Meter:
             self._outer.recorded(step)
 
     def _count(self, usage: Iterable[int] | None, cost: float | None, sign: int) -> None:
-        for at, tokens in enumerate(usage or ()):
-            self._usage[at] += sign * tokens
+        if usage is not None:
+            counted = self._usage = self._usage or [0] * _FIELDS
+            for at, tokens in enumerate(usage):
+                counted[at] += sign * tokens
         if cost is None:
             self._unpriced += sign
         else:
@@ -43,7 +45,7 @@ class Meter:
     @property
     def usage(self) -> tuple[int, ...] | None:
         """The tokens in the order of the fields of Usage; None if all are zero."""
-        return tuple(self._usage) if any(self._usage) else None
+        return tuple(self._usage) if self._usage is not None and any(self._usage) else None
 
     @property
     def cost(self) -> float | None:

@@ -11,6 +11,7 @@ from agentflow.core.journal import EffectRow, EffectState
 from agentflow.core.messages import Usage
 from agentflow.core.results import NO_USAGE
 from agentflow.runtime.codec import read_usage, write_usage
+from agentflow.runtime.places import placed
 
 _OWN = frozenset({"decision", "timeout", "workflow"})
 """Kinds of records that belong to the program that wrote them: decisions about time, and the texts it ran."""
@@ -69,10 +70,15 @@ class Pool:
             self._open.remove(row)
         return row is not None
 
-    def adopted(self, row: EffectRow, path: str, leaf: bytes | None) -> EffectRow:
-        """``row`` as the record of the effect at ``path`` in the run that adopts it, at no cost to that run."""
+    def adopted(self, row: EffectRow, path: str, leaf: bytes | None, place: list[int] | None = None) -> EffectRow:
+        """``row`` as the record of the effect at ``path`` in the run that adopts it, at no cost to that run.
+
+        ``place`` is where it stands in that run's program.
+        """
         usage, cost = self.spent(row)
-        value = row.value if usage is NO_USAGE else {**row.value, SPENT: [write_usage(usage), cost]}
+        value = placed(row.value, place)
+        if usage is not NO_USAGE:
+            value = {**(value or {}), SPENT: [write_usage(usage), cost]}
         return replace(row, path=path, leaf=leaf, value=value, usage=None, cost=0.0)
 
     @property

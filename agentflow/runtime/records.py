@@ -82,15 +82,18 @@ class Records:
         """The record at ``path``, which may be open."""
         return self._rows.get(path) if self._rows else None
 
-    async def adopt(self, path: str, content: bytes, leaf: bytes | None) -> EffectRow | None:
-        """Store a record of the run this one is based on as that of the effect at ``path``; None if none fits."""
+    async def adopt(
+        self, path: str, content: bytes, leaf: bytes | None, place: list[int] | None = None
+    ) -> EffectRow | None:
+        """Store a record of the run this one is based on as that of the effect at ``path``, which stands at ``place`` of the
+        program; None if none fits."""
         if self.pool is None or self.suspending:
             return None
         row = self.pool.take(path, content)
         if row is None:
             return None
         self.saved(*self.pool.spent(row))
-        row = self.pool.adopted(row, path, leaf)
+        row = self.pool.adopted(row, path, leaf, place)
         await self.commit(row)
         return row
 
@@ -125,6 +128,11 @@ class Records:
     def open_gate(self, path: str) -> None:
         """Remove the gate at ``path``."""
         self._gates.pop(path, None)
+
+    @property
+    def stops(self) -> bool:
+        """Whether an effect without a record may have to stop where it is: see :meth:`reach`."""
+        return self.suspending or self.cancelling or bool(self._gates)
 
     async def reach(self, path: str, permits: Permits | None) -> None:
         """Note that the run reaches an effect without a record. Never returns if it was cancelled there according to the records.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -224,3 +225,70 @@ async def test_a_run_without_events_is_shown_by_its_records(tmp_path: Path, caps
     tasks = told["tasks"]
     assert list(tasks) == ["ask"] and tasks["ask"]["calls"] == 2 and tasks["ask"]["outcomes"] == {"ok": 2}
     assert tasks["ask"]["input_tokens"] > 0 and tasks["ask"]["cost_usd"] is None, "a scripted answer has no price"
+
+
+MARKED = """(defatom ask (params (q string)) (instructions "{{q}}"))
+(define a (ask (q "one")))
+(define b (pmap (lambda (i) (look (at i))) (list 1 2)))
+(define c (try (look (at 3)) (catch (e) "lost")))
+(define d (ask-human "Go on?" {"type" "boolean"}))
+(if d (look (at 4)) (ask (q "two")))
+"""
+
+
+async def look(at: int) -> str:
+    """Look at something."""
+    if at == 3:
+        raise ValueError("it is broken")
+    return "seen"
+
+
+def marks_of(shown: str) -> list[str]:
+    """The first word of each line of the program that is numbered, or the number itself."""
+    return [line.split()[0] for line in shown.splitlines() if "(" in line and line[31:37].strip().isdecimal()]
+
+
+async def test_records_mark_the_text_of_a_run_without_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no events were kept, each line says what is done, has failed, waits, and was not reached; nothing is carried out
+    for that. A generation has its places in its own text."""
+    db = f"sqlite:///{tmp_path}/runs.db"
+    async with AgentFlow(provider=ScriptedProvider(lambda _: "yes"), root=tmp_path, durable=db, tools=[look]) as flow:
+        handle = await flow.start(MARKED, run_id="quiet")
+        assert await handle.wait() == "waiting"
+    assert await show("quiet", None, db, as_json=False) == 0
+    shown = capsys.readouterr().out
+    assert marks_of(shown) == ["1", "+", "+", "x", "~", "6"] and "look: " in shown and "it is broken" in shown
+    assert await show("quiet", None, db, as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)["expressions"]
+    assert [(each["line"], each["state"], each["calls"]) for each in told] == [
+        (2, "ok", 1), (3, "ok", 2), (4, "failed", 1), (5, "suspended", 1),
+    ]  # fmt: skip
+    edited = "; moved by a line\n" + MARKED.replace('"Go on?"', '"Really?"')
+    async with AgentFlow(provider=ScriptedProvider([]), root=tmp_path, durable=db, tools=[look]) as flow:
+        generation = await flow.resume("quiet", program=edited)
+        assert await generation.wait() == "waiting"
+    assert await show(generation.run_id, None, db, as_json=False) == 0
+    assert marks_of(capsys.readouterr().out) == ["2", "+", "+", "x", "~", "7"]
+
+
+async def test_a_task_that_was_stopped_between_its_turns_is_marked_as_at_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A task of which only steps are recorded is at work, in the place where the program calls it."""
+    db = f"sqlite:///{tmp_path}/runs.db"
+    reached, for_ever = asyncio.Event(), asyncio.Event()
+
+    async def dig() -> str:
+        """Dig."""
+        reached.set()
+        await for_ever.wait()
+        return ""
+
+    text = '(defatom work (instructions "w") (tools dig))\n\n(work)'
+    model = ScriptedProvider([{"tool_calls": [{"name": "dig", "arguments": {}}]}])
+    async with AgentFlow(provider=model, root=tmp_path, durable=db, tools=[dig]) as flow:
+        await flow.start(text, run_id="stopped")
+        await reached.wait()
+    assert await show("stopped", None, db, as_json=True) == 0
+    (told,) = json.loads(capsys.readouterr().out)["expressions"]
+    assert (told["line"], told["state"], told["running"]) == (3, "running", 1)

@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -275,9 +276,11 @@ class Memory:
 
     def __init__(self) -> None:
         self.transactions: list[int] = []
+        self.reached = threading.Event()
 
     def transact(self, jobs: Sequence[Job]) -> None:
         self.transactions.append(sum([len(job.rows) for job in jobs if isinstance(job, Put)]))
+        self.reached.set()
 
     def close(self) -> None:
         pass
@@ -310,3 +313,46 @@ async def test_records_of_a_few_turns_are_one_transaction() -> None:
     await asyncio.gather(*futures)
     assert len(database.transactions) > 3 and sum(database.transactions) == len(futures)
     await writer.aclose()
+
+
+async def test_a_record_after_one_that_was_alone_waits_for_no_turn_of_the_loop() -> None:
+    """Records that come one by one reach the thread at once, though the loop takes no turn; the first waits for others."""
+    database = Memory()
+    writer: Writer[None] = Writer(database, "memory")
+
+    def submit() -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        writer.submit(Put(future, run="r", rows=[row(1)]))
+        return future
+
+    first = submit()
+    assert not database.reached.wait(0.05)
+    await first
+    database.reached.clear()
+    second = submit()
+    assert database.reached.wait(30)
+    await second
+    assert database.transactions == [1, 1]
+    await writer.aclose()
+
+
+async def test_one_record_of_another_owner_or_of_no_data_is_refused_alone(tmp_path: Path) -> None:
+    """A transaction of one record, with or without long values, knows the run's owner and what a record may hold."""
+    store = SqliteJournal(tmp_path / "runs.db")
+    await store.create("r", NEW)
+    owned = await store.own("r")
+    epoch = owned.run.epoch
+    await store.put("r", epoch, [row(1, value={"ok": "x" * 100_000})])
+    await store.put("r", epoch, [row(1, value={"ok": "another"})])
+    stored = {each.path: each.value for each in await store.effects("r")}
+    assert stored[row(1).path] == {"ok": "x" * 100_000}, "what has ended stays"
+    for value in ("short", "y" * 100_000):
+        with pytest.raises(JournalError) as late:
+            await store.put("r", epoch - 1, [row(2, value={"ok": value})])
+        assert late.value.code == "durable/owned"
+        with pytest.raises(JournalError):
+            await store.put("nobody", epoch, [row(2, value={"ok": value})])
+    with pytest.raises(TypeError):
+        await store.put("r", epoch, [row(2, value={"ok": {1, 2}})])
+    assert len(await store.effects("r")) == 1
+    await store.aclose()
