@@ -21,6 +21,7 @@ from agentflow.core.source import Surface
 from agentflow.core.store_ports import ResultStore
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
+from agentflow.lib.redact import Redactor
 from agentflow.runtime.conversations import LastingSession
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.durable_run import DurableRun, RunInfo
@@ -61,6 +62,7 @@ class DurableMethods:
     """Starts, resumes and answers durable runs. A base of :class:`agentflow.AgentFlow`, which builds what the methods use."""
 
     engine: Engine
+    redactor: Redactor
     database: str | None
     _durable: DurableRuns | None
 

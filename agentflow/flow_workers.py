@@ -66,10 +66,10 @@ class WorkerMethods(DurableMethods):
         A run is called ``name@time``, as ``daily@20261124T0700Z``, in UTC; it begins once, whatever number of workers there is,
         and late if there is none. Of times that have passed then the first counts. A schedule of the same ``name`` is replaced.
         The other parameters are as for :meth:`start`. Raises ConfigurationError (``config/schedule``, ``config/where``,
-        ``config/extra``, ``config/run-id`` for what is no name), and as :meth:`start`.
+        ``config/extra``, ``config/run-id`` for what is no name or contains a secret), and as :meth:`start`.
         """
         runs = self._durable_runs()
-        check_name(f"{name}@20261124T0700Z", None)
+        check_name(f"{name}@20261124T0700Z", None, self.redactor)
         compiled, values = await self._to_store(program, bindings, allow, limits)
         new = await runs.new_run(
             compiled,

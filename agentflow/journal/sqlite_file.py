@@ -11,7 +11,17 @@ from typing import Any, Literal
 from agentflow.core.errors import AgentflowError, JournalError
 from agentflow.journal import openings, results, sessions
 from agentflow.journal.errors import other_version, owned_run, unknown_run
-from agentflow.journal.rows import EVENT_TABLES, PUT, PUT_ALONE, SCHEMA, VERSION, Blobs, corrupt, effect_values, keep_blobs
+from agentflow.journal.rows import (
+    EVENT_TABLES,
+    PUT,
+    PUT_ALONE,
+    SCHEMA,
+    VERSION,
+    Blobs,
+    corrupt,
+    effect_values,
+    keep_blobs,
+)
 from agentflow.journal.writer import Job, Put, Unavailable
 from agentflow.lib.private_files import make_private_file
 

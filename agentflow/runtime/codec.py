@@ -144,7 +144,8 @@ def text_result(value: object) -> Any:
     content = value.content
     if len(content) > _LONG_TEXT or not content.isascii():
         return None
-    return {"$r": [value.status, content, None, None, {}, write_usage(value.usage), None, []]}
+    written: list[Any] = [value.status, content, None, None, {}, write_usage(value.usage), None, []]
+    return {"$r": written}
 
 
 def is_text(value: object) -> TypeGuard[TaskResult]:

@@ -143,7 +143,7 @@ class DurableRuns:
         queue: str | None = None,
     ) -> NewRun:
         """The row to be stored for a new run. Stores nothing itself. Raises as :meth:`start`."""
-        check_name(None, labels)
+        check_name(None, labels, self._redactor)
         check_priority(priority)
         source = program.source
         names = None if allow is None else sorted(allow)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.journal import EffectRow
 from agentflow.core.source import Span
@@ -26,11 +26,11 @@ def placed(data: dict[str, Any] | None, place: list[int] | None) -> dict[str, An
 def place_of(row: EffectRow) -> tuple[int, int] | None:
     """Where the expression of a record begins and ends, in characters of the stored program; None if it does not tell."""
     value: Any = row.value
-    match value.get(PLACE) if isinstance(value, dict) else None:  # pyright: ignore[reportUnknownMemberType]
-        case [int(start), int(end)]:
-            return start, end
-        case _:
-            return None
+    place: Any = cast("dict[str, Any]", value).get(PLACE) if isinstance(value, dict) else None
+    if place is None:
+        return None
+    start, end = place
+    return start, end
 
 
 __all__ = ["PLACE", "place_in", "place_of", "placed"]

@@ -319,7 +319,7 @@ def check_priority(priority: int) -> None:
         )
 
 
-def check_name(run_id: str | None, labels: Mapping[str, str] | None, redactor: Redactor | None = None) -> None:
+def check_name(run_id: str | None, labels: Mapping[str, str] | None, redactor: Redactor | None) -> None:
     """Raise ConfigurationError for an id that is not valid as a file name or contains a secret, and for labels that are not text."""
     if run_id is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(

@@ -261,7 +261,7 @@ class ServedRuns:
                 hint="use another server, or try again later",
             )
         try:
-            check_name(run_id, labels)
+            check_name(run_id, labels, self._flow.redactor)
         except ConfigurationError as error:
             raise RequestError(error.message, code=error.code, hint=error.hint, param="run_id") from None
         durable = lasting and self._flow.is_durable

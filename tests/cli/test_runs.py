@@ -248,7 +248,9 @@ def marks_of(shown: str) -> list[str]:
     return [line.split()[0] for line in shown.splitlines() if "(" in line and line[31:37].strip().isdecimal()]
 
 
-async def test_records_mark_the_text_of_a_run_without_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_records_mark_the_text_of_a_run_without_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where no events were kept, each line says what is done, has failed, waits, and was not reached; nothing is carried out
     for that. A generation has its places in its own text."""
     db = f"sqlite:///{tmp_path}/runs.db"

@@ -17,7 +17,7 @@ JSON = {"content-type": "application/json"}
 async def test_bodies_that_are_too_large_or_no_json() -> None:
     """Each is refused with its status, whatever length it states, and the server goes on."""
     exports = {"echo": "(string-append message)", "odd": r'(list +inf.0 "\ud800" message)'}
-    async with AgentFlow() as flow, served(flow, exports) as server:
+    async with AgentFlow(api_key="tomato-harbour-71") as flow, served(flow, exports) as server:
 
         async def chunks() -> Any:
             for _ in range(MAX_BODY // 65_536 + 2):
@@ -36,6 +36,11 @@ async def test_bodies_that_are_too_large_or_no_json() -> None:
             (b'{"export": "echo", "bindings": []}', 400, "serve/field"),
             (b'{"export": "echo", "bindings": {"message": {"a": 1}}}', 400, None),
             (b'{"export": "echo", "bindings": {"message": "x"}, "run_id": "../../etc"}', 400, "config/run-id"),
+            (
+                b'{"export": "echo", "bindings": {"message": "x"}, "run_id": "of-tomato-harbour-71"}',
+                400,
+                "config/run-id",
+            ),
             (b'{"export": "echo", "bindings": {"message": "x"}, "run_id": 3}', 400, "serve/field"),
             (b'{"export": "echo", "bindings": {"message": "x"}, "labels": {"a": 1}}', 400, "serve/field"),
             (b'{"export": "\\u202e"}', 404, "serve/unknown-export"),
@@ -44,6 +49,7 @@ async def test_bodies_that_are_too_large_or_no_json() -> None:
             answer = await server.client.post("/runs", content=content, headers=JSON)
             assert answer.status_code == status, (answer.text, code)
             assert code is None or answer.json()["error"]["code"] == code
+            assert "tomato" not in answer.text
         assert not list(server.runs)
         assert (await server.ended(await server.begin("echo", message="<script>\u202e")))["value"] == "<script>\u202e"
         assert (await server.ended(await server.begin("odd", message="x")))["value"] == ["Infinity", "\ud800", "x"]
