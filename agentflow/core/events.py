@@ -34,7 +34,7 @@ MAX_PROGRAM_BYTES = 256 * 1024
 
 Outcome: TypeAlias = Literal["ok", "failed", "error", "cancelled", "suspended"]
 """``ok``; ``failed`` a FAILED result; ``error`` an exception; ``cancelled``; ``suspended`` to be resumed later."""
-WaitReason: TypeAlias = Literal["permit", "budget", "rate", "gate", "approval", "question", "timer"]
+WaitReason: TypeAlias = Literal["permit", "budget", "rate", "gate", "approval", "question", "timer", "branches"]
 """The cause of a wait: a free branch slot, a share of the budget, the rate limit of a model, a free connection, an
 approval or answer, or time."""
 

@@ -118,7 +118,7 @@ class RunRow:
     ``wake_at`` is when a waiting run goes on by itself; ``spent_s`` the seconds it has worked; ``result`` and ``error`` are
     JSON data. ``created`` and ``updated`` are unix seconds. ``deaths`` counts the owners that died one after the other while
     they worked on it, where the store counts them. ``queue`` is the queue of the workers that do it, ``tenant`` whom they do
-    it for; ``cancelling`` says that they are to cancel it.
+    it for; ``cancelling`` says that they are to cancel it. ``parent`` is the run that it does a branch of.
     """
 
     run: str
@@ -140,6 +140,7 @@ class RunRow:
     queue: str | None = None
     tenant: str = ""
     cancelling: bool = False
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,6 +146,21 @@ class JobQueue(Protocol):
         """Have a run that has not ended cancelled by a worker: the one who works on it, or whoever gets its job."""
         ...
 
+    async def fork(
+        self, run: str, epoch: int, form: EffectRow, branches: Sequence[tuple[str, NewRun]], opening: Sequence[Any]
+    ) -> None:
+        """Store the open record of a form of ``run``, and a run with its job for each of its ``branches``, in one transaction.
+
+        Each begins with the exchanges ``opening``. When the last of them has ended, the record has, too: as failed if one of
+        them failed, which cancels the others. Where the form has a record already, nothing is stored. Raises JournalError
+        (``durable/owned``) when ``epoch`` is not that of the run.
+        """
+        ...
+
+    def give_up(self, run: str, epoch: int, key: bytes) -> asyncio.Future[None]:
+        """Forget the open record of a form, and cancel the runs of its branches; done when that is stored."""
+        ...
+
     async def cancelled(self) -> list[str]:
         """The runs that this process works on and are to be cancelled."""
         ...
@@ -251,10 +266,12 @@ class JournalStore(Protocol):
         error: Any = None,
         spent_s: float = 0.0,
         session: SessionChanges | None = None,
+        branch: EffectRow | None = None,
     ) -> None:
         """Store the end of a run, or ``queued`` to go on later, and give it up. ``spent_s`` is added to what is stored.
 
-        At its end the session that it holds is changed, and held no more.
+        At its end the session that it holds is changed, and held no more; ``branch`` is the record of its end in the run that
+        it does a branch of.
         """
         ...
 

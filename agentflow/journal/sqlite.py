@@ -167,7 +167,10 @@ class SqliteJournal:
         error: Any = None,
         spent_s: float = 0.0,
         session: SessionChanges | None = None,
+        branch: EffectRow | None = None,
     ) -> None:
+        assert branch is None  # runs of branches are those of workers
+
         def work(db: sqlite3.Connection) -> None:
             row = self._owned(db, run, epoch)
             if status in ENDED:

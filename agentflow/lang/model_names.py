@@ -20,7 +20,7 @@ _STEPS = (
     ir.Let, ir.Define, ir.SetLocal, ir.DefineGlobal, ir.SetGlobal, ir.Call, ir.RuntimeCall, ir.PrimCall
 )  # fmt: skip
 """The nodes that bind a value to a variable, or call one."""
-_ELEMENTWISE = frozenset({"map", "for-each", "filter", "pmap"})
+_ELEMENTWISE = frozenset({"map", "for-each", "filter", "pmap", "pmap-on"})
 
 
 @dataclass(slots=True)

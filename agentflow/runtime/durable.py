@@ -20,6 +20,7 @@ from agentflow.core.journal import (
     NewRun,
     OnInflight,
     RunRow,
+    RunStatus,
 )
 from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
@@ -29,8 +30,9 @@ from agentflow.core.store_ports import EventStore, JobQueue, JournalStore, Resul
 from agentflow.core.values import is_long
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
+from agentflow.runtime.branch_runs import Ended
 from agentflow.runtime.catalogue import RunCatalogue
-from agentflow.runtime.codec import Codec, NotData, fingerprint
+from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage
 from agentflow.runtime.conversations import Conversations
 from agentflow.runtime.deriving import Generations, another_run, overrides_of, stored_run
 from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo
@@ -392,11 +394,15 @@ class DurableRuns:
         """End a run that nobody works on as failed."""
         owned = await self._store.own(row.run, slice)
         stored = await self._runs.stored_error(error)
+        status: RunStatus = "cancelled" if row.cancelling else "failed"
+        branches = self._runs.branches
+        end = Ended(error=stored, usage=read_usage(owned.usage), cost=owned.cost)
         await self._store.finish(
             row.run,
             owned.run.epoch,
-            "cancelled" if row.cancelling else "failed",
+            status,
             error=None if row.cancelling else stored,
+            branch=None if branches is None else branches.record(owned.run, status, end),
         )
 
     async def questions(self, run_id: str) -> list[Question]:

@@ -37,7 +37,8 @@ class RunInfo:
     done, failed or cancelled. ``name`` is its program's name; ``slices`` the number of times it was started or resumed;
     ``error`` the message of its failure; ``wake_at`` when a waiting run continues by itself. ``base`` is the run whose
     records it may reuse, ``successor`` the generation that continues it. ``program`` is the digest of its text, ``labels``
-    those it was started with, ``queue`` that of the workers that carry it out, ``tenant`` who pays for it. Times are unix
+    those it was started with, ``queue`` that of the workers that carry it out, ``tenant`` who pays for it. ``parent`` is the run
+    that it does a branch of. Times are unix
     seconds.
     """
 
@@ -55,6 +56,7 @@ class RunInfo:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     queue: str | None = None
     tenant: str = ""
+    parent: str | None = None
 
     @classmethod
     def of(cls, row: RunRow) -> RunInfo:
@@ -74,6 +76,7 @@ class RunInfo:
             labels=row.input.get("labels") or {},
             queue=row.queue,
             tenant=row.tenant,
+            parent=row.parent,
         )
 
 

@@ -75,8 +75,9 @@ class Following:
                     handle._follow(status)
             elif not rests:
                 rest = await self._rest(run)
+                asks = rest.questions or rest.wake_at is not None  # else it waits for branches, which are at work
                 for handle in self._handles.get(run, ()):
-                    handle._follow(status, rest)
+                    handle._follow(status if asks else "running", rest if asks else None)
 
     async def _end(self, run: str) -> RunEnd:
         row = await self._store.find(run)

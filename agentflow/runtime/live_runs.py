@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, JournalError, SessionBusy
-from agentflow.core.journal import ENDED, OnInflight, OwnedRun, RunRow, SessionChanges
+from agentflow.core.journal import ENDED, EffectRow, OnInflight, OwnedRun, RunRow, RunStatus, SessionChanges
 from agentflow.core.limits import Limits
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
@@ -19,6 +19,7 @@ from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
+from agentflow.runtime.branch_runs import BranchRuns, Ended
 from agentflow.runtime.codec import Codec, NotData, read_usage, write_usage
 from agentflow.runtime.conversations import Conversations, RunSession
 from agentflow.runtime.deriving import overrides_of, stored_run, successor_of
@@ -61,6 +62,7 @@ class LiveRuns:
         self._redactor = redactor
         self._sessions = sessions
         self._input = stored
+        self.branches = None if store.jobs is None else BranchRuns(store.jobs, codec, sessions, stored)
         self._live: dict[str, DurableRun] = {}
         self._group: asyncio.TaskGroup | None = None
         self._resting = Resting(self.look, self._spawn)
@@ -223,6 +225,8 @@ class LiveRuns:
         root = cast("asyncio.Task[object] | None", asyncio.current_task())
         assert root is not None
         records = handle._records = Records(self._store, owned, root, work.on_inflight, cancelling=handle._cancelled)
+        if owned.run.queue is not None:
+            records.branches = self.branches
         try:
             if owned.run.base is not None:
                 change = Change.of(owned.run)
@@ -248,7 +252,7 @@ class LiveRuns:
                 )
                 end = RunEnd("queued") if answered else end
             if end.status != "waiting":
-                await self._finish(owned, end, spent_s, changes)
+                await self._finish(owned, records, end, spent_s, changes)
         except JournalError as error:
             end, changes = RunEnd(end.status, error=end.error or error), None
         except asyncio.CancelledError:  # interrupted, or cancelled for good, while that was stored
@@ -262,13 +266,17 @@ class LiveRuns:
         """Tell the handle what became of the run, or resume a run that was answered meanwhile."""
         if (
             records.rest is None
-            or records.run.queue is not None  # whoever gets the job resumes it
+            or handle.run_id in self._claimed  # whoever gets the job resumes it
             or self._closing
             or handle._cancelled
             or end.error
             or end.status not in ("waiting", "queued")
         ):
             self.end(handle, end)
+        elif records.run.queue is not None:  # it was resumed here once: workers do the rest
+            self._live.pop(handle.run_id, None)
+            if self._following.add(handle):
+                self._beside(self._following.watch(), "following of durable runs")
         elif end.status == "waiting":
             handle._rest(records.rest)
             self._resting.add(handle.run_id, records.rest.wake_at)
@@ -310,7 +318,9 @@ class LiveRuns:
             status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
         )
 
-    async def _finish(self, owned: OwnedRun, end: RunEnd, spent_s: float, changes: SessionChanges | None) -> None:
+    async def _finish(
+        self, owned: OwnedRun, records: Records, end: RunEnd, spent_s: float, changes: SessionChanges | None
+    ) -> None:
         result, error = None, None
         if end.result is not None:
             result = {
@@ -334,7 +344,24 @@ class LiveRuns:
             error=error,
             spent_s=spent_s,
             session=changes,
+            branch=self._branch_record(owned.run, records, end.status, result, error, changes),
         )
+
+    def _branch_record(
+        self,
+        run: RunRow,
+        records: Records,
+        status: RunStatus,
+        result: Mapping[str, Any] | None,
+        error: Any,
+        changes: SessionChanges | None,
+    ) -> EffectRow | None:
+        if self.branches is None:
+            return None
+        value = None if result is None or error is not None else {"v": result["value"]}
+        live = records.live
+        usage, cost = (records.usage, records.cost) if live is None else (live.usage, live.cost_usd)
+        return self.branches.record(run, status, Ended(value, error, usage, cost, changes))
 
     async def stored_error(self, error: BaseException) -> Any:
         """An error as data: encoded beside the loop and searched in slices, since it may carry any value."""

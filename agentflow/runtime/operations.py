@@ -16,7 +16,7 @@ from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.printer import print_value, print_work
 from agentflow.lang.program import Program, as_source, compile_program
-from agentflow.runtime import branches, director, recovery
+from agentflow.runtime import branches, director, recovery, remote
 from agentflow.runtime.authority import not_granted
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.compiling import beside_the_loop
@@ -174,7 +174,9 @@ OPERATIONS: Operations = MappingProxyType(
         "finally": recovery.finish,
         "loop-config": director.loop_config,
         "parallel": branches.parallel,
+        "parallel-on": remote.parallel,
         "pmap": branches.pmap,
+        "pmap-on": remote.pmap,
         "race": branches.race,
         "raise": recovery.raise_value,
         "retry": recovery.retry,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, OnInflight, OwnedRun
@@ -19,6 +19,9 @@ from agentflow.runtime.handle import AccountedRun
 from agentflow.runtime.parking import Parking, Rest
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.pool import Pool
+
+if TYPE_CHECKING:
+    from agentflow.runtime.branch_runs import BranchRuns
 
 CLEANUP = "/x/"
 """Part of the paths of effects that clean up after a cancellation, and have no time to wait."""
@@ -34,7 +37,8 @@ class Records:
     it waits for if that is the reason, and ``parking`` holds its waits. ``fatal`` is the error that stops it. ``root`` is
     the task of the run. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are what all records have
     cost so far. ``pool`` holds the records of the run it is based on, ``adopted_usage`` and ``adopted_cost`` are what the
-    ones it used had cost; ``overrides`` are the tasks that it changes. With ``cancelling`` it is replayed only to be
+    ones it used had cost; ``overrides`` are the tasks that it changes. ``branches`` starts the branches that are left to workers, in
+    a run of workers. With ``cancelling`` it is replayed only to be
     cancelled where its records end.
     """
 
@@ -56,6 +60,7 @@ class Records:
         self.replayed = 0
         self.pool: Pool | None = None
         self.overrides: TaskOverrides | None = None
+        self.branches: BranchRuns | None = None
         self.adopted_usage = NO_USAGE
         self.adopted_cost: float | None = 0.0
         self.on_inflight: OnInflight = on_inflight
@@ -187,7 +192,10 @@ class Records:
 
     def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
         """Store records before whatever is stored next."""
-        future = self.store.put(self.run.run, self.run.epoch, rows, drop)
+        self.expect(self.store.put(self.run.run, self.run.epoch, rows, drop))
+
+    def expect(self, future: asyncio.Future[None]) -> None:
+        """Stop the run if ``future``, something that is being stored, fails."""
         future.add_done_callback(self._stored)
 
     def _stored(self, future: asyncio.Future[None]) -> None:

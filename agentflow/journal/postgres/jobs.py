@@ -41,6 +41,11 @@ update af_run set cancelling = true, seq = seq + 1, wake_at = null, updated = no
 where run = $1 and queue is not null and status not in ('done', 'failed', 'cancelled') returning status
 """
 """Gives the status of the run then. A waiting one may have a job for later, which is that of another ``seq``."""
+CANCELLED = """
+select run from af_run r where owner = $1 and status = 'running' and (cancelling
+  or (fork is not null and exists (select from af_fork f where f.id = r.fork and f.state > 0)))
+"""
+"""The runs of an owner that are to be cancelled: they were asked to be, or another branch of their form failed."""
 LOAD = """
 select queue, tenant, count(*) filter (where status = 'queued'), count(*) filter (where status = 'running'),
   count(*) filter (where status in ('waiting', 'interrupted')),

@@ -8,19 +8,19 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 
-from agentflow.core.journal import Claim, NewRun, QueueLoad, Schedule
-from agentflow.journal.postgres import schedules
+from agentflow.core.journal import Claim, EffectRow, NewRun, QueueLoad, Schedule
+from agentflow.journal.postgres import forks, schedules
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
-from agentflow.journal.postgres.jobs import CANCEL, CHANNEL, LOAD, Engine, check_engine, lost
+from agentflow.journal.postgres.jobs import CANCEL, CANCELLED, CHANNEL, LOAD, Engine, check_engine, lost
 from agentflow.journal.postgres.owner import OwnerSession
 from agentflow.journal.postgres.rows import unescape
-from agentflow.journal.writer import Writer
+from agentflow.journal.writer import Job, Writer
 
 IDLE_S = 1.0
 """Seconds after which an idle worker looks for jobs without a notification: those whose time has come."""
@@ -63,9 +63,25 @@ class PostgresQueue:
 
         await self._writer.do(work)
 
+    async def fork(
+        self, run: str, epoch: int, form: EffectRow, branches: Sequence[tuple[str, NewRun]], opening: Sequence[Any]
+    ) -> None:
+        async def work(db: Connection) -> None:
+            if await forks.begin(db, run, epoch, form, branches, opening):
+                await self._engine.enqueue(db, [name for name, _ in branches])
+
+        await self._writer.do(work)
+
+    def give_up(self, run: str, epoch: int, key: bytes) -> asyncio.Future[None]:
+        async def work(db: Connection) -> None:
+            await self._engine.enqueue(db, await forks.give_up(db, run, epoch, key))
+
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Job(future, work))
+        return future
+
     async def cancelled(self) -> list[str]:
-        query = "select run from af_run where owner = $1 and cancelling and status = 'running'"
-        return [run for (run,) in await self._writer.do(lambda db: db.fetch(query, self._owner.id))]
+        return [run for (run,) in await self._writer.do(lambda db: db.fetch(CANCELLED, self._owner.id))]
 
     async def load(self) -> list[QueueLoad]:
         rows = await self._writer.do(lambda db: db.fetch(LOAD))

@@ -13,7 +13,8 @@ from agentflow.journal.rows import corrupt, parse
 
 RUN = (
     "run, base, program, digest, input, status, epoch, seq, slice, extract(epoch from wake_at)::float8, spent_s,"
-    " result, error, extract(epoch from created)::float8, extract(epoch from updated)::float8, deaths, queue, tenant, cancelling,"
+    " result, error, extract(epoch from created)::float8, extract(epoch from updated)::float8, deaths, queue, tenant,"
+    " cancelling or (fork is not null and exists (select from af_fork f where f.id = fork and f.state > 0)), parent,"
     " owner, rid"
 )
 """Columns of :func:`run_of`; the last two are the store's own."""
@@ -38,6 +39,11 @@ select n from job
 The rows of the runs stay locked against another owner until the records are committed.
 """
 _EFFECT_COLUMNS = 14
+ADD = f"""
+insert into af_effect(rid, key, {EFFECT})
+  values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::bigint[], $12, $13, $14) on conflict (rid, key) do nothing returning 1
+"""
+"""Stores one record, unless there is one of its key."""
 
 _STATES: tuple[EffectState, ...] = tuple(EffectState)
 _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -121,7 +127,7 @@ def effect_of(fields: Row) -> EffectRow:
 def run_of(fields: Row) -> RunRow:
     """The run whose columns are :data:`RUN`. Raises JournalError (``durable/corrupt``)."""
     run, base, program, digest, input_, status, epoch, seq, slice, wake_at, spent, result, error = fields[:13]
-    created, updated, deaths, queue, tenant, cancelling = fields[13:OWNER]
+    created, updated, deaths, queue, tenant, cancelling, parent = fields[13:OWNER]
     return RunRow(
         run=run,
         base=base,
@@ -142,6 +148,7 @@ def run_of(fields: Row) -> RunRow:
         queue=queue,
         tenant=unescape(tenant),
         cancelling=cancelling,
+        parent=parent,
     )
 
 

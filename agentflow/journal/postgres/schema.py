@@ -60,7 +60,14 @@ _VERSION_5 = """
 create unlogged table af_rate(key text primary key, request_at float8 not null default 0, token_at float8 not null default 0,
   held float8 not null default 0) with (fillfactor = 50);
 """
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+_VERSION_6 = """
+create table af_fork(id bigint generated always as identity primary key, run text not null, key bytea not null,
+  need int not null, state smallint not null default 0, error text);
+create index af_fork_run on af_fork(run);
+alter table af_run add column parent text, add column fork bigint;
+create index af_run_fork on af_run(fork) where fork is not null;
+"""
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
 """The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)
 

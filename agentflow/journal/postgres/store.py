@@ -20,7 +20,7 @@ from agentflow.core.journal import (
     SessionChanges,
 )
 from agentflow.journal.errors import owned_run, unknown_run
-from agentflow.journal.postgres import openings, sessions
+from agentflow.journal.postgres import forks, openings, sessions
 from agentflow.journal.postgres.cleaning import collect
 from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.postgres.jobs import Engine, free_claims
@@ -54,6 +54,10 @@ update af_run r set status = 'queued', owner = null, deaths = deaths + 1, update
   coalesce((select max(t1) from af_effect e where e.rid = r.rid) - extract(epoch from r.updated), 0))
 from dead where r.owner = dead.owner and r.status = 'running' and r.queue is not null returning r.run
 """
+_LIST = f"""
+select {RUN} from af_run where parent is null or status in ('waiting', 'interrupted') order by updated desc, run limit $1
+"""
+"""Of runs that do branches of others only those are listed that need somebody."""
 _IS_DUE = "select status = 'queued' or (status = 'waiting' and wake_at <= now()) from af_run where run = $1"
 
 
@@ -208,9 +212,10 @@ class PostgresJournal:
         error: Any = None,
         spent_s: float = 0.0,
         session: SessionChanges | None = None,
+        branch: EffectRow | None = None,
     ) -> None:
         async def work(db: Connection) -> None:
-            await _owned(db, run, epoch)
+            before = run_of(await _owned(db, run, epoch))
             if status in ENDED:
                 await sessions.let_go(db, run, session)
             await db.execute(
@@ -224,6 +229,8 @@ class PostgresJournal:
             )
             if status == "queued":
                 await self._engine.enqueue(db, [run])
+            elif branch is not None and before.status == "running":
+                await self._engine.enqueue(db, await forks.ended(db, run, branch))
 
         try:
             await self._writer.do(work)
@@ -241,7 +248,7 @@ class PostgresJournal:
 
     async def list(self, *, limit: int = 100) -> list[RunRow]:
         async def work(db: Connection) -> list[RunRow]:
-            rows = await db.fetch(f"select {RUN} from af_run order by updated desc, run limit $1", limit)
+            rows = await db.fetch(_LIST, limit)
             return [await self._shown(db, row) for row in rows]
 
         return await self._writer.do(work)

@@ -49,6 +49,19 @@ def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     return like(listed, listed.elements, value), cost.then(more)
 
 
+def _parallel_on(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+    procedures, cost = i.in_order(node.args, scope)
+    values: list[Value] = []
+    together = FREE
+    i.beside += 1
+    for procedure in procedures:
+        value, more = i.call(procedure, [], node.at)
+        values.append(value)
+        together = together.then(more, beside=True)
+    i.beside -= 1
+    return sequence(len(values), joined(values)), cost.then(together)
+
+
 def _timeout(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     return values[-1], cost
@@ -237,7 +250,9 @@ OPERATIONS: Mapping[str, Operator] = MappingProxyType(
         "error": _raise,
         "eval-program": _eval_program,
         "parallel": _branches,
+        "parallel-on": _parallel_on,
         "pmap": _pmap,
+        "pmap-on": _pmap,
         "race": _branches,
         "raise": _raise,
         "retry": _retry,

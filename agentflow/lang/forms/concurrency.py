@@ -6,28 +6,60 @@ from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer, Scope, Tail
 from agentflow.lang.forms.form import form, operands
 from agentflow.lang.ir import IR
-from agentflow.lang.syntax import Form
+from agentflow.lang.syntax import Form, Name, Node
+
+_ON = ":on"
+_WORKERS = "workers"
 
 
 def _branches(a: Analyzer, node: Form, scope: Scope) -> IR:
     return ir.ThunkList(node, [a.thunk([each], scope, each, branch=True) for each in node.items[1:]])
 
 
-@form("parallel", usage="(parallel form ...)", scoping=True)
+def _on_workers(a: Analyzer, node: Form, usage: str) -> list[Node] | None:
+    """What follows ``:on workers``; None for a form without it. Raises SexpEvaluationError (``form/on``)."""
+    items = node.items[1:]
+    if not items or not (type(items[0]) is Name and items[0].name == _ON):
+        return None
+    if len(items) < 2 or not (type(items[1]) is Name and items[1].name == _WORKERS):
+        raise a.error(items[0], "form/on", "branches are done here, or ':on workers'", f"write {usage}")
+    return items[2:]
+
+
+@form("parallel", usage="(parallel [:on workers] form ...)", scoping=True)
 def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the forms concurrently, each in a branch; returns the list of their values, in the order written.
 
-    The first failure cancels the other branches and is raised when they have ended.
+    The first failure cancels the other branches and is raised when they have ended. With `:on workers` each branch of a run
+    that workers do is a run of its own, done by any of them: what it uses from outside, and its value, have to be data.
     """
-    return ir.RuntimeCall(node, "parallel", [_branches(a, node, scope)])
+    forms = _on_workers(a, node, "(parallel :on workers form ...)")
+    if forms is None:
+        return ir.RuntimeCall(node, "parallel", [_branches(a, node, scope)])
+    none = [Form([], each.start, each.start) for each in forms]
+    return ir.RuntimeCall(
+        node, "parallel-on", [a.lambda_(each, params, [each], scope) for each, params in zip(forms, none, strict=True)]
+    )
 
 
-@form("pmap", usage="(pmap procedure list [limit])")
+@form("pmap", usage="(pmap [:on workers] procedure list [limit])")
 def pmap(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Calls the procedure on the elements concurrently, at most `limit` at once; returns the values in order.
 
-    The first failure cancels the other branches and is raised when they have ended.
+    The first failure cancels the other branches and is raised when they have ended. With `:on workers`, and without a limit,
+    each call of a run that workers do is a run of its own, done by any of them: the procedure, the elements and the values
+    have to be data.
     """
+    remote = _on_workers(a, node, usage := "(pmap :on workers procedure list)")
+    if remote is not None:
+        if len(remote) != 2:
+            raise a.error(
+                node,
+                "form/arity",
+                f"'pmap' on workers takes a procedure and a list, and was given {len(remote)} operands",
+                f"write {usage}; how many branches are done at once is said by the queue: agentflow worker --queue name:8",
+            )
+        return ir.RuntimeCall(node, "pmap-on", [a.expr(each, scope) for each in remote])
     items = operands(a, node, 2, 3, "(pmap procedure list limit)")
     return ir.RuntimeCall(node, "pmap", [a.expr(each, scope) for each in items])
 

@@ -1,0 +1,146 @@
+"""Branches that are runs of their own: begun together, and counted when they end.
+
+``af_fork`` has a row for each form whose branches are at work: ``need`` of them have not ended; in state 1 one of them has
+failed with ``error`` and the others are to be cancelled, in state 2 the run around them does not wait for them any more. The row of that
+run itself is touched once, when the last branch has ended, so that its own records meet no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from agentflow.core.journal import EffectRow, EffectState, NewRun
+from agentflow.journal.errors import owned_run
+from agentflow.journal.openings import chained
+from agentflow.journal.postgres.connection import Connection
+from agentflow.journal.postgres.rows import ADD, beginning, dump, effect_values
+
+_RUNS = """
+insert into af_run(run, program, digest, input, queue, tenant, priority, parent, fork)
+  select run, program, digest, input, queue, tenant, priority, $8, $9
+  from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[])
+    as b(run, program, digest, input, queue, tenant, priority)
+on conflict (run) do nothing
+"""
+_UNBEGUN = """
+with unbegun as materialized (
+  select rid from af_run where fork = $1 and status = 'queued' and epoch = 0 for update skip locked)
+update af_run r set status = 'cancelled', cancelling = true, updated = now() from unbegun u where r.rid = u.rid returning r.run
+"""
+_RESTING = """
+with resting as materialized (
+  select rid from af_run where fork = $1 and status in ('waiting', 'interrupted') for update skip locked)
+update af_run r set status = 'queued', cancelling = true, seq = seq + 1, wake_at = null, updated = now()
+  from resting s where r.rid = s.rid returning r.run
+"""
+_OPEN, _FAILED, _GIVEN_UP = 0, 1, 2
+
+
+async def begin(
+    db: Connection,
+    run: str,
+    epoch: int,
+    form: EffectRow,
+    branches: Sequence[tuple[str, NewRun]],
+    opening: Sequence[Any],
+) -> bool:
+    """Store the open record of a form with the runs of its branches. False, and nothing is stored, if it has a record.
+
+    Raises JournalError (``durable/owned``).
+    """
+    row = await db.fetchrow("select rid, epoch from af_run where run = $1 for update", run)
+    if row is None or row[1] != epoch:
+        raise owned_run(run)
+    rid = row[0]
+    if await db.fetchval(ADD, rid, *effect_values(form)) is None:
+        return False
+    fork = await db.fetchval(
+        "insert into af_fork(run, key, need) values ($1, $2, $3) returning id", run, form.key, len(branches)
+    )
+    names = [name for name, _ in branches]
+    columns = zip(*[beginning(new) for _, new in branches], strict=True)
+    await db.execute(_RUNS, names, *[list(column) for column in columns], run, fork)
+    rows = chained(opening)
+    if rows:
+        await db.executemany("insert into af_exchange values ($1, $2, $3) on conflict do nothing", rows)
+        await db.execute(
+            "insert into af_opening select name, $2 from unnest($1::text[]) as b(name)", names, rows[-1][0]
+        )
+    return True
+
+
+async def give_up(db: Connection, run: str, epoch: int, key: bytes) -> list[str]:
+    """Forget the open record of a form and cancel its branches. Gives the runs that need a job to be cancelled.
+
+    Raises JournalError (``durable/owned``).
+    """
+    row = await db.fetchrow("select rid, epoch from af_run where run = $1 for update", run)
+    if row is None or row[1] != epoch:
+        raise owned_run(run)
+    await db.execute("delete from af_effect where rid = $1 and key = $2 and state = 0", row[0], key)
+    fork = await db.fetchval("select id from af_fork where run = $1 and key = $2 and state < 2 for update", run, key)
+    if fork is None:
+        return []
+    await db.execute("update af_fork set state = $2 where id = $1", fork, _GIVEN_UP)
+    begun = await _cancel(db, fork)
+    await db.execute("delete from af_fork where id = $1 and need = 0", fork)
+    return begun
+
+
+async def ended(db: Connection, run: str, record: EffectRow) -> list[str]:
+    """Deliver the record of the end of a branch, done by ``run``, to the run around it. Gives the runs that need a job.
+
+    The first failure becomes that of the form, and cancels the other branches; of what ends after it only successes are kept, so
+    that another attempt at the form need not repeat them. What the others have cost is kept, too.
+    """
+    row = await db.fetchrow(
+        "select f.id, f.run, f.key, f.state, p.rid from af_run r join af_fork f on f.id = r.fork join af_run p on p.run = f.run"
+        " where r.run = $1 for update of f",
+        run,
+    )
+    if row is None:
+        return []
+    fork, parent, key, state, rid = row
+    failed = record.state == EffectState.FAILED
+    counts = not failed and state != _GIVEN_UP
+    outcome = dump(record.value)
+    if not counts:
+        record = replace(
+            record, path=f"{record.path}!{run}", state=EffectState.LOST, content=b"", value=None, turns=None
+        )
+    if counts or record.usage is not None:
+        await db.execute(ADD, rid, *effect_values(record))
+    begun: list[str] = []
+    if failed and state == _OPEN:
+        await db.execute("update af_fork set state = $2, error = $3 where id = $1", fork, _FAILED, outcome)
+        begun = await _cancel(db, fork)
+    counted = await db.fetchrow("update af_fork set need = need - 1 where id = $1 returning need, state, error", fork)
+    assert counted is not None
+    left, state, first = counted
+    if left > 0:
+        return begun
+    await db.execute("delete from af_fork where id = $1", fork)
+    if state == _GIVEN_UP:
+        return begun
+    await db.execute(
+        "update af_effect set state = $3, value = $4, t1 = extract(epoch from now()) where rid = $1 and key = $2 and state = 0",
+        rid,
+        key,
+        int(EffectState.FAILED if state == _FAILED else EffectState.OK),
+        first or '{"ok":null}',
+    )
+    await db.execute(
+        "update af_run set seq = seq + 1, updated = now(),"
+        " status = case when status = 'waiting' then 'queued' else status end where rid = $1",
+        rid,
+    )
+    return [*begun, parent]
+
+
+async def _cancel(db: Connection, fork: int) -> list[str]:
+    """Cancel the branches that are not at work: those at work are found by their workers. Gives those that need a job."""
+    unbegun = await db.fetch(_UNBEGUN, fork)
+    await db.execute("update af_fork set need = need - $2 where id = $1", fork, len(unbegun))
+    return [run for (run,) in await db.fetch(_RESTING, fork)]

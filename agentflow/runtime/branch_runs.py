@@ -1,0 +1,198 @@
+"""Branches that workers carry out: each is a run of its own, and its end is a record of the run that it is a branch of."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+from agentflow.core.errors import AgentflowError, DataError
+from agentflow.core.frozen import frozen
+from agentflow.core.journal import EffectRow, EffectState, NewRun, RunRow, RunStatus, SessionChanges, effect_key
+from agentflow.core.limits import Limits
+from agentflow.core.messages import Usage
+from agentflow.core.session import Session
+from agentflow.core.store_ports import JobQueue
+from agentflow.runtime.codec import Codec, write_usage
+from agentflow.runtime.conversations import Conversations
+from agentflow.runtime.journal import counted
+from agentflow.runtime.stored_input import StoredInput, limits_data
+
+KIND = "branch"
+"""The kind of the record of a branch; that of its form is :data:`FORM`."""
+FORM = "branches"
+_MOST_OF_AN_ID = 120
+
+
+@frozen
+class Part:
+    """One branch to be carried out by a worker: its ``index`` among those of its form, what identifies it, and its ``bindings``,
+    encoded as those of a run are stored.
+    """
+
+    index: int
+    content: bytes
+    bindings: Mapping[str, Any]
+
+
+@frozen
+class BranchForm:
+    """A form whose branches workers carry out: ``name`` is ``pmap`` or ``parallel``, ``row`` its record, ``prefix`` the beginning
+    of the paths of its branches, ``text`` the program of each branch and ``shown`` what runs of branches are called.
+    """
+
+    name: str
+    row: EffectRow
+    prefix: str
+    text: str
+    shown: str
+
+
+@frozen
+class Ended:
+    """The end of the run of a branch: ``value``, as that of a binding, or ``error`` as JSON data, what it cost and what it said.
+
+    ``changes`` are those of its conversation; a branch that was cancelled has neither value nor error.
+    """
+
+    value: Mapping[str, Any] | None = None
+    error: Any = None
+    usage: Usage | None = None
+    cost: float | None = 0.0
+    changes: SessionChanges | None = None
+
+
+class BranchRuns:
+    """Starts the runs of branches in the queue ``jobs``, and writes the records of their ends."""
+
+    def __init__(self, jobs: JobQueue, codec: Codec, sessions: Conversations, stored: StoredInput) -> None:
+        self._jobs = jobs
+        self._codec = codec
+        self._sessions = sessions
+        self._stored = stored
+
+    async def fork(
+        self,
+        run: RunRow,
+        form: BranchForm,
+        parts: Sequence[Part],
+        *,
+        session: Session,
+        grants: frozenset[str] | None,
+        limits: Limits,
+        priority: int,
+    ) -> None:
+        """Store the open record of a form, with a run and a job for each of its ``parts``, in one transaction.
+
+        Each run begins with the conversation ``session`` and has ``grants`` and ``limits``. Raises JournalError
+        (``durable/secret``, ``durable/owned``, and those of the store).
+        """
+        opening, exchanges = self._sessions.opening(session)
+        allow = None if grants is None else sorted(grants)
+        limited = limits_data(limits)
+        runs: list[tuple[str, NewRun]] = []
+        for part in parts:
+            self._stored.refuse_secret("what a branch on workers is given", part.bindings)
+            fields = {
+                "name": f"{form.shown} {form.name} [{part.index}]",
+                "bindings": dict(part.bindings),
+                "allow": allow,
+                "limits": limited,
+                "labels": run.input.get("labels"),
+                "session": opening,
+                "priority": priority,
+                "branch": {
+                    "of": run.run,
+                    "path": value_path(form.prefix, part.index),
+                    "form": form.name,
+                    "content": part.content.hex(),
+                },
+            }
+            new = NewRun(
+                program=form.text,
+                digest=part.content.hex(),
+                input=self._stored.checked(fields),
+                queue=run.queue,
+                tenant=run.tenant,
+                priority=priority,
+            )
+            runs.append((branch_id(run, form.row.path, part.index), new))
+        await self._jobs.fork(run.run, run.epoch, form.row, runs, exchanges)
+
+    def give_up(self, run: RunRow, path: str) -> asyncio.Future[None]:
+        """Forget the open record of the form at ``path`` and cancel the runs of its branches; done when that is stored."""
+        return self._jobs.give_up(run.run, run.epoch, effect_key(path))
+
+    def record(self, run: RunRow, status: RunStatus, end: Ended) -> EffectRow | None:
+        """The record of the end of ``run`` in the run that it is a branch of; None for a run that is no branch."""
+        branch: Mapping[str, str] | None = run.input.get("branch")
+        if branch is None or status not in ("done", "failed", "cancelled"):
+            return None
+        if status == "cancelled":
+            outcome = {"error": self._codec.encode_error(_cancelled(run.run))}
+        elif end.error is not None:
+            outcome = {"error": end.error}
+        elif end.value is None:
+            outcome = {"error": self._codec.encode_error(_no_data(run.run))}
+        else:
+            outcome = {"ok": end.value["v"]}
+        done = "ok" in outcome
+        turns = None if end.changes is None or not end.changes.turns else counted({"turns": end.changes.turns})
+        usage = None if end.usage is None else write_usage(end.usage)
+        return EffectRow(
+            path=branch["path"],
+            kind=KIND,
+            name=branch["form"],
+            content=bytes.fromhex(branch["content"]),
+            state=EffectState.OK if done else EffectState.FAILED,
+            value=outcome,
+            turns=turns if done else None,
+            usage=usage,
+            cost=end.cost,
+            started=run.created,
+            ended=time.time(),
+        )
+
+
+def value_path(prefix: str, index: int) -> str:
+    """The path of the record of a branch: that of a first effect in it."""
+    return f"{prefix}{index}/0.0"
+
+
+def branch_id(run: RunRow, path: str, index: int) -> str:
+    """The id of the run of a branch: of its own for each attempt at the form at ``path``."""
+    parent = run.run
+    mark = blake2b(f"{parent} {run.slice} {path}".encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{parent[:_MOST_OF_AN_ID]}:{mark}.{index}"
+
+
+def shares(limits: Limits, left: Limits, count: int) -> Limits:
+    """``limits`` for one of ``count`` runs that together may use what is ``left`` of money, tokens and model calls."""
+    return replace(
+        limits,
+        usd=None if left.usd is None else left.usd / count,
+        tokens=None if left.tokens is None else left.tokens // count,
+        model_calls=None if left.model_calls is None else left.model_calls // count,
+    )
+
+
+def _no_data(run: str) -> AgentflowError:
+    return DataError(
+        f"the value of the branch that the run '{run}' has done is not data, so it stayed with the worker",
+        code="branches/no-value",
+        hint="let the branch return text, numbers, lists or dicts, or leave ':on workers' out",
+    )
+
+
+def _cancelled(run: str) -> AgentflowError:
+    return AgentflowError(
+        f"the run '{run}', which did the branch, was cancelled",
+        code="branches/cancelled",
+        hint="cancel the whole run instead, or handle the error in the program: (try form (catch (e) ...))",
+    )
+
+
+__all__ = ["FORM", "KIND", "BranchForm", "BranchRuns", "Ended", "Part", "branch_id", "shares", "value_path"]

@@ -1,0 +1,227 @@
+"""``(pmap :on workers f xs)`` and ``(parallel :on workers ...)``: branches that are runs of their own.
+
+In a run of workers, a branch is stored as a run, with the procedure and its argument as data, and the run itself leaves the
+memory. What became of a branch is delivered as a record of the run, like an answer; the last one wakes it, so that any number
+of branches costs one replay. Elsewhere the branches are those of the same forms without ``:on workers``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import AgentflowError, JournalError, SexpEvaluationError
+from agentflow.core.events import WaitStarted
+from agentflow.core.journal import EffectRow, EffectState
+from agentflow.core.limits import Limits
+from agentflow.core.paths import branch_prefix
+from agentflow.core.shared_list import as_list
+from agentflow.core.source import Span
+from agentflow.core.values import is_long
+from agentflow.lang.closure import Closure
+from agentflow.lang.printer import print_value
+from agentflow.runtime import branches
+from agentflow.runtime.branch_runs import FORM, KIND, BranchForm, BranchRuns, Part, shares, value_path
+from agentflow.runtime.codec import Codec, NotData, fingerprint, lasting
+from agentflow.runtime.decisions import mismatch
+from agentflow.runtime.journal import RunJournal, beside
+from agentflow.runtime.questions import permits_of
+from agentflow.runtime.records import CLEANUP, wait_for_end
+from agentflow.runtime.reservation import RunPurse
+from agentflow.runtime.strand import Strand
+
+_MANY = 100
+"""Number of branches whose data is encoded beside the loop."""
+
+
+async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any) -> list[Any]:
+    """The procedure's values on all elements, in order, each computed by a worker."""
+    place = _place(rt, span)
+    if place is None:
+        return await branches.pmap(rt, d, span, function, items)
+    elements = as_list(items)
+    if elements is None:
+        raise SexpEvaluationError(
+            f"pmap takes a list, not {print_value(items, limit=80)}", code="type/argument", span=span
+        )
+    given = list(elements)
+
+    def encode() -> list[dict[str, Any]]:
+        procedure = _data(place.journal.codec, function, "the procedure", span)
+        return [
+            {"branch": procedure, "item": _data(place.journal.codec, each, f"element {index}", span)}
+            for index, each in enumerate(given)
+        ]
+
+    data = await beside(len(given) > _MANY or is_long(given), encode)
+    return await _Form(rt, "pmap", span, place, "(branch item)", data).values()
+
+
+async def parallel(rt: Strand, d: int, span: Span, *thunks: Closure) -> list[Any]:
+    """All values, in order, each computed by a worker."""
+    place = _place(rt, span)
+    if place is None:
+        return await branches.parallel(rt, d, span, [thunk.code for thunk in thunks])
+    codec = place.journal.codec
+    data = [{"branch": _data(codec, thunk, f"form {index}", span)} for index, thunk in enumerate(thunks)]
+    return await _Form(rt, "parallel", span, place, "(branch)", data).values()
+
+
+class _Place:
+    """Where the branches of a run go: its ``runs`` of branches, through its ``journal``."""
+
+    def __init__(self, journal: RunJournal, runs: BranchRuns) -> None:
+        self.journal = journal
+        self.runs = runs
+
+
+def _place(rt: Strand, span: Span) -> _Place | None:
+    """Where branches are to be done; None for here. Raises SexpEvaluationError (``branches/no-workers``).
+
+    They are done here in a run that this process keeps to itself, in a plan of one, within a recorded effect, and in clean-up
+    after a cancellation, which has no time to wait for others.
+    """
+    journal = rt.call.run.journal
+    if not isinstance(journal, RunJournal):
+        return None
+    if journal.records.store.jobs is None:
+        raise SexpEvaluationError(
+            "this run is stored where there are no workers, so none of its branches can be left to them",
+            code="branches/no-workers",
+            span=span,
+            hint="store runs in PostgreSQL, durable='postgresql://user@host/database', or leave ':on workers' out",
+        )
+    runs = journal.records.branches
+    if runs is None or journal.at is not None or CLEANUP in rt.call.path:
+        return None
+    return _Place(journal, runs)
+
+
+def _data(codec: Codec, value: Any, what: str, span: Span) -> dict[str, Any]:
+    """A value as a binding of a stored run. Raises SexpEvaluationError (``closure/not-data``, ``closure/macro``)."""
+    try:
+        return {"v": codec.encode(value)}
+    except NotData as error:
+        if isinstance(error.__cause__, AgentflowError):
+            raise error.__cause__ from None
+        raise SexpEvaluationError(
+            f"{what} cannot be sent to a worker: it holds {error}",
+            code="closure/not-data",
+            span=value.span if isinstance(value, Closure) else span,
+            hint="let branches use, and be given, text, numbers, lists, dicts and procedures of them only",
+        ) from error
+
+
+class _Form:
+    """One form: its branches as ``data``, the bindings of their runs, and the ``text`` that each of these runs."""
+
+    def __init__(
+        self, rt: Strand, name: str, span: Span, place: _Place, text: str, data: Sequence[Mapping[str, Any]]
+    ) -> None:
+        rt.budget.charge_branches(len(data), span)
+        self._rt = rt
+        self._journal = place.journal
+        self._runs = place.runs
+        rt.call.span = span
+        path = rt.call.next_path(name, span.start)
+        self._prefix = branch_prefix(path)
+        self._call = rt.call.at(path)
+        self._name = name
+        self._text = text
+        self._parts = [Part(at, fingerprint(KIND, text, lasting(dict(each))), each) for at, each in enumerate(data)]
+        self._content = fingerprint(FORM, [part.content.hex() for part in self._parts])
+
+    async def values(self) -> list[Any]:
+        """The values of all branches, once they have ended. Raises the error of the one that failed first."""
+        if not self._parts:
+            return []
+        records, path = self._journal.records, self._call.path
+        try:
+            row = await self._journal.find(FORM, self._name, self._content, self._call)
+            if row is None:
+                row = await self._begun()
+        except asyncio.CancelledError:
+            if not records.suspending:
+                records.expect(self._runs.give_up(records.run, path))
+            raise
+        if row.state == EffectState.FAILED:
+            self._journal.replayed(row, self._call)  # raises the error
+        return [await self._value(part, row) for part in self._parts]
+
+    async def _begun(self) -> EffectRow:
+        """Begin the branches unless that was done before, and wait for their ends; gives the record if all had ended."""
+        records, path = self._journal.records, self._call.path
+        before = records.find(path)
+        if before is None:
+            missing = [part for part in self._parts if not await self._is_done(part)]
+            row = EffectRow(
+                path=path,
+                kind=FORM,
+                name=self._name,
+                content=self._content,
+                state=EffectState.OPEN if missing else EffectState.OK,
+                value=None if missing else {"ok": None},
+                started=time.time(),
+                ended=None if missing else time.time(),
+            )
+            if not missing:
+                await records.commit(row)
+                return row
+            await self._fork(row, missing)
+        elif before.content != self._content:
+            await records.stop(mismatch(before, f"{FORM} {self._name}"))
+        with self._call.scope(WaitStarted, path, reason="branches"):
+            await records.parking.wait(self._call, permits_of(self._call))
+            await wait_for_end()
+
+    async def _fork(self, row: EffectRow, missing: Sequence[Part]) -> None:
+        rt, records, span = self._rt, self._journal.records, self._rt.call.span
+        assert span is not None
+        form = BranchForm(self._name, row, self._prefix, self._text, f"{span.source.name}:{span.line}")
+        try:
+            await self._runs.fork(
+                records.run,
+                form,
+                missing,
+                session=rt.call.session,
+                grants=rt.grants,
+                limits=shares(rt.limits, _left(rt), len(missing)),
+                priority=rt.call.priority,
+            )
+        except JournalError as error:
+            if error.code == "durable/secret":
+                raise error.at(span) from None
+            await records.stop(error)
+
+    async def _is_done(self, part: Part) -> bool:
+        """Whether there is a record of the value of a branch, from an attempt before or another run."""
+        row = await self._journal.find(KIND, self._name, part.content, self._at(part))
+        return row is not None and row.state == EffectState.OK
+
+    async def _value(self, part: Part, form: EffectRow) -> Any:
+        call = self._at(part)
+        row = await self._journal.find(KIND, self._name, part.content, call)
+        if row is None:
+            await self._journal.records.stop(mismatch(form, f"{FORM} {self._name}, one of which has no record"))
+        return self._journal.replayed(row, call)
+
+    def _at(self, part: Part) -> CallContext:
+        return self._rt.call.at(value_path(self._prefix, part.index))
+
+
+def _left(rt: Strand) -> Limits:
+    """What the run has left of money, tokens and model calls."""
+    run = rt.call.run
+    purse = run.purse
+    tokens = rt.limits.tokens
+    if tokens is not None and isinstance(purse, RunPurse):
+        tokens = max(0, tokens - purse.used_tokens)
+    usd = purse.usd_left if purse is not None else None
+    return replace(Limits(), usd=usd, tokens=tokens, model_calls=run.calls_left)
+
+
+__all__ = ["parallel", "pmap"]

@@ -1,0 +1,133 @@
+"""Branches that workers carry out: runs of their own, whose ends wake the run that they belong to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agentflow import AgentFlow
+from agentflow.core.errors import AgentflowError
+from tests.scale.child import app
+from tests.scale.workers import detached, working
+from tests.support.postgres import Server
+
+PMAP = '(define (see at) (content (look (at at)))) (list (see "a") (pmap :on workers see \'("p0" "p1" "p2")) (see "b"))'
+PARALLEL = '(let ((x "q")) (parallel :on workers (content (look (at (string-append x "0")))) (content (look (at "q1"))) (+ 1 2)))'
+
+
+async def test_branches_are_runs_whose_values_come_back_in_order(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """Each in a run of its own; the run around them leaves the memory and is replayed once, however many there are."""
+    log = tmp_path / "log"
+    async with app(postgres_url, log) as starter, app(postgres_url, log) as one, app(postgres_url, log) as other:
+        runs = [await detached(starter, name, text) for name, text in (("m", PMAP), ("p", PARALLEL))]
+        async with working(one), working(other):
+            values = [(await run.result()).value for run in runs]
+        assert values == [["<a>", ["<p0>", "<p1>", "<p2>"], "<b>"], ["<q0>", "<q1>", 3]]
+        listed = {run.run_id: run.slices for run in await starter.runs()}
+        assert listed == {"m": 2, "p": 2}
+    assert Counter(log.read_text().split()) == dict.fromkeys(["a", "p0", "p1", "p2", "b", "q0", "q1"], 1)
+    assert (
+        postgres_server.sql("select count(*) from af_run where parent = 'm' and status = 'done'", postgres_url) == "3"
+    )
+    assert postgres_server.sql("select count(*) from af_fork", postgres_url) == "0"
+
+
+async def test_a_run_that_this_process_keeps_has_its_branches_here(postgres_url: str, tmp_path: Path) -> None:
+    """So has ``flow.run``; a durable run in a file says that there are no workers for it."""
+    async with app(postgres_url, tmp_path / "log") as flow:
+        assert (await flow.run(PARALLEL)).value == ["<q0>", "<q1>", 3]
+        assert (await (await flow.start(PMAP, run_id="m")).result()).value[1] == ["<p0>", "<p1>", "<p2>"]
+    async with app(f"sqlite:///{tmp_path / 'runs.db'}", tmp_path / "log") as flow:
+        with pytest.raises(AgentflowError) as caught:
+            await (await flow.start(PARALLEL, run_id="m")).result()
+        assert caught.value.code == "branches/no-workers" and caught.value.span is not None
+
+
+async def test_the_first_failure_cancels_the_others_and_is_raised(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """Those that have not begun never do; the program can handle the error, whose span is that of the form."""
+    program = """
+(try (pmap :on workers (lambda (at) (if (equal? at "p1") (error "not this one") (content (look (at at))))) '("p0" "p1" "p2" "p3"))
+  (catch (e) (get-field e 'message)))
+"""
+    log = tmp_path / "log"
+    async with app(postgres_url, log) as flow:
+        run = await detached(flow, "r", program)
+        async with working(flow, slots=1):
+            assert "not this one" in (await run.result()).value
+    states = postgres_server.sql(
+        "select string_agg(status, ' ' order by run) from af_run where parent = 'r'", postgres_url
+    )
+    assert states == "done failed cancelled cancelled"
+    assert log.read_text().split() == ["p0"]
+
+
+async def test_a_failed_run_that_is_resumed_repeats_only_the_branches_that_failed(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """Values that have arrived are kept."""
+    done: list[str] = []
+    fails = True
+
+    async def look(at: str) -> str:
+        """Look at something."""
+        if at == "p2" and fails:
+            raise ValueError("away")
+        done.append(at)
+        return at
+
+    program = '(pmap :on workers (lambda (at) (value-of (look (at at)))) \'("p0" "p1" "p2"))'
+    async with AgentFlow(model="offline", tools=[look], durable=postgres_url) as flow:
+        async with working(flow, slots=1):
+            run = await detached(flow, "r", program)
+            with pytest.raises(AgentflowError):
+                await run.result()
+            fails = False
+            assert (await (await flow.resume("r")).result()).value == ["p0", "p1", "p2"]
+    assert done == ["p0", "p1", "p2"]
+
+
+async def test_what_is_no_data_is_refused_before_anything_is_sent(postgres_url: str, tmp_path: Path) -> None:
+    """Procedures that change variables, and values of the host; a value that is none comes back as an error."""
+    programs = {
+        "closure/not-data": "(let ((n 0)) (pmap :on workers (lambda (x) (set! n x)) '(1 2)))",
+        "branches/no-value": "(let ((n 0)) (parallel :on workers (let ((k 0)) (lambda () (set! k 1)))))",
+    }
+    async with app(postgres_url, tmp_path / "log") as flow, working(flow):
+        for code, program in programs.items():
+            with pytest.raises(AgentflowError) as caught:
+                await (await detached(flow, code.replace("/", "."), program)).result()
+            assert caught.value.code == code
+
+
+async def test_a_cancelled_run_takes_its_branches_with_it(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """Those at work, those that wait and those that have not begun."""
+    log = tmp_path / "log"
+    program = '(pmap :on workers (lambda (at) (if (equal? at "q") (ask-human at) (content (look (at at))))) \'("p0" "q" "p1" "p2"))'
+    async with app(postgres_url, log, "p0") as flow:
+        run = await detached(flow, "r", program)
+        async with working(flow, slots=2):
+            while (
+                not log.exists()
+                or postgres_server.sql("select 1 from af_run where status = 'waiting' and parent = 'r'", postgres_url)
+                != "1"
+            ):
+                await asyncio.sleep(0.02)
+            await flow.cancel("r")
+            assert run.status == "cancelled"
+            while (
+                postgres_server.sql(
+                    "select count(*) from af_run where status <> 'cancelled' and run not like '%.2' and run not like '%.3'",
+                    postgres_url,
+                )
+                != "0"
+            ):
+                await asyncio.sleep(0.02)
