@@ -2,9 +2,11 @@
 
     python -m tests.scale.fleet --runs 1000 --kills 100 --workers 3
     python -m tests.scale.fleet --runs 1000 --kills 100 --workers 3 --slots 2 --queue --empty 5 --stops 5
+    python -m tests.scale.fleet --branches 1000 --kills 20 --workers 3
 
 Without ``--queue`` each process starts runs itself; with it they are left to workers, whose queue may be emptied by hand and whose
-server stopped at once. No run is lost, no effect is carried out again after its record was acknowledged, and what a killed process worked on goes on
+server stopped at once; ``--branches`` is one run of so many branches that are left to workers, where each other kill is that of whoever
+works on the run around them. No run is lost, no effect is carried out again after its record was acknowledged, and what a killed process worked on goes on
 in the others, who look for it themselves.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import statistics
 import subprocess
@@ -34,6 +37,13 @@ PROGRAM = """
 (define (see at) (content (look (at (string-append R at)))))
 (list (see "-a") (pmap see '("-p0" "-p1" "-p2")) (see "-b"))
 """
+WIDE = """
+(define (see at) (content (look (at at))))
+(map (lambda (round) (see (format "r{}-a" round))
+                     (pmap :on workers see (map (lambda (i) (format "r{}-p{}" round i)) (range N))))
+     (range 4))
+"""
+"""Four forms of ``N`` branches each, one after the other, with an effect of the run itself before each."""
 STUCK_S = 60.0
 SLOTS = 10
 """Number of runs that a process begins at a time; those that it takes over come on top."""
@@ -41,10 +51,15 @@ SLOTS = 10
 
 @dataclass
 class Fleet:
-    """What was seen of a fleet. ``takeovers`` are the seconds until nothing belonged to a killed process any more."""
+    """What was seen of a fleet. ``takeovers`` are the seconds until nothing belonged to a killed process any more.
+
+    ``slices`` is how often the run around branches was begun or resumed, ``seconds`` how long it took until its end.
+    """
 
     report: Report = field(default_factory=Report)
     takeovers: list[float] = field(default_factory=list[float])
+    slices: int = 0
+    seconds: float = 0.0
 
 
 async def work(url: str, log_path: str, count: int, slots: int) -> None:
@@ -180,6 +195,74 @@ async def campaign(
     return fleet
 
 
+async def wide(url: str, branches: int, kills: int, workers: int, seed: int, slots: int = SLOTS) -> Fleet:
+    """Let ``workers`` processes do one run of ``branches`` branches, a multiple of four, and kill one of them ``kills`` times.
+
+    Every other kill is that of whoever works on the run around the branches, as soon as somebody does.
+    """
+    import asyncpg
+
+    dice = random.Random(seed)
+    fleet = Fleet()
+    async with AgentFlow(model="offline", tools=[_unused], durable=url, take_over=False) as flow:
+        await flow.start(WIDE, {"N": branches // 4}, run_id="r", where="workers")
+    db: Any = await asyncpg.connect(url)
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory) / "log"
+        processes = [worker(url, log, 0, slots) for _ in range(workers)]
+        try:
+            for process in processes:
+                await asyncio.to_thread(ready, process)
+            began = time.monotonic()
+            for number in range(kills):
+                await asyncio.sleep(dice.uniform(0.05, 0.3))
+                victim = await _owner_of_parent(db, processes) if number % 2 else None
+                victim = victim or dice.choice(processes)
+                processes.remove(victim)
+                owner = await db.fetchval("select owner from af_owner where pid = $1", victim.pid)
+                busy = "select exists (select from af_run where status = 'running' and owner = $1)"
+                works = await db.fetchval(busy, owner)
+                _end(victim)
+                fleet.report.kills += 1
+                took = await _until(db, "status <> 'running' or owner is distinct from $1", owner)
+                fleet.takeovers += [took] if works else []
+                processes.append(worker(url, log, 0, slots))
+                await asyncio.to_thread(ready, processes[-1])
+            await _until(db, "status = 'done'")
+            fleet.seconds = time.monotonic() - began
+        finally:
+            for process in processes:
+                _end(process)
+        fleet.report.runs = await db.fetchval("select count(*) from af_run where status = 'done'")
+        value = json.loads(await db.fetchval("select result from af_run where run = 'r'"))["value"]
+        expected = [[f"<r{round}-p{at}>" for at in range(branches // 4)] for round in range(4)]
+        if value != expected:
+            fleet.report.wrong.append("the values of the branches are others, or in another order")
+        if fleet.report.runs != branches + 1:
+            fleet.report.wrong.append(f"{fleet.report.runs} runs have ended, not {branches + 1}")
+        fleet.slices = await db.fetchval("select slice from af_run where run = 'r'")
+        check_log(log, fleet.report, "fleet")
+    await db.close()
+    return fleet
+
+
+async def _unused(at: str) -> str:
+    """Look at something for a while."""
+    raise AssertionError("whoever leaves a run to workers does none of it")
+
+
+async def _owner_of_parent(db: Any, processes: list[subprocess.Popen[str]]) -> subprocess.Popen[str] | None:
+    """The process that works on the run around the branches, once there is one; None if that takes long."""
+    query = "select o.pid from af_run r join af_owner o using (owner) where r.run = 'r' and r.status = 'running'"
+    for _ in range(200):
+        pid = await db.fetchval(query)
+        for process in processes:
+            if process.pid == pid:
+                return process
+        await asyncio.sleep(0.01)
+    return None
+
+
 def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
@@ -207,6 +290,7 @@ def main() -> None:
     parser.add_argument("--queue", action="store_true")
     parser.add_argument("--empty", type=int, default=0)
     parser.add_argument("--stops", type=int, default=0)
+    parser.add_argument("--branches", type=int, default=0)
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
@@ -216,9 +300,12 @@ def main() -> None:
     server = Server()
     try:
         server.start()
+        url = server.schema()
         fleet = asyncio.run(
-            campaign(
-                server.schema(),
+            wide(url, options.branches, options.kills, options.workers, options.seed, options.slots)
+            if options.branches
+            else campaign(
+                url,
                 options.runs,
                 options.kills,
                 options.workers,
@@ -237,6 +324,8 @@ def main() -> None:
         f"{report.runs} runs, {report.kills} kills, {report.stored} effects stored: {len(report.repeated)} repeated after that,"
         f" {report.in_flight} that were in flight, {report.unstored} done and not yet stored; {len(report.wrong)} wrong"
     )
+    if fleet.slices:
+        print(f"the run around the branches was begun or resumed {fleet.slices} times; {fleet.seconds:.1f} s")
     if took:
         late = took[int(len(took) * 0.99)]
         print(f"{len(took)} takeovers: p50 {statistics.median(took):.2f} s, p99 {late:.2f} s, max {took[-1]:.2f} s")
