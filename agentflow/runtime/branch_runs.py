@@ -18,13 +18,14 @@ from agentflow.core.session import Session
 from agentflow.core.store_ports import JobQueue
 from agentflow.runtime.codec import Codec, write_usage
 from agentflow.runtime.conversations import Conversations
-from agentflow.runtime.journal import counted
 from agentflow.runtime.stored_input import StoredInput, limits_data
+from agentflow.runtime.turns import counted
 
 KIND = "branch"
 """The kind of the record of a branch; that of its form is :data:`FORM`."""
 FORM = "branches"
-_MOST_OF_AN_ID = 120
+_LONGEST_ID = 120
+"""Characters up to which the id of a run is part of those of its branches."""
 
 
 @frozen
@@ -165,8 +166,12 @@ def value_path(prefix: str, index: int) -> str:
 def branch_id(run: RunRow, path: str, index: int) -> str:
     """The id of the run of a branch: of its own for each attempt at the form at ``path``."""
     parent = run.run
-    mark = blake2b(f"{parent} {run.slice} {path}".encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return f"{parent[:_MOST_OF_AN_ID]}:{mark}.{index}"
+    mark = _digest(f"{parent} {run.slice} {path}")
+    return f"{parent if len(parent) <= _LONGEST_ID else _digest(parent)}:{mark}.{index}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 def shares(limits: Limits, left: Limits, count: int) -> Limits:

@@ -8,8 +8,6 @@ do not depend on the order in which effects finish. What does depend on it is re
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -20,7 +18,7 @@ from agentflow.core.errors import AgentflowError, ConfigurationError, JournalErr
 from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.frozen import frozen
-from agentflow.core.journal import EffectRow, EffectState, JsonText, effect_key
+from agentflow.core.journal import EffectRow, EffectState, effect_key
 from agentflow.core.messages import Usage
 from agentflow.core.names import Template
 from agentflow.core.questions import Question
@@ -37,6 +35,7 @@ from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.runtime.meter import Meter
 from agentflow.runtime.places import PLACE, place_in, placed
 from agentflow.runtime.records import Records
+from agentflow.runtime.turns import counted, data_of, exchanges_of
 from agentflow.runtime.waiting import answered
 
 T = TypeVar("T")
@@ -294,13 +293,13 @@ class RunJournal:
         """
         count = exchanges_of(stored)
         if count is None:
-            session.apply(self.codec.decode(_data_of(stored)))
+            session.apply(self.codec.decode(data_of(stored)))
             return
         for number in range(count):
             session.add_unread(Unread(partial(self._exchange, stored, number)))
 
     def _exchange(self, stored: Any, number: int) -> list[Any]:
-        return self.codec.decode(_data_of(stored)["turns"][number])
+        return self.codec.decode(data_of(stored)["turns"][number])
 
     def clean(self, text: str) -> str:
         """``text`` without the secrets in it."""
@@ -411,26 +410,6 @@ def holds_much(value: object) -> bool:
 async def beside(much: bool, work: Callable[..., T], *arguments: Any) -> T:
     """The result of ``work(*arguments)``, computed in a thread if ``much`` is true."""
     return await asyncio.to_thread(work, *arguments) if much else work(*arguments)
-
-
-_COUNTED = re.compile(r'\{"exchanges":(\d+),')
-
-
-def counted(changes: dict[str, Any]) -> dict[str, Any]:
-    """Changes of a conversation as they are stored: if they are only exchanges, their number comes first."""
-    return {"exchanges": len(changes["turns"]), **changes} if changes.keys() == {"turns"} else changes
-
-
-def exchanges_of(stored: Any) -> int | None:
-    """The number of exchanges in stored changes, read from the first characters; None if they hold other changes."""
-    if not isinstance(stored, JsonText):
-        return stored.get("exchanges")
-    counted = _COUNTED.match(stored)
-    return None if counted is None else int(counted[1])
-
-
-def _data_of(stored: Any) -> dict[str, Any]:
-    return json.loads(stored) if isinstance(stored, JsonText) else stored
 
 
 class _LeafRun(ForwardingRun):

@@ -6,22 +6,20 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, OnInflight, OwnedRun
 from agentflow.core.messages import Usage
 from agentflow.core.results import NO_USAGE
 from agentflow.core.store_ports import JournalStore
+from agentflow.runtime.branch_runs import BranchRuns
 from agentflow.runtime.codec import read_usage
 from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.handle import AccountedRun
 from agentflow.runtime.parking import Parking, Rest
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.pool import Pool
-
-if TYPE_CHECKING:
-    from agentflow.runtime.branch_runs import BranchRuns
 
 CLEANUP = "/x/"
 """Part of the paths of effects that clean up after a cancellation, and have no time to wait."""

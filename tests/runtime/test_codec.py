@@ -30,8 +30,8 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.codec import Codec, NotData, fingerprint, quick_fingerprint
 from agentflow.runtime.error_codec import TAGS
-from agentflow.runtime.journal import counted, exchanges_of
 from agentflow.runtime.recovery import ErrorValue
+from agentflow.runtime.turns import counted, exchanges_of
 from tests.support.fake_run import FakeFlow
 from tests.support.world import World
 
