@@ -305,8 +305,8 @@ class DurableMethods:
         values = dict(bindings or {})
         source = await load_program(program)
         environment = SexpEnvironment(values)
-        grants = await self.engine.granted(allow, source, environment)
-        return await self.engine.compiled(source, env=environment, grants=grants, limits=limits), values
+        grants = await self.engine.compiler.granted(allow, source, environment)
+        return await self.engine.compiler.compiled(source, env=environment, grants=grants, limits=limits), values
 
     def _durable_runs(self) -> DurableRuns:
         if self._durable is None:

@@ -83,7 +83,7 @@ class ProgramMethods:
         ``bindings`` are the names it will find bound, ``allow`` the only tasks and tools it may name; ``surface`` is the
         language of a text (``"sexp"`` or ``"python"``). Raises SexpSyntaxError and SexpEvaluationError with the span.
         """
-        return self.engine.compile(
+        return self.engine.compiler.compile(
             source_of(in_surface(program, surface)),
             bindings=bindings or (),
             grants=None if allow is None else frozenset(allow),
@@ -332,9 +332,11 @@ class ProgramMethods:
         else:
             environment = SexpEnvironment(dict(bindings or {}))
         defined = outer.definitions if outer is not None else None
-        grants = None if allow is None else await self.engine.granted(allow, source, environment, defined)
+        grants = None if allow is None else await self.engine.compiler.granted(allow, source, environment, defined)
         if outer is not None:
             grants = narrowed(outer.grants, grants)
-        compiled = await self.engine.compiled(source, env=environment, grants=grants, limits=limits, defined=defined)
+        compiled = await self.engine.compiler.compiled(
+            source, env=environment, grants=grants, limits=limits, defined=defined
+        )
         evaluate = partial(self.engine.evaluate, compiled, environment, fitted=True)
         return FlowWork(compiled.source.name, compiled.source.digest, evaluate, compiled), grants

@@ -28,10 +28,8 @@ class ForwardingRun:
         self.run_subtask = run.run_subtask
         self.call_value = run.call_value
         self.take_over = run.take_over
-        self.check_program = run.check_program
-        self.past_budget = run.past_budget
+        self.admission = run.admission
         self.limited = run.limited
-        self.admit_program = run.admit_program
         self.cover = run.cover
         self.run_program = run.run_program
 

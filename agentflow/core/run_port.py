@@ -27,8 +27,36 @@ PAID_TEXT = 1_000
 """Characters of a text up to which the effect that it belongs to has paid for it (see :meth:`RunPortOf.charge_text`)."""
 
 
+class AdmissionOf(Protocol[C]):
+    """Judges programs that a model wrote, before their first effect."""
+
+    async def errors(
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: C
+    ) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
+        ``names`` bound; empty when it may run within ``call``."""
+        ...
+
+    async def past_budget(
+        self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: C
+    ) -> AgentflowError | None:
+        """Why a program that is about to run within ``call`` may go past what the run has left, as its text says; None
+        if it does not say so."""
+        ...
+
+    async def granted(self, program: str | Source, bindings: Mapping[str, Any], call: C) -> frozenset[str] | None:
+        """The grants of a program that a model wrote and that is about to run at ``call``: those of the call, or what its
+        manifest names, where somebody approved that. Raises AgentflowError (``bounds/not-approved``)."""
+        ...
+
+
 class RunServicesOf(Protocol[C]):
     """Services for code inside a run: subtasks, procedures, programs. The engine that opened the run implements them."""
+
+    @property
+    def admission(self) -> AdmissionOf[C]:
+        """Judges programs that a model wrote, before they run."""
+        ...
 
     async def run_subtask(self, request: SubtaskRequest, call: C) -> TaskResult:
         """Run what a CONTINUATION asks for, nested under ``call``."""
@@ -55,27 +83,8 @@ class RunServicesOf(Protocol[C]):
         """
         ...
 
-    async def check_program(
-        self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: C
-    ) -> Sequence[AgentflowError]:
-        """Everything wrong with a program that may call the tasks and tools in ``allow`` only and finds the variables
-        ``names`` bound; empty when it may run within ``call``."""
-        ...
-
-    async def past_budget(
-        self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: C
-    ) -> AgentflowError | None:
-        """Why a program that is about to run within ``call`` may go past what the run has left, as its text says; None
-        if it does not say so."""
-        ...
-
     def limited(self, model_calls: int, call: C) -> RunPortOf[C]:
         """The run of ``call``, for a part of it that may make so many model calls from now on, and no more."""
-        ...
-
-    async def admit_program(self, program: str | Source, bindings: Mapping[str, Any], call: C) -> frozenset[str] | None:
-        """The grants of a program that a model wrote and that is about to run at ``call``: those of the call, or what its
-        manifest names, where somebody approved that. Raises AgentflowError (``bounds/not-approved``)."""
         ...
 
     async def run_program(
@@ -91,7 +100,7 @@ class RunServicesOf(Protocol[C]):
         """Run a program within ``call``, ``inputs`` bound as its variables.
 
         ``allow`` None leaves it the call's own authority; ``steps`` bounds it below what the run has left. One that a model
-        has ``written`` needs what :meth:`admit_program` asks for. Raises what the program raises.
+        has ``written`` needs what :meth:`AdmissionOf.granted` asks for. Raises what the program raises.
         """
         ...
 

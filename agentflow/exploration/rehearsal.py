@@ -100,14 +100,14 @@ class Rehearsal:
             tools.add(self._stand_in(Tool(spec=ToolSpec(name, "", dict(_ANY_ARGUMENTS)), call=_never, builtin=True)))
         for tool in setting.tools:
             tools.add(self._stand_in(tool))
-        self._engine = Engine(tasks, tools, memory, answerer=self._answered)
-        self._engine.effects = _RehearsedEffects(
+        effects = _RehearsedEffects(
             tasks=tasks,
             tools=tools,
             memory=memory,
             request_from_arguments=request_from_arguments,
             stage=self._stage,
         )
+        self._engine = Engine(tasks, tools, effects=effects, answerer=self._answered)
         self.arms: list[Arm] = []
         self.constants = Constants()
         self._counts: list[int] = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, ConfigurationError, clip
+from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.events import RunStarted
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
@@ -23,24 +23,20 @@ from agentflow.core.shared_list import plain_result
 from agentflow.core.source import Source
 from agentflow.core.stopping import run_of_host_code
 from agentflow.core.templates import TaskTemplate
-from agentflow.lang.allowance import Allowance
-from agentflow.lang.diagnosis import check_program
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program, ProgramCache, as_source, compile_program, compiled_before, describer
+from agentflow.lang.program import Program, as_source
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
-from agentflow.runtime.authority import grants_of
+from agentflow.runtime.admission import Admission
 from agentflow.runtime.budget import Budget, budget_of
-from agentflow.runtime.compiling import beside_the_loop, is_small
-from agentflow.runtime.definitions import NamesInForce, view
+from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.entry import call_closure, run_program
-from agentflow.runtime.estimate import Bounds, ProgramEstimator, over_budget
+from agentflow.runtime.estimate import ProgramEstimator
 from agentflow.runtime.hops import on_fresh_task
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.journaled import Journaled
-from agentflow.runtime.manifest import approved
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.naming import EffectHandler, Publish
 from agentflow.runtime.operations import OPERATIONS
@@ -48,6 +44,7 @@ from agentflow.runtime.pacing import Paced
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.permits import CallBack
+from agentflow.runtime.program_compiler import ProgramCompiler
 from agentflow.runtime.python_program import PythonProgram, PythonTarget, find_target, reference_in
 from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
@@ -65,7 +62,9 @@ class Engine:
     ``answerer`` the questions of programs; those of runs that are not durable stay open for ``approval_ttl`` seconds;
     ``redactor`` removes secrets from events and errors. ``observers`` get the events of every run. Once ``closed`` it
     opens no run. ``news`` returns the codes and texts of warnings for the next run. ``functions`` are the Python functions
-    that may be programs of durable runs, by reference.
+    that may be programs of durable runs, by reference. ``estimator`` says what a written program may use before it runs;
+    ``effects`` carries out effects in another way than with those ports. ``compiler`` compiles programs, ``admission``
+    judges those that models wrote.
     """
 
     def __init__(
@@ -82,15 +81,15 @@ class Engine:
         approval_ttl: float = 0.0,
         redactor: Redactor | None = None,
         estimator: ProgramEstimator | None = None,
+        effects: EffectRunner | None = None,
     ) -> None:
-        self._estimator = estimator
         self.tasks = tasks
         self.tools = tools
         self.limits = limits or Limits()
         self.observers: list[Observer] = []
         self.shows_bounds = False
         """Whether an observer wants the bounds of programs: it has a true attribute ``bounds``."""
-        self.effects = EffectRunner(
+        self.effects = effects or EffectRunner(
             tasks=tasks,
             tools=tools,
             memory=memory,
@@ -100,11 +99,12 @@ class Engine:
             redactor=redactor,
         )
         self._solver = solver
+        self.compiler = ProgramCompiler(self.effects, self.limits)
+        self.admission = Admission(self.compiler, tools, estimator)
         self._approver = approver
         self._answerer = answerer
         self.questions = OpenQuestions(approval_ttl)
         self._redactor = redactor
-        self._cache = ProgramCache()
         self._accounts: MemoryAccounts = MemoryAccounts()
         self.closed = False
         self.news: News | None = None
@@ -230,112 +230,9 @@ class Engine:
 
     # -- programs -------------------------------------------------------------------------------------------------
 
-    def compile(
-        self,
-        program: str | Source | Program,
-        *,
-        env: SexpEnvironment | None = None,
-        bindings: Iterable[str] = (),
-        grants: frozenset[str] | None = None,
-        limits: Limits | None = None,
-        defined: Definitions | None = None,
-    ) -> Program:
-        """Check and compile a program text against the names defined now.
-
-        ``bindings`` are names that will be bound; ``grants`` the only tasks and tools it may name; ``defined`` the tasks
-        defined by programs around it. Raises SexpSyntaxError and SexpEvaluationError with the span.
-        """
-        fitting, request = self._request(program, env, bindings, grants, limits, defined)
-        return fitting or compile_program(**request)
-
-    async def compiled(
-        self,
-        program: str | Source | Program,
-        *,
-        env: SexpEnvironment | None = None,
-        grants: frozenset[str] | None = None,
-        limits: Limits | None = None,
-        defined: Definitions | None = None,
-        budget: Budget | None = None,
-    ) -> Program:
-        """Like :meth:`compile`, without blocking the event loop; macros take their steps from ``budget``.
-
-        A small text without a budget is compiled at once.
-        """
-        if (revision := self._revision(env, defined)) is not None:
-            ready = self._cache.current(program, grants, limits or self.limits, revision)
-            if ready is not None:
-                return ready
-        if budget is None and is_small(program if isinstance(program, str) else program.text):
-            return self.compile(program, env=env, grants=grants, limits=limits, defined=defined)
-        running_loop()  # raises a clear error if there is none
-        fitting, request = self._request(program, env, (), grants, limits, defined)
-        fitting = fitting or compiled_before(**request)
-        if fitting is not None:
-            return fitting
-        source = request["source"]
-        return await beside_the_loop(
-            source if isinstance(source, str) else source.text,
-            lambda allowance: compile_program(**request, allowance=allowance),
-            request["limits"],
-            budget,
-        )
-
-    def _request(
-        self,
-        program: str | Source | Program,
-        env: SexpEnvironment | None,
-        bindings: Iterable[str],
-        grants: frozenset[str] | None,
-        limits: Limits | None,
-        defined: Definitions | None,
-    ) -> tuple[Program | None, dict[str, Any]]:
-        """The program itself if it needs no compiling, and the arguments of :func:`compile_program` for it."""
-        limits = limits or self.limits
-        names = self.names(env, defined)
-        revision = None if bindings else self._revision(env, defined)
-        source, fitting = program, None
-        if isinstance(program, Program):
-            same = program.allow == grants and (program.limits is limits or program.limits == limits)
-            if same and program.fits(describer(names, frozenset(bindings)), revision):
-                fitting = program
-            source = program.source
-        return fitting, {
-            "source": source,
-            "names": names,
-            "limits": limits,
-            "allow": grants,
-            "env_names": bindings,
-            "cache": self._cache,
-            "revision": revision,
-        }
-
-    def _revision(self, env: SexpEnvironment | None, defined: Definitions | None) -> tuple[object, object] | None:
-        """A value that is equal as long as every name means the same; None if there are names besides the flow's."""
-        ours = defined is None and (env is None or env.is_empty)
-        return (self.tasks.revision, self.tools.revision) if ours else None
-
     def names(self, env: SexpEnvironment | None = None, defined: Definitions | None = None) -> NamesInForce:
         """The names of a program in ``env``, where ``defined`` are the tasks of the programs around it."""
-        if env is not None:
-            defined = env if defined is None else view(env, None, defined)
-        return NamesInForce(self.effects, env, defined)
-
-    async def granted(
-        self,
-        allow: Iterable[str] | None,
-        program: str | Source | Program,
-        env: SexpEnvironment,
-        defined: Definitions | None = None,
-    ) -> frozenset[str] | None:
-        """The grants that ``allow`` gives a program; None for the host's authority.
-
-        Raises ConfigurationError (``config/allow``) for an undefined name.
-        """
-        if allow is None:
-            return None
-        text = program if isinstance(program, str) else program.text
-        return await grants_of(allow, text, self.names(env, defined), self.effects.workflows)
+        return self.compiler.names(env, defined)
 
     async def evaluate(
         self,
@@ -358,7 +255,7 @@ class Engine:
                 performer=self._performer(call),
                 call=call,
                 budget=budget,
-                programs=self._cache,
+                programs=self.compiler.cache,
                 publish=publish,
                 fitted=fitted,
             )
@@ -380,7 +277,7 @@ class Engine:
             defined.pop(template.name, None)
             defined[template.name] = template
 
-        compiled = await self.compiled(program, env=env, defined=call.definitions, budget=budget_of(call))
+        compiled = await self.compiler.compiled(program, env=env, defined=call.definitions, budget=budget_of(call))
         host = call.at(call.next_path("define", compiled.source.digest))
         host.grants = None
         await self.evaluate(compiled, env, host, publish=note)
@@ -400,7 +297,7 @@ class Engine:
         reference = reference_in(source.text)
         if reference is not None:
             return PythonProgram(find_target(self.functions, reference), grants)
-        return await asyncio.to_thread(self.compile, source, bindings=bindings, grants=grants)
+        return await asyncio.to_thread(self.compiler.compile, source, bindings=bindings, grants=grants)
 
     async def carry_out(self, program: Program | PythonProgram, bindings: Mapping[str, Any], call: CallContext) -> Any:
         """Run the program of a durable run at its outermost call and return its value."""
@@ -424,7 +321,7 @@ class Engine:
         async with self.called_back(call):
             performer = self._performer(call)
             value = await call_closure(
-                function, arguments, performer=performer, call=call, budget=budget, programs=self._cache
+                function, arguments, performer=performer, call=call, budget=budget, programs=self.compiler.cache
             )
         return await plain_result(value)
 
@@ -443,77 +340,10 @@ class Engine:
             return None
         return await self._solver.decompose(template, request, goal, failed, call, rounds=rounds)
 
-    async def check_program(
-        self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: CallContext
-    ) -> Sequence[AgentflowError]:
-        """All errors of a program that may only call the names in ``allow``; empty if it may run."""
-        here, source = self.names(None, call.definitions), as_source(program)
-
-        def check(allowance: Allowance) -> Sequence[AgentflowError]:
-            return check_program(
-                source, names=here, limits=call.run.limits, allow=allow, env_names=names, allowance=allowance
-            )
-
-        return await beside_the_loop(source.text, check, call.run.limits, budget_of(call))
-
-    async def past_budget(
-        self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: CallContext
-    ) -> AgentflowError | None:
-        """The error for a program that may make more model calls, or cost more, than the run has left; None if it may run.
-
-        A program without a bound, or with one that depends on unknown sizes, is not refused: the run's limits apply to it.
-        """
-        purse = call.run.purse
-        calls, usd = call.run.calls_left, None if purse is None else purse.usd_left
-        source = as_source(program)
-        if self._estimator is None or (calls is None and usd is None) or source.surface != "sexp":
-            return None
-        return over_budget(await self._bounds(self._estimator, source, allow, bindings, call), calls, usd)
-
     def limited(self, model_calls: int, call: CallContext) -> RunPart:
         """The run of ``call``, for a part of it that may make so many model calls from now on, and no more."""
         limits = replace(call.run.limits, model_calls=model_calls)
         return RunPart(call.run, self, limits=limits, redactor=self._redactor)
-
-    async def admit_program(
-        self, program: str | Source, bindings: Mapping[str, Any], call: CallContext
-    ) -> frozenset[str] | None:
-        """The grants of a program written by a model that is about to run at ``call``, after the approval it needs.
-
-        A program that calls tools which need approval is approved once, and is granted what was approved and no more. A
-        program that may run code which its text does not show, or one in Python, asks for each call.
-        Raises AgentflowError (``bounds/not-approved``).
-        """
-        grants, estimator, source = call.grants, self._estimator, as_source(program)
-        if grants is None:
-            return None
-        call.run.cover(call.path, {})
-        if estimator is None or source.surface != "sexp":
-            return grants
-        if not any(tool.approval for name in grants if (tool := self.effects.tools.find(name))):
-            return grants
-        names = self.names(None, call.definitions)
-        bounds = await self._bounds(estimator, source, grants, bindings, call)
-        return await approved(source.text, bounds, call, lambda name: names.describe(name) is not None)
-
-    async def _bounds(
-        self,
-        estimator: ProgramEstimator,
-        source: Source,
-        allow: frozenset[str] | None,
-        bindings: Mapping[str, Any],
-        call: CallContext,
-    ) -> Bounds:
-        """The bounds of a program that is about to run within ``call``, computed within its time and off the event loop."""
-        names = self.names(None, call.definitions)
-        await estimator.ready()
-
-        def work(allowance: Allowance) -> Bounds:
-            return estimator.bounds(
-                source, names, bindings=bindings, allow=allow, defined=call.definitions, allowance=allowance
-            )
-
-        return await beside_the_loop(source.text, work, call.run.limits, budget_of(call), at_once=False)
 
     async def run_program(
         self,
@@ -528,24 +358,31 @@ class Engine:
         """Run a program and return its value; its effects are numbered below ``call``.
 
         ``inputs`` are its variables; ``allow`` None means the call's authority; ``steps`` limits it below what the run has
-        left. ``written``: a model wrote it, so it is admitted by :meth:`admit_program`. Raises what the program raises.
+        left. ``written``: a model wrote it, so it is admitted by :class:`~agentflow.runtime.admission.Admission`. Raises what the program raises.
         """
         source = as_source(program)
         inner = call.at(call.next_path("program", source.text, inputs), grants=allow)
         if written:
-            inner.grants = await self.admit_program(source, inputs, inner)
+            inner.grants = await self.admission.granted(source, inputs, inner)
         elif inner.grants is not None:
             inner.run.cover(inner.path, {})  # nobody has approved the text of this program
         env = SexpEnvironment(dict(inputs))
         budget = budget_of(inner)
         if steps is not None:
             budget = Budget(budget.limits, parent=budget, steps=steps)
-        compiled = await self.compiled(source, env=env, grants=inner.grants, defined=inner.definitions, budget=budget)
+        compiled = await self.compiler.compiled(
+            source, env=env, grants=inner.grants, defined=inner.definitions, budget=budget
+        )
         # Programs start programs (workflows that call workflows): each begins on an empty Python stack.
         return await plain_result(
             await on_fresh_task(
                 run_program(
-                    compiled, env, performer=self._performer(inner), call=inner, budget=budget, programs=self._cache
+                    compiled,
+                    env,
+                    performer=self._performer(inner),
+                    call=inner,
+                    budget=budget,
+                    programs=self.compiler.cache,
                 )
             )
         )

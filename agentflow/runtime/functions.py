@@ -259,7 +259,7 @@ class ProgramFunction(Generic[R]):
     async def _evaluate(self, strand: Strand, bindings: dict[str, Any]) -> Any:
         engine, env = self._host.engine, SexpEnvironment(bindings)
         source = await load_program(self._program)
-        program = await engine.compiled(
+        program = await engine.compiler.compiled(
             source, env=env, grants=strand.grants, defined=strand.definitions(), budget=strand.budget
         )
         call = strand.call.at(strand.call.next_path("program", program.source.digest, bindings))

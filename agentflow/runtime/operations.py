@@ -143,10 +143,10 @@ async def eval_program(
         )
 
     compiled = await beside_the_loop(text, compiling, rt.limits, budget)
-    past = await call.run.past_budget(source, call.grants, bindings, call)
+    past = await call.run.admission.past_budget(source, call.grants, bindings, call)
     if past is not None:
         raise past
-    call.grants = await call.run.admit_program(source, bindings, call)
+    call.grants = await call.run.admission.granted(source, bindings, call)
     strand = rt.child(call, budget=budget, env=env)
     strand.outer, strand.overlay = outer, None
     return await strand.main(compiled, env, rt.depth + d)

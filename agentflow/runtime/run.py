@@ -123,10 +123,8 @@ class Run:
         self.run_subtask = services.run_subtask
         self.call_value = services.call_value
         self.take_over = services.take_over
-        self.check_program = services.check_program
-        self.past_budget = services.past_budget
+        self.admission = services.admission
         self.limited = services.limited
-        self.admit_program = services.admit_program
         self.run_program = services.run_program
 
     @property

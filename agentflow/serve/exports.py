@@ -197,7 +197,7 @@ def _offer(flow: AgentFlow, name: str, export: Export) -> Offer:
     for each in wrong:
         if each.severity == "error":
             raise _unconnected(flow, name, each.error.message) or each.error
-    program = flow.engine.compile(source, bindings=variables, grants=grants, limits=limits)
+    program = flow.engine.compiler.compile(source, bindings=variables, grants=grants, limits=limits)
     return Offer(
         name=name,
         description=description,

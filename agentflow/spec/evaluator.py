@@ -75,7 +75,7 @@ class SexpEvaluator:
         engine = self.joint.engine
         inside = executing_call() is not None
         async with in_run(engine, "evaluate_string", self.handler.session) as call:
-            compiled = await engine.compiled(
+            compiled = await engine.compiler.compiled(
                 program, env=env, grants=call.grants, defined=call.definitions, budget=budget_of(call)
             )
             child = call if call.is_ordered else call.at(call.next_path("program", compiled.source.digest))

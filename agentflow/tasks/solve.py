@@ -201,11 +201,11 @@ class Solver:
             attempt.errors.append(f"the program has more than {MAX_PROGRAM:,} characters")
             return None
         program = Source.unnamed(attempt.program, surface)
-        faults = await call.run.check_program(program, allow, frozenset(inputs), call)
+        faults = await call.run.admission.errors(program, allow, frozenset(inputs), call)
         if faults:
             attempt.errors.extend(fault.render() for fault in list(faults)[:20])
             return None
-        past = await call.run.past_budget(program, allow, inputs, call)
+        past = await call.run.admission.past_budget(program, allow, inputs, call)
         if past is not None:
             attempt.errors.append(past.render())
             return None

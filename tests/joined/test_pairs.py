@@ -62,6 +62,7 @@ from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.prices import Prices
 from agentflow.providers.rates import ProcessRates
 from agentflow.providers.table import Router, open_provider
+from agentflow.runtime.admission import Admission
 from agentflow.runtime.catalogue import RunCatalogue
 from agentflow.runtime.decisions import JournalClock, JournalVerdict
 from agentflow.runtime.engine import Engine
@@ -517,6 +518,12 @@ async def solver_has_programs_checked_and_run(house: House) -> None:
     assert result.content == "fine" and result.notes["rounds"] == 2
 
 
+async def written_program_is_admitted(house: House) -> None:
+    with pytest.raises(AgentflowError) as refused:
+        await house.flow.run("(eval-program '(list (ask (q 1)) (ask (q 2))))", limits=Limits(model_calls=1))
+    assert refused.value.code == "bounds/over-budget" and not house.provider.requests
+
+
 async def program_is_solved(house: House) -> None:
     house.replies.append("(+ n 2)")
     assert await house.flow.eval('(value-of (solve "add two" (inputs (list (list "n" 40)))))') == 42
@@ -752,6 +759,8 @@ PAIRS = [
     Pair("ProgramChecker", "WorkflowLibrary", ProgramCheck, workflow_is_run),
     Pair("ProgramExplorer", "Solver", FlowExplorer, program_is_explored),
     Pair("RunServices", "Solver", Engine, solver_has_programs_checked_and_run),
+    Pair("Admission", "Solver", Admission, solver_has_programs_checked_and_run),
+    Pair("Admission", "eval_program", Admission, written_program_is_admitted),
     Pair("RunServices", "TaskRunner", Engine, task_is_taken_over),
     Pair("RunServices", "WorkflowLibrary", Engine, workflow_is_run),
     Pair("RunPort", "CallContext", Run, tool_calls_a_procedure),

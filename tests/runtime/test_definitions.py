@@ -296,12 +296,12 @@ async def test_a_program_that_calls_what_it_defines_fits_itself(tmp_path: Path) 
         tasks = CountingTasks(flow.task_system.service.executor)
         engine = Engine(tasks, flow.tools)
         text = f"{task('A')} {said('1')}"
-        program = engine.compile(text)
+        program = engine.compiler.compile(text)
         env = SexpEnvironment()
         for _ in range(3):
             async with engine.open("test") as (_, call):
                 for where in (SexpEnvironment(), env):
-                    again = engine.compile(text, env=where)
+                    again = engine.compiler.compile(text, env=where)
                     assert again is program
                     assert await engine.evaluate(again, where, call) == "A 1"
                 assert await engine.define(text, None, call) == ["s"]

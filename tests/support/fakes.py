@@ -52,6 +52,25 @@ class Programs(Protocol):
     ) -> Any: ...
 
 
+class FakeAdmission:
+    """Admits every program of which ``checker`` finds nothing wrong."""
+
+    def __init__(self, checker: Programs | None) -> None:
+        self._checker = checker
+
+    async def errors(
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: CallContext
+    ) -> Sequence[AgentflowError]:
+        assert self._checker is not None
+        return await self._checker.check(program, allow, names)
+
+    async def past_budget(self, program: str | Source, allow: Any, bindings: Any, call: CallContext) -> None:
+        return None
+
+    async def granted(self, program: str | Source, bindings: Any, call: CallContext) -> frozenset[str] | None:
+        return call.grants
+
+
 class FakeRun:
     """A RunPort that keeps every event, approves as told and runs subtasks with a given function.
 
@@ -93,6 +112,7 @@ class FakeRun:
         self.tools = None
         self.priority = 0
         self.services = self
+        self.admission = FakeAdmission(checker)
         self.next_seq = itertools.count(1).__next__
 
     def call(self, session: Session | None = None, grants: frozenset[str] | None = None) -> CallContext:
@@ -152,23 +172,11 @@ class FakeRun:
             return None
         return await self.solver.decompose(template, request, goal, failed, call, rounds=rounds)
 
-    async def past_budget(self, program: str | Source, allow: Any, bindings: Any, call: CallContext) -> None:
-        return None
-
     def limited(self, model_calls: int, call: CallContext) -> FakeRun:
         return self
 
-    async def admit_program(self, program: str | Source, bindings: Any, call: CallContext) -> frozenset[str] | None:
-        return call.grants
-
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
         return None
-
-    async def check_program(
-        self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: CallContext
-    ) -> Sequence[AgentflowError]:
-        assert self.checker is not None
-        return await self.checker.check(program, allow, names)
 
     async def run_program(
         self,
