@@ -6,7 +6,7 @@ form returns or raises, all its branches have ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from agentflow.core.call import RunPort
@@ -31,6 +31,11 @@ from agentflow.runtime.strand import Strand
 
 _UNFINISHED = object()
 
+FIRST_STEPS = 4
+"""Steps with which a branch begins: most branches of many take a few, and asking for each costs more than taking them."""
+SHARED_STEPS = 64
+"""Steps for which a form asks at once, to begin its branches with them."""
+
 
 class _NarrowRun(ForwardingRun):
     """The run as seen by the branches of a form with a limit: a branch that waits lets another one run."""
@@ -48,7 +53,8 @@ class _NarrowRun(ForwardingRun):
 class _Fork:
     """The branches of one form, at most ``limit`` of them active at once: their state and their values.
 
-    ``roots`` is the code and the data passed to them, see :class:`~agentflow.lang.abi.Fork`.
+    ``roots`` is the code and the data passed to them, see :class:`~agentflow.lang.abi.Fork`. ``fuel`` are granted steps with
+    which its next branches begin; the budget takes them back from it as from a strand.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class _Fork:
         self.sessions: dict[int, Session] = {}
         self.overlays: dict[int, Overlay] = {}
         self.budget = rt.budget
+        self.fuel = 0
         self.narrow: _NarrowRun | None = None
         if limit is not None and limit < min(count, rt.budget.permits.limit):
             self.budget = rt.budget.narrower(limit)
@@ -88,6 +95,10 @@ class _Fork:
         strand = rt.child(scope.call, budget=self.budget, branch=True)
         strand.fork = self
         try:
+            if self.fuel < FIRST_STEPS:
+                self.fuel += self.budget.grant(SHARED_STEPS, self.span)
+            strand.fuel = min(FIRST_STEPS, self.fuel)
+            self.fuel -= strand.fuel
             with scope:
                 try:
                     d = strand.first_depth
@@ -101,6 +112,9 @@ class _Fork:
                     strand.steps.explain(final, strand.grants)
                     raise final from error.__cause__
         finally:
+            if strand.fuel > 0 and self.fuel < SHARED_STEPS:
+                self.fuel += strand.fuel
+                strand.fuel = 0
             strand.end()
         self.values[index] = value
         if session.grown:
@@ -145,13 +159,23 @@ class _Fork:
 
     async def all(self, code: Callable[[int], Coroutine[Any, Any, Any]]) -> list[Any]:
         """The values of all branches, in order. An error carries the values of the finished branches, for the host."""
+        await self.work(self.crew(), code)
+        self.join()
+        return self.values
+
+    async def work(self, crew: Crew[int], step: Callable[[int], Awaitable[object]]) -> None:
+        """Have ``crew`` call ``step`` with the index of every branch. An error carries the values of those that finished."""
+        strands = self.budget.strands
+        strands.add(self)
         try:
-            await self.crew().run(code)
+            await crew.run(step)
         except CUTTING as error:
             keep_partial(error, self.finished())
             raise
-        self.join()
-        return self.values
+        finally:
+            strands.discard(self)
+            self.budget.give_back(self.fuel)
+            self.fuel = 0
 
     def finished(self) -> Iterator[Any]:
         """The values of the branches that have one, in order."""
@@ -220,11 +244,7 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
                 crew.settle()
 
     crew = fork.crew()
-    try:
-        await crew.run(run)
-    except CUTTING as error:
-        keep_partial(error, fork.finished())
-        raise
+    await fork.work(crew, run)
     if winner:
         fork.join(winner[0])
         return fork.values[winner[0]]
