@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from agentflow.core.walk import LEAVES, Sizes, TooLong, keyed, sizes
@@ -26,15 +26,33 @@ def encoded(
 ) -> Work[str]:
     """JSON ``data`` (dicts with text keys, lists, numbers, text, booleans, None) as text, ``at_once`` characters in a part.
 
-    A ``compact`` text has no spaces between elements. Raises TooLong, before it is written out as far as that can be known, if the text has more than ``limit`` characters;
-    TooDeep; and ValueError for integers of more than 4,300 digits and, with ``finite``, for numbers that are not.
+    A ``compact`` text has no spaces between elements. Raises TooLong, before it is written out as far as that can be known,
+    if the text has more than ``limit`` characters; TooDeep; and ValueError for integers of more than 4,300 digits and, with
+    ``finite``, for numbers that are not.
     """
+    out: list[str] = []
+    yield from written(data, out.append, indent=indent, limit=limit, finite=finite, compact=compact, at_once=at_once)
+    return "".join(out)
+
+
+def written(
+    data: Any,
+    take: Callable[[str], object],
+    *,
+    indent: int | None = None,
+    limit: int | None = None,
+    finite: bool = False,
+    compact: bool = False,
+    at_once: int = AT_ONCE,
+) -> Work[None]:
+    """The work of :func:`encoded`, for a reader that wants no text as a whole: ``take`` gets the pieces, in order."""
     separators = (",", ":") if compact else None
     encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, allow_nan=not finite, separators=separators)
     encode = encoder.encode
     if type(data) in LEAVES:
         if type(data) is not str or len(data) <= at_once:
-            return encode(data)
+            take(encode(data))
+            return
         pieces = _text_pieces(data, at_once)
     else:
         measured = yield from sizes(data)
@@ -43,7 +61,6 @@ def encoded(
             raise TooLong(size)
         small = size <= at_once and depth <= _AT_ONCE_DEPTH
         pieces = iter((encode(data),)) if small else _pieces(data, measured, encoder, at_once)
-    out: list[str] = []
     total = 0
     for piece in pieces:
         total += len(piece)
@@ -51,8 +68,7 @@ def encoded(
             raise TooLong(total)
         if len(piece) >= CHARACTERS_PER_STEP:
             yield len(piece) // CHARACTERS_PER_STEP
-        out.append(piece)
-    return "".join(out)
+        take(piece)
 
 
 def _pieces(data: Any, measured: Sizes, encoder: json.JSONEncoder, at_once: int) -> Iterator[str]:

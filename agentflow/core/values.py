@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from agentflow.core.json_text import encoded
+from agentflow.core.json_text import encoded, written
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList, as_list
 from agentflow.core.walk import LEAVES, MAX_DEPTH, copied, sizes
@@ -168,6 +169,18 @@ def json_work(
     data, shared = yield from copied(value, opened if text is str else partial(opened, text=text))
     limit = MAX_SHARED_TEXT if limit is None and shared else limit
     return (yield from encoded(data, indent=indent, limit=limit, compact=compact))
+
+
+def json_bytes(value: object, *, text: Callable[[object], str] = str) -> Work[bytes]:
+    """The work of encoding ``value`` as compact JSON in UTF-8, a lone surrogate as an escape. Raises ValueError, TooLong."""
+    data, shared = yield from copied(value, opened if text is str else partial(opened, text=text))
+    buffer = io.BytesIO()  # grows in place, and its content is handed over without a copy
+
+    def take(piece: str) -> None:
+        buffer.write(piece.encode("utf-8", "backslashreplace"))
+
+    yield from written(data, take, limit=MAX_SHARED_TEXT if shared else None, compact=True)
+    return buffer.getvalue()
 
 
 def rough_size(value: object, most: int) -> int:

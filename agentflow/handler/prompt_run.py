@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +30,7 @@ from agentflow.core.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter
 from agentflow.core.results import NO_USAGE
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.spending import Purse, Quote, Reservation
-from agentflow.core.values import plain
+from agentflow.core.values import is_long, plain
 from agentflow.handler.answer import OutputSchema
 from agentflow.handler.answer_check import checked_calls
 from agentflow.handler.conversation import answer_message, opening
@@ -177,7 +178,7 @@ class PromptRun:
                     results = await self._tools.run(calls)
                     self._messages.append(Message("user", results))
                     if run.journal is not None:
-                        self._note(plain(results))
+                        await self._note(plain(results))
                 elif response.stop_reason != "pause":
                     answer = AS_TEXT if self._shape is None else await self._read(response, self._shape)
                     if answer.fault is None or repaired or self._turns >= allowed:
@@ -280,7 +281,7 @@ class PromptRun:
                 self._at = record["at"]
             for tokens, cost in record.get("lost", ()):
                 self._count(Usage(**tokens), cost)
-            self._note(record["response"])
+            await self._note(record["response"])
             response = read_response(record["response"])
             return response, self._take(request, response, charged=True)
         opening = list(self._messages)
@@ -296,14 +297,14 @@ class PromptRun:
             if self._turns == 1:
                 record |= {"system": self._system, "opening": plain(opening), "at": self._at}
             kept = await journal.keep("model", self._model, content, record, call, usage, cost)
-            self._note(kept["response"])
+            await self._note(kept["response"])
             response = read_response(kept["response"])
         return response, self._take(request, response)
 
-    def _note(self, data: object) -> None:
+    async def _note(self, data: object) -> None:
         """Add to the digest, kept by records of later turns, of everything said since the opening."""
-        text = self._said + json.dumps(data, sort_keys=True)
-        self._said = blake2b(text.encode("ascii"), digest_size=16).hexdigest()
+        said = self._said
+        self._said = await asyncio.to_thread(_digest, said, data) if is_long(data) else _digest(said, data)
 
     async def _goes_on(self, response: ModelResponse) -> bool:
         """Whether another model call follows this answer."""
@@ -409,6 +410,11 @@ class PromptRun:
             schema_errors=answer.schema_errors,
             model=self._model_used,
         )
+
+
+def _digest(said: str, data: object) -> str:
+    text = said + json.dumps(data, sort_keys=True)
+    return blake2b(text.encode("ascii"), digest_size=16).hexdigest()
 
 
 def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int) -> int:

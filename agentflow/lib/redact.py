@@ -195,12 +195,17 @@ class Redactor:
         if searched is not None:
             return searched[1]
         long, stream = self.searched, self.stream()
-        shown: list[str] = []
-        for start in range(0, len(text), _PIECE):
+        shown: list[str] = []  # nothing as long as what is shown is the text: joining a large one takes long
+        same = 0
+        for start in range(0, len(text) + _PIECE, _PIECE):
             yield _PIECE // CHARACTERS_PER_STEP
-            shown.append(stream.feed(text[start : start + _PIECE]))
-        whole = "".join([*shown, stream.finish()])
-        whole = text if whole == text else whole
+            piece = stream.feed(text[start : start + _PIECE]) if start < len(text) else stream.finish()
+            if not shown and text.startswith(piece, same):
+                same += len(piece)
+            else:
+                shown = shown or [text[:same]]
+                shown.append(piece)
+        whole = "".join(shown) if shown else text if same == len(text) else text[:same]
         while long and (len(long) >= _MOST_LONG or sum([len(each) for each, _ in long.values()]) > _LONG_TOGETHER):
             del long[next(iter(long))]
         long[id(text)] = (text, whole)

@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, cast
 
+from agentflow.core.context import ContextGenerationInput
 from agentflow.core.event_log import CONTENT, PIECES_LINE, LogEntry, reference
 from agentflow.core.events import (
     VERSION,
@@ -23,7 +24,7 @@ from agentflow.core.events import (
     as_data,
 )
 from agentflow.core.messages import Message, ModelResponse
-from agentflow.core.values import is_long, json_work, opened, to_json
+from agentflow.core.values import is_long, json_bytes, opened, to_json
 from agentflow.core.work import CHARACTERS_PER_STEP, Work
 
 _MOST_KNOWN = 4_096
@@ -31,7 +32,7 @@ _DIGEST = 16
 _MOST_READY = 64
 """Values written beforehand that no event has shown yet."""
 _PIECE = 262_144
-"""Characters of a text that become bytes at once."""
+"""Bytes that are added to a digest at once."""
 _WITHIN = 4
 _ENTRIES = 256
 """Levels below a field, and entries of a container, that are looked through for values written beforehand."""
@@ -79,14 +80,9 @@ class LogLines:
 
     def _bytes(self, value: Any) -> Work[bytes]:
         try:
-            text = yield from json_work(value, compact=True, text=self._text)
+            return (yield from json_bytes(value, text=self._text))
         except ValueError:  # nested too deep, or its text is too long
             return self._body(as_data(value, self._text))
-        out: list[bytes] = []
-        for start in range(0, len(text), _PIECE):
-            out.append(text[start : start + _PIECE].encode("utf-8", "backslashreplace"))
-            yield _PIECE // CHARACTERS_PER_STEP
-        return b"".join(out)
 
     def entry(self, event: Event) -> LogEntry:
         """``event`` as a line, with the contents it is the first to need."""
@@ -119,6 +115,8 @@ class LogLines:
             return self._mark
         if within and dataclasses.is_dataclass(value):
             value = opened(value)
+        elif within and isinstance(value, ContextGenerationInput):
+            value = dict(value)
         entries = cast("dict[Any, Any]", value) if within and type(value) is dict else {}
         if entries and len(entries) <= _ENTRIES:
             return {key: self._marked(each, shown, within - 1) for key, each in entries.items()}

@@ -28,6 +28,7 @@ from agentflow.core.messages import (
 )
 from agentflow.core.ports import RateLimiter
 from agentflow.core.provider_errors import CallTimeout, ProtocolError, RateLimited
+from agentflow.core.work import in_slices
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.lib.wait_queue import Gate
@@ -179,6 +180,8 @@ class HttpAdapter(ABC):
         number = 0
         try:
             call.streaming = request.stream or not self._plain(request)
+            if len(request.messages) > 1:
+                await in_slices(call.names.write(request))
             call.path, data = self._encode(request, call.names, call.streaming)
             if request.idempotency_key:
                 call.headers["Idempotency-Key"] = request.idempotency_key

@@ -12,7 +12,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import AudioPart, DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
 from agentflow.providers.decoding import count
 from agentflow.providers.effort import nearest, openai_efforts
-from agentflow.providers.wire import ToolNames, dump_json, record, strict_schema, unsupported
+from agentflow.providers.wire import ToolNames, record, strict_schema, unsupported
 
 _VENDOR_HOST = "api.openai.com"
 _KEEPS_AT_A_PRICE = re.compile(r"gpt-(5\.[6-9]|5\.\d\d|[6-9]|\d\d)").match
@@ -67,7 +67,7 @@ def function(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
 
 def called(call: ToolCallPart, names: ToolNames) -> dict[str, Any]:
     """A tool call as both dialects represent it in the history."""
-    return {"name": names.to_wire(call.name), "arguments": dump_json(call.arguments).decode()}
+    return {"name": names.to_wire(call.name), "arguments": names.arguments(call)}
 
 
 def tool_choice(request: ModelRequest, names: ToolNames) -> tuple[str | None, str | None]:

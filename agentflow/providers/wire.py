@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from contextlib import suppress
 from typing import Any, cast
@@ -11,11 +12,12 @@ import jiter
 from pydantic_core import to_json
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.json_text import encoded
+from agentflow.core.json_text import encoded, written
 from agentflow.core.message_json import are_long
 from agentflow.core.messages import ModelRequest, ToolCallPart
 from agentflow.core.provider_errors import ProtocolError
-from agentflow.core.work import CHARACTERS_PER_STEP, LONG_TEXT, Work, in_slices, slices
+from agentflow.core.values import is_long
+from agentflow.core.work import LONG_TEXT, Work, in_slices
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 
 
@@ -59,12 +61,13 @@ async def body_of(request: ModelRequest, data: Any) -> bytes:
 
 
 def _body(data: Any) -> Work[bytes]:
-    text = yield from encoded(data, compact=True)
-    pieces: list[bytes] = []
-    for piece in slices(text, LONG_TEXT):
-        pieces.append(cast(str, piece).encode())
-        yield LONG_TEXT // CHARACTERS_PER_STEP
-    return b"".join(pieces)
+    buffer = io.BytesIO()  # grows in place, and its content is handed over without a copy
+
+    def take(piece: str) -> None:
+        buffer.write(piece.encode())
+
+    yield from written(data, take, compact=True)
+    return buffer.getvalue()
 
 
 def record(value: Any) -> dict[str, Any]:
@@ -83,18 +86,20 @@ def string(value: Any) -> str:
 
 
 class ToolNames:
-    """Maps tool names to names that providers accept (``[A-Za-z0-9_-]``, at most 64 characters), and back.
+    """The tool calls of one request on the wire: maps tool names to names that providers accept (``[A-Za-z0-9_-]``, at
+    most 64 characters), and back, and keeps long arguments that were written as text beforehand.
 
     Other characters (``system:read_files``) are replaced; names that would collide get a digest. The mapping depends
     only on the names, so that prompt caches stay valid between calls.
     """
 
-    __slots__ = ("_back", "_to_wire")
+    __slots__ = ("_back", "_texts", "_to_wire")
     _FIT = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 
     def __init__(self, request: ModelRequest) -> None:
         self._to_wire: dict[str, str] = {}
         self._back: dict[str, str] = {}
+        self._texts: dict[int, str] = {}
         names = [tool.name for tool in request.tools]
         taken = {name for name in names if self._FIT(name)}
         for name in names:
@@ -115,6 +120,18 @@ class ToolNames:
         if mapped is not None or self._FIT(name):
             return mapped or name
         return self._add(name, set())
+
+    def write(self, request: ModelRequest) -> Work[None]:
+        """Write the long arguments of the tool calls in ``request``, in slices, for dialects that send them as text."""
+        for message in request.messages:
+            for part in message.parts:
+                if isinstance(part, ToolCallPart) and is_long(part.arguments):
+                    with suppress(ValueError, TypeError):  # what is no plain JSON data is written or refused later
+                        self._texts[id(part)] = yield from encoded(part.arguments, compact=True)
+
+    def arguments(self, call: ToolCallPart) -> str:
+        """The arguments of a tool call as JSON text. Raises ConfigurationError for a value without a JSON form."""
+        return self._texts.get(id(call)) or dump_json(call.arguments).decode()
 
     def back(self, wire: str) -> str:
         """The tool's own name."""

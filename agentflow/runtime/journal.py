@@ -191,7 +191,7 @@ class RunJournal:
             quick = text_result(value)
             if quick is not None and (redactor is None or not redactor.finds(cast(TaskResult, value).content)):
                 return _Written({"ok": quick}, same=True)
-        much = failure is None and holds_much(value)
+        much = (failure is None and holds_much(value)) or is_long(changes)
         if failure is not None:
             data: Any = {"error": self.codec.encode_error(failure)}
         else:

@@ -229,6 +229,8 @@ class EffectRunner:
         request = context_input(effect.arguments, span)
         if self.memory is None:
             raise SexpEvaluationError("this evaluator has no memory system", code="context/no-memory", span=span)
+        if call.run.watched:
+            await call.run.examine(request.inputs)  # a copy: what the strand could have searched no event shows
         with call.scope(ContextStarted, input=request) as scope:
             answer = await self.memory.find(request, scope.call)
             scope.set(paths=tuple(answer.file_paths))

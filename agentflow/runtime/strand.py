@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, TypeAlias, TypeVar, cast
 
 from agentflow.core.call import CallContext
-from agentflow.core.effects import Effect, LogMessage, TaskCall, ToolCall
+from agentflow.core.effects import Effect, GetContext, LogMessage, TaskCall, ToolCall
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
@@ -369,7 +369,7 @@ class Strand(Naming):
         """Carry out an effect after its arguments are plain data and the run is within its permits."""
         if carries_data(effect):
             effect = await self.work(leaving(effect, self.limits.string, call.span))
-        if call.run.watched:
+        if call.run.watched and type(effect) is not GetContext:
             await call.run.examine(data_of(effect))
         if self.budget.permits.root.excess:
             await self.budget.permits.settle(call)

@@ -19,6 +19,7 @@ import pytest
 
 from agentflow import (
     AgentFlow,
+    AgentflowError,
     CommandExecutor,
     FileAccessManager,
     Limits,

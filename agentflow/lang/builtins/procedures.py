@@ -131,13 +131,20 @@ async def apply(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
 
 
 async def _applied(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> Any:
-    """Call a primitive with many arguments: at once, since each step on the way to it would copy them all."""
-    rt.fuel -= 1
-    if rt.fuel < 0:
-        await rt.tick()
+    """Call a primitive with many arguments, whose copies, one on each step of the way to it, are made in parts."""
     primitive.check_arity(len(arguments))
-    value = primitive.function(rt, *arguments) if primitive.needs_rt else primitive.function(*arguments)
-    return value if type(value) is not Sliced else await rt.work(value.work)
+    return await rt.work(_spread(rt, primitive, arguments))
+
+
+def _spread(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> Work[Any]:
+    yield 1
+    operands: Any = [rt, *arguments] if primitive.needs_rt else arguments
+    yield 0
+    operands = tuple(operands)  # a tuple is passed on as it is; whatever else follows a star would be copied twice
+    yield 0
+    value = primitive.function(*operands)
+    del operands
+    return value if type(value) is not Sliced else (yield from value.work)
 
 
 @primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True, size="called")
