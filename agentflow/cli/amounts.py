@@ -13,6 +13,11 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 600 else f"{value / 60:.0f} min"
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things, for people: one effect, ``1 effect``; more, ``2,000 effects``."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def money(value: float | None) -> str:
     """USD, for people."""
     return "unknown" if value is None else f"${value:.4f}" if value else "$0"

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from agentflow.cli.amounts import counted
 from agentflow.cli.common import (
     CompileFailed,
     Exit,
@@ -180,7 +181,8 @@ async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlo
                 handle = await begin(flow)
                 kept.run_id = handle.run_id
                 if handle.run_id != run_id:
-                    print(f"{run_id} goes on as {handle.run_id}", file=sys.stderr)
+                    how = "has a fork," if isinstance(options, ForkOptions) else "goes on as"
+                    print(f"{run_id} {how} {handle.run_id}", file=sys.stderr)
                 return await _end(flow, handle, options)
         except AgentflowError as error:
             show_error(error, as_json=options.as_json or options.events)
@@ -213,8 +215,8 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | Ch
             saved = handle.saved
             cost = f" and ${handle.saved_cost:.4f}" if handle.saved_cost else ""
             print(
-                f"{handle.run_id}: {handle.replayed} effects were answered from records, which saved"
-                f" {saved.requests} model calls, {saved.total_tokens:,} tokens{cost}",
+                f"{handle.run_id}: {counted(handle.replayed, 'effect')} {'was' if handle.replayed == 1 else 'were'} answered"
+                f" from records, which saved {counted(saved.requests, 'model call')}, {saved.total_tokens:,} tokens{cost}",
                 file=sys.stderr,
             )
     return show_result(flow, result, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from agentflow.cli.amounts import counted
 from agentflow.core.values import plain
 
 if TYPE_CHECKING:
@@ -25,19 +26,24 @@ def plan_data(plan: RunPlan) -> dict[str, Any]:
 
 def plan_text(plan: RunPlan) -> str:
     """A plan as text: what is reused, what runs and at what cost, and what is unknown."""
-    lines = [f"{len(plan.reused)} effects are answered from records, which saves {_cost(plan.reused)}"]
+    are = "is" if len(plan.reused) == 1 else "are"
+    lines = [f"{counted(len(plan.reused), 'effect')} {are} answered from records, which saves {_cost(plan.reused)}"]
     if plan.runs:
-        lines.append(f"{len(plan.runs)} run first, at about {_cost(plan.runs)} by what they cost before:")
+        first = "is carried out first, at" if len(plan.runs) == 1 else "are carried out first, at"
+        lines.append(
+            f"{counted(len(plan.runs), 'effect')} {first} about {_cost(plan.runs)} by what such calls cost before:"
+        )
         lines += [f"  {each.path}  {each.kind} {each.name}{_place(each)}  {_cost([each])}" for each in plan.runs]
-        lines.append("what follows from them cannot be known before they have run")
+        lines.append("what follows from that cannot be known before it has run")
         if plan.unused:
-            lines.append(f"{len(plan.unused)} more records, of {_cost(plan.unused)}, may answer then")
+            lines.append(f"{counted(len(plan.unused), 'more record')}, of {_cost(plan.unused)}, may answer then")
     elif plan.error is not None:
         lines.append(f"nothing runs; the program ends with {plan.error}")
     elif plan.complete:
         lines.append("nothing runs")
     if plan.complete and plan.unused:
-        lines.append(f"{len(plan.unused)} records, of {_cost(plan.unused)}, are not needed any more")
+        are = "is" if len(plan.unused) == 1 else "are"
+        lines.append(f"{counted(len(plan.unused), 'record')}, of {_cost(plan.unused)}, {are} not needed any more")
     return "\n".join(lines)
 
 
@@ -48,7 +54,7 @@ def _cost(effects: Sequence[PlannedEffect]) -> str:
     dollars = sum(each.cost for each in effects if each.cost is not None)
     cost = f" and ${dollars:.4f}" if dollars else ""
     more = f", and {len(unknown)} of unknown cost" if unknown else ""
-    return f"{requests} model calls, {tokens:,} tokens{cost}{more}"
+    return f"{counted(requests, 'model call')}, {tokens:,} tokens{cost}{more}"
 
 
 def _place(effect: PlannedEffect) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from agentflow.cli.amounts import money, seconds, tokens
+from agentflow.cli.amounts import counted, money, seconds, tokens
 from agentflow.cli.common import write_json
 from agentflow.cli.cost_table import cost_table
 from agentflow.cli.run_records import fold_records
@@ -109,8 +109,9 @@ def head(summary: RunSummary, view: RunView) -> Text:
     if summary.duration_s is not None:
         rows.append(("time", seconds(summary.duration_s)))
     if summary.recorded:
-        calls = f"{view.model_calls} model calls"
-        rows.append(("calls", calls + (f", {view.replayed} effects answered from records" if view.replayed else "")))
+        calls = counted(view.model_calls, "model call")
+        replayed = counted(view.replayed, "effect")
+        rows.append(("calls", calls + (f", {replayed} answered from records" if view.replayed else "")))
         rows.append(("tokens", tokens(usage)))
         rows.append(("cost", money(summary.cost_usd)))
     else:

@@ -10,6 +10,7 @@ from agentflow.core.errors import ConfigurationError, DataError, SexpEvaluationE
 from agentflow.core.events import WaitStarted
 from agentflow.core.questions import Question
 from agentflow.core.scope import Scope
+from agentflow.core.values import to_json
 from agentflow.lib.json_schema import Schema
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.permits import Permits
@@ -37,7 +38,7 @@ def check_answer(question: Question, answer: Any) -> None:
         raise DataError(
             f"the answer to '{cut(question.question, 200)}' does not fit: {'; '.join(problems)}",
             code="question/answer",
-            hint=f"the schema is {question.schema}",
+            hint=f"the schema is {cut(to_json(question.schema), 500)}",
             details={"key": question.key, "problems": problems},
         )
 

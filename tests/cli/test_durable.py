@@ -103,11 +103,11 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
     adopting = next(line for line in err.splitlines() if "agentflow resume" in line)
     words = shlex.split(adopting[adopting.index("agentflow resume") :])[1:]
     code, out, err = ran(tmp_path, *words, "--plan")
-    assert code == 0 and out.startswith("1 effects are answered from records, which saves 1 model calls"), err
-    assert "tool system:read_files (p.sexp:" in out and "cannot be known before they have run" in out
+    assert code == 0 and out.startswith("1 effect is answered from records, which saves 1 model call"), err
+    assert "tool system:read_files (p.sexp:" in out and "cannot be known before it has run" in out
     (tmp_path / "missing.txt").write_text("here")
     code, out, err = ran(tmp_path, *words, "--json")
-    assert code == 0 and "1 effects were answered from records" in err, err
+    assert code == 0 and "1 effect was answered from records" in err, err
     assert json.loads(out)["value"][:2] == ["edited", "COMPLETE"]
     code, out, _ = ran(tmp_path, "runs", "--durable", "--db", "sqlite:///my runs.db", "--json")
     first, second = sorted(json.loads(out), key=lambda run: run["created"])
@@ -117,9 +117,10 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
     code, _, err = ended(
         agentflow(tmp_path, "resume", second["run_id"], *words[4:], "--set", "ask.instructions=@prompt.txt")
     )
-    assert code == 0 and "1 effects were answered from records" in err, err
+    assert code == 0 and "1 effect was answered from records" in err, err
     code, _, err = ran(tmp_path, "runs", "fork", second["run_id"], "--at", "0/1.0", *words[4:])
-    assert code == 0 and "1 effects were answered from records, which saved 1 model calls" in err, err
+    assert code == 0 and "1 effect was answered from records, which saved 1 model call" in err, err
+    assert f"{second['run_id']} has a fork, " in err and "goes on as" not in err
     code, _, err = ran(tmp_path, "resume", second["run_id"], "--set", "ask=x")
     assert code == 2 and "--set task.field=value" in err
 
@@ -210,5 +211,5 @@ async def test_what_records_saved_is_said_in_money_where_it_has_a_price(
     assert await fork_run("first", ForkOptions(at="0/1.0", app=f"{name}:flow")) == 0
     money = "" if prices == "None" else f" and ${first.cost:.4f}"
     err = capsys.readouterr().err
-    assert f"which saved 1 model calls, {first.usage.total_tokens:,} tokens{money}\n" in err, err
+    assert f"which saved 1 model call, {first.usage.total_tokens:,} tokens{money}\n" in err, err
     assert prices == "None" or first.cost > 0.001

@@ -81,7 +81,7 @@ def test_a_durable_workflow_goes_on_by_the_command(project: Path) -> None:
     (project / "shop.py").write_text(MODULE.replace('if text == "stop"', 'if text == "never"'))
     code, out, err = agentflow(project, "resume", "s-1", "--app", "shop:flow")
     assert (code, out) == (0, "stop!\n"), err
-    assert "1 effects were answered from records" in err and (project / "ledger").read_text() == "stopstop"
+    assert "1 effect was answered from records" in err and (project / "ledger").read_text() == "stopstop"
 
 
 @pytest.mark.parametrize(
