@@ -101,6 +101,7 @@ LISTED = (
     Example("chat.py", "A chat that is kept between restarts"),
     Example("approval.py", "An approval that comes tomorrow"),
     Example("killed.py", "A run that is killed, and goes on as an edited program"),
+    Example("reuse.py", "Results that other runs use again"),
     Example("fleet.py", "500 documents, three workers, one of them killed", needs_postgres=True),
     Example("mcp_tools.py", "Tools of an MCP server"),
     Example("mcp_server.py", "A program as a tool for MCP clients"),

@@ -1,0 +1,51 @@
+"""Results that other runs use again, and what the database tells of runs. Needs no key: the model is scripted.
+
+Ten equal calls at once are one request, and a run of tomorrow asks for none; what cannot be stored is said.
+"""
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from agentflow import AgentFlow, ScriptedProvider
+from agentflow.events import Warning
+
+PROGRAM = """
+(defatom classify (params (mail string)) (instructions "Which folder does this go to? {{mail}}")
+  (history_config ((use_session_history false))) (reuse "7d"))
+
+(define archive (connect))
+(pmap (lambda (mail) (value-of (classify (mail mail)))) mails)
+"""
+MAILS = {"mails": ["the invoice of May"] * 10, "connect": lambda: sqlite3.connect(":memory:")}
+
+real = "AGENTFLOW_MODEL" in os.environ  # then that model answers
+
+
+async def main(directory: Path) -> None:
+    model = ScriptedProvider(lambda request: "bills")
+    database = directory / "runs.db"
+    for day in ("monday", "tuesday"):  # two lives of the program
+        async with AgentFlow(provider=None if real else model, durable=f"sqlite:///{database}") as flow:
+            flow.subscribe(lambda event: print(f"{event.code} at {event.path}") if isinstance(event, Warning) else None)
+            handle = await flow.start(PROGRAM, MAILS, run_id=day)
+            result = await handle.result()
+            print(
+                f"{day}: {len(result.value)} answers, {result.usage.requests} requests, {handle.saved.requests} saved"
+            )
+
+    async with AgentFlow(provider=model, durable=f"sqlite:///{database}") as flow:
+        print(sorted(f"{run.run_id} {run.status}" for run in await flow.runs()))
+    with sqlite3.connect(database) as db:  # or: agentflow runs show monday --db sqlite:///runs.db
+        query = (
+            "select run, kind, name, count(*) from af_effect where kind = 'task' group by run, kind, name order by run"
+        )
+        for row in db.execute(query):
+            print(*row)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(main(Path(directory)))
