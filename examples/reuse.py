@@ -32,17 +32,13 @@ async def main(directory: Path) -> None:
             flow.subscribe(lambda event: print(f"{event.code} at {event.path}") if isinstance(event, Warning) else None)
             handle = await flow.start(PROGRAM, MAILS, run_id=day)
             result = await handle.result()
-            print(
-                f"{day}: {len(result.value)} answers, {result.usage.requests} requests, {handle.saved.requests} saved"
-            )
+            requests = result.usage.requests, handle.saved.requests
+            print(f"{day}: {len(result.value)} answers, requests made and saved: {requests}")
 
     async with AgentFlow(provider=model, durable=f"sqlite:///{database}") as flow:
         print(sorted(f"{run.run_id} {run.status}" for run in await flow.runs()))
     with sqlite3.connect(database) as db:  # or: agentflow runs show monday --db sqlite:///runs.db
-        query = (
-            "select run, kind, name, count(*) from af_effect where kind = 'task' group by run, kind, name order by run"
-        )
-        for row in db.execute(query):
+        for row in db.execute("select run, count(*) from af_effect where kind = 'task' group by run order by run"):
             print(*row)
 
 
