@@ -188,13 +188,39 @@ class OwnedRun:
     """A run that this process may now work on, with the records that can answer.
 
     Records below a finished one are left out. ``usage`` and ``cost`` are totals over all records, also those; ``cost`` is
-    None if one has no price.
+    None if one has no price. ``leased``: it shares money and tokens with the runs of branches, and takes what it needs.
     """
 
     run: RunRow
     records: list[EffectRow]
     usage: tuple[int, ...]
     cost: float | None
+    leased: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deposit:
+    """What a run has left of its US dollars and tokens, for itself and the runs of its branches; None: no limit.
+
+    ``held_usd`` and ``held_tokens`` are set aside by the run itself for calls that are being made.
+    """
+
+    usd: float | None
+    tokens: int | None
+    held_usd: float
+    held_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leased:
+    """What a run was given of the US dollars and tokens that it asked for.
+
+    It is less where there is no more. With ``later`` it is nothing, but other runs will give something back.
+    """
+
+    usd: float
+    tokens: int
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,9 +276,11 @@ def session_held(name: str, run: str) -> SessionBusy:
 __all__ = [
     "ENDED",
     "Claim",
+    "Deposit",
     "EffectRow",
     "EffectState",
     "JsonText",
+    "Leased",
     "NewRun",
     "OnInflight",
     "OwnedRun",

@@ -18,8 +18,10 @@ from agentflow.core.call import CallContext
 from agentflow.core.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.core.journal import (
     Claim,
+    Deposit,
     EffectRow,
     EffectState,
+    Leased,
     NewRun,
     OwnedRun,
     QueueLoad,
@@ -147,14 +149,28 @@ class JobQueue(Protocol):
         ...
 
     async def fork(
-        self, run: str, epoch: int, form: EffectRow, branches: Sequence[tuple[str, NewRun]], opening: Sequence[Any]
+        self,
+        run: str,
+        epoch: int,
+        form: EffectRow,
+        branches: Sequence[tuple[str, NewRun]],
+        opening: Sequence[Any],
+        deposit: Deposit | None = None,
     ) -> None:
         """Store the open record of a form of ``run``, and a run with its job for each of its ``branches``, in one transaction.
 
         Each begins with the exchanges ``opening``. When the last of them has ended, the record has, too: as failed if one of
-        them failed, which cancels the others. Where the form has a record already, nothing is stored. Raises JournalError
+        them failed, which cancels the others. ``deposit`` is what the run and its branches share from now on. Where the form has a record already, nothing is stored. Raises JournalError
         (``durable/owned``) when ``epoch`` is not that of the run.
         """
+        ...
+
+    def lease(self, run: str, usd: float, tokens: int) -> asyncio.Future[Leased]:
+        """Set US dollars and tokens aside for a run that shares them with others."""
+        ...
+
+    def give_back(self, run: str, usd: float, tokens: int) -> asyncio.Future[None]:
+        """Take back all that was set aside for a run, of which ``usd`` and ``tokens`` were not spent."""
         ...
 
     def give_up(self, run: str, epoch: int, key: bytes) -> asyncio.Future[None]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, DataError
 from agentflow.core.frozen import frozen
-from agentflow.core.journal import EffectRow, EffectState, NewRun, RunRow, RunStatus, SessionChanges, effect_key
+from agentflow.core.journal import EffectRow, EffectState, Leased, NewRun, RunRow, RunStatus, SessionChanges, effect_key
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.session import Session
 from agentflow.core.store_ports import JobQueue
 from agentflow.runtime.codec import Codec, write_usage
 from agentflow.runtime.conversations import Conversations
+from agentflow.runtime.lease import Lender
+from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.stored_input import StoredInput, limits_data
 from agentflow.runtime.turns import counted
 
@@ -85,10 +86,12 @@ class BranchRuns:
         grants: frozenset[str] | None,
         limits: Limits,
         priority: int,
+        purse: RunPurse | None,
     ) -> None:
         """Store the open record of a form, with a run and a job for each of its ``parts``, in one transaction.
 
-        Each run begins with the conversation ``session`` and has ``grants`` and ``limits``. Raises JournalError
+        Each run begins with the conversation ``session`` and has ``grants`` and ``limits``; money and tokens are shared from now on
+        with the run, whose ``purse`` takes what it needs as they do. Raises JournalError
         (``durable/secret``, ``durable/owned``, and those of the store).
         """
         opening, exchanges = self._sessions.opening(session)
@@ -121,7 +124,15 @@ class BranchRuns:
                 priority=priority,
             )
             runs.append((branch_id(run, form.row.path, part.index), new))
-        await self._jobs.fork(run.run, run.epoch, form.row, runs, exchanges)
+        deposit = None
+        if purse is not None and purse.lease is None:
+            deposit = purse.deposit()
+            purse.share(self.lender(run))
+        await self._jobs.fork(run.run, run.epoch, form.row, runs, exchanges, deposit)
+
+    def lender(self, run: RunRow) -> Lender:
+        """From whom a run takes money and tokens that it shares with others."""
+        return _Lender(self._jobs, run.run)
 
     def give_up(self, run: RunRow, path: str) -> asyncio.Future[None]:
         """Forget the open record of the form at ``path`` and cancel the runs of its branches; done when that is stored."""
@@ -158,6 +169,24 @@ class BranchRuns:
         )
 
 
+class _Lender:
+    """Takes from the budget of the tree that ``run`` belongs to."""
+
+    def __init__(self, jobs: JobQueue, run: str) -> None:
+        self._jobs = jobs
+        self._run = run
+
+    def lease(self, usd: float, tokens: int) -> asyncio.Future[Leased]:
+        """Set US dollars and tokens aside."""
+        return self._jobs.lease(self._run, usd, tokens)
+
+    def give_back(self, usd: float, tokens: int) -> None:
+        """End all that was set aside. If that fails, it ends with the run, or when the run goes on elsewhere."""
+        self._jobs.give_back(self._run, usd, tokens).add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )
+
+
 def value_path(prefix: str, index: int) -> str:
     """The path of the record of a branch: that of a first effect in it."""
     return f"{prefix}{index}/0.0"
@@ -172,16 +201,6 @@ def branch_id(run: RunRow, path: str, index: int) -> str:
 
 def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-
-
-def shares(limits: Limits, left: Limits, count: int) -> Limits:
-    """``limits`` for one of ``count`` runs that together may use what is ``left`` of money, tokens and model calls."""
-    return replace(
-        limits,
-        usd=None if left.usd is None else left.usd / count,
-        tokens=None if left.tokens is None else left.tokens // count,
-        model_calls=None if left.model_calls is None else left.model_calls // count,
-    )
 
 
 def _no_data(run: str) -> AgentflowError:
@@ -200,4 +219,4 @@ def _cancelled(run: str) -> AgentflowError:
     )
 
 
-__all__ = ["FORM", "KIND", "BranchForm", "BranchRuns", "Ended", "Part", "branch_id", "shares", "value_path"]
+__all__ = ["FORM", "KIND", "BranchForm", "BranchRuns", "Ended", "Part", "branch_id", "value_path"]

@@ -31,6 +31,7 @@ from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import RunJournal, beside, holds_much
 from agentflow.runtime.python_program import PythonProgram, find_target, has_changed, reference_in
 from agentflow.runtime.records import Records, last_failures
+from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.resting import Resting
 from agentflow.runtime.run import Approver
 from agentflow.runtime.stored_input import StoredInput
@@ -232,7 +233,7 @@ class LiveRuns:
                 change = Change.of(owned.run)
                 records.pool = change.pool(await self._store.effects(owned.run.base), owned.records)
                 records.overrides = overrides_of(change, self._engine.tasks, work.program.source)
-            end = await self._run(records, work, session)
+            end = await self._run(records, work, session, leased=owned.leased)
         except asyncio.CancelledError:
             if records.fatal is not None:
                 asks = records.fatal.code == "durable/in-flight"
@@ -286,7 +287,9 @@ class LiveRuns:
             except (JournalError, SessionBusy) as error:
                 self.end(handle, RunEnd("queued", error=error))
 
-    async def _run(self, records: Records, work: RunWork, session: RunSession | None) -> RunEnd:
+    async def _run(
+        self, records: Records, work: RunWork, session: RunSession | None, *, leased: bool = False
+    ) -> RunEnd:
         row = records.run
         program = work.program
         journal = RunJournal(records, self._codec, self._redactor, program=program.source.digest)
@@ -304,6 +307,10 @@ class LiveRuns:
             tenant=work.tenant,
         ) as (run, call):
             records.live = run
+            if records.branches is not None and isinstance(run.purse, RunPurse):
+                records.purse = run.purse
+                if leased:
+                    run.purse.share(records.branches.lender(row))
             call.definitions = records.overrides
             if has_changed(row.program, program.source):
                 call.warn(

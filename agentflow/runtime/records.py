@@ -20,6 +20,7 @@ from agentflow.runtime.handle import AccountedRun
 from agentflow.runtime.parking import Parking, Rest
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.pool import Pool
+from agentflow.runtime.reservation import RunPurse
 
 CLEANUP = "/x/"
 """Part of the paths of effects that clean up after a cancellation, and have no time to wait."""
@@ -36,7 +37,7 @@ class Records:
     the task of the run. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are what all records have
     cost so far. ``pool`` holds the records of the run it is based on, ``adopted_usage`` and ``adopted_cost`` are what the
     ones it used had cost; ``overrides`` are the tasks that it changes. ``branches`` starts the branches that are left to workers, in
-    a run of workers. With ``cancelling`` it is replayed only to be
+    a run of workers, and shares the money of ``purse`` with them. With ``cancelling`` it is replayed only to be
     cancelled where its records end.
     """
 
@@ -59,6 +60,7 @@ class Records:
         self.pool: Pool | None = None
         self.overrides: TaskOverrides | None = None
         self.branches: BranchRuns | None = None
+        self.purse: RunPurse | None = None
         self.adopted_usage = NO_USAGE
         self.adopted_cost: float | None = 0.0
         self.on_inflight: OnInflight = on_inflight

@@ -25,13 +25,12 @@ from agentflow.core.values import is_long
 from agentflow.lang.closure import Closure
 from agentflow.lang.printer import print_value
 from agentflow.runtime import branches
-from agentflow.runtime.branch_runs import FORM, KIND, BranchForm, BranchRuns, Part, shares, value_path
+from agentflow.runtime.branch_runs import FORM, KIND, BranchForm, BranchRuns, Part, value_path
 from agentflow.runtime.codec import Codec, NotData, fingerprint, lasting
 from agentflow.runtime.decisions import mismatch
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.questions import permits_of
 from agentflow.runtime.records import CLEANUP, wait_for_end
-from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.strand import Strand
 
 _MANY = 100
@@ -189,8 +188,9 @@ class _Form:
                 missing,
                 session=rt.call.session,
                 grants=rt.grants,
-                limits=shares(rt.limits, _left(rt), len(missing)),
+                limits=_limits(rt, len(missing)),
                 priority=rt.call.priority,
+                purse=records.purse,
             )
         except JournalError as error:
             if error.code == "durable/secret":
@@ -213,15 +213,10 @@ class _Form:
         return self._rt.call.at(value_path(self._prefix, part.index))
 
 
-def _left(rt: Strand) -> Limits:
-    """What the run has left of money, tokens and model calls."""
-    run = rt.call.run
-    purse = run.purse
-    tokens = rt.limits.tokens
-    if tokens is not None and isinstance(purse, RunPurse):
-        tokens = max(0, tokens - purse.used_tokens)
-    usd = purse.usd_left if purse is not None else None
-    return replace(Limits(), usd=usd, tokens=tokens, model_calls=run.calls_left)
+def _limits(rt: Strand, count: int) -> Limits:
+    """The limits of each of ``count`` branches: those of the run, with a share of the model calls that are left."""
+    left = rt.call.run.calls_left
+    return rt.limits if left is None else replace(rt.limits, model_calls=left // count)
 
 
 __all__ = ["parallel", "pmap"]

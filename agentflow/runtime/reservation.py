@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 
 from agentflow.core.errors import LimitExceeded, clip
+from agentflow.core.journal import Deposit
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelResponse, Usage
 from agentflow.core.spending import Quote
 from agentflow.lib.wait_queue import WaitQueue
+from agentflow.runtime.lease import Lease, Lender
 
 LEAST_ANSWER = 256
 """Tokens below which a cap is not lowered; for a small limit, a quarter of it."""
@@ -29,13 +31,15 @@ class RunPurse:
     Parameters: ``limits`` has the tokens and the US dollars; ``outer`` is the purse around this one, which is charged too;
     ``used`` (tokens) and ``cost`` (US dollars) were spent before; ``whose`` names the owner if it is not a run, as in "the
     key 'ada'". Calls wait in the queue of the outermost purse; those that need other purses may pass. ``calls`` is the
-    number of reservations.
+    number of reservations. A purse with a ``lease`` shares its limits with runs elsewhere: ``tokens`` and ``usd`` are then what it
+    has taken of them so far.
     """
 
     __slots__ = (
         "calls",
         "held_tokens",
         "held_usd",
+        "lease",
         "outer",
         "priced",
         "root",
@@ -59,6 +63,7 @@ class RunPurse:
         self.whose = whose
         self.tokens = limits.tokens
         self.usd = limits.usd
+        self.lease: Lease | None = None
         self.outer = outer
         self.root: RunPurse = self if outer is None else outer.root
         self.priced: bool = self.usd is not None or (outer is not None and outer.priced)
@@ -75,8 +80,53 @@ class RunPurse:
         above = None if self.outer is None else self.outer.usd_left
         if self.usd is None:
             return above
-        here = max(0.0, self.usd - self.used_usd)
+        whole = self.usd if self.lease is None or self.lease.usd is None else self.lease.usd
+        here = max(0.0, whole - self.used_usd)
         return here if above is None else min(here, above)
+
+    def deposit(self) -> Deposit:
+        """What is left, to be shared with runs elsewhere."""
+        return Deposit(
+            usd=None if self.usd is None else self.usd - self.used_usd - self.held_usd,
+            tokens=None if self.tokens is None else self.tokens - self.used_tokens - self.held_tokens,
+            held_usd=self.held_usd,
+            held_tokens=self.held_tokens,
+        )
+
+    def share(self, lender: Lender) -> None:
+        """From now on take what is needed from ``lender``, beside what calls that are being made have reserved."""
+        self.lease = Lease(lender, self.usd, self.tokens, self._leased)
+        if self.usd is not None:
+            self.usd = self.used_usd + self.held_usd
+        if self.tokens is not None:
+            self.tokens = self.used_tokens + self.held_tokens
+
+    def _leased(self, usd: float, tokens: int) -> None:
+        if self.usd is not None:
+            self.usd += usd
+        if self.tokens is not None:
+            self.tokens += tokens
+        self.root.serve()
+
+    def asks(self, held: _Held) -> bool:
+        """Whether what ``held`` lacks here is being asked for elsewhere."""
+        if self.lease is None:
+            return False
+        usd = 0.0 if self.usd is None else self.used_usd + self.held_usd + held.cost - self.usd
+        tokens = 0 if self.tokens is None else self.used_tokens + self.held_tokens + held.tokens - self.tokens
+        return self.lease.asks(held, max(0.0, usd), max(0, tokens))
+
+    def idle(self) -> None:
+        """Give back what was taken and not spent, when no call is being made."""
+        if self.lease is None:
+            return
+        usd = 0.0 if self.usd is None else self.usd - self.used_usd
+        tokens = 0 if self.tokens is None else self.tokens - self.used_tokens
+        if self.usd is not None:
+            self.usd = self.used_usd
+        if self.tokens is not None:
+            self.tokens = self.used_tokens
+        self.lease.give_back(usd, tokens)
 
     def spent(self, usage: Usage, cost_usd: float | None) -> None:
         """Count what a call has cost in this purse only: the outer run counts it in its own."""
@@ -132,25 +182,27 @@ class RunPurse:
         limit = "tokens"
         if self.tokens is not None:
             left = self.tokens - self.used_tokens
-            least = asked if held.exact else min(LEAST_ANSWER, self.tokens // 4, asked)
+            whole = self.tokens if self.lease is None or self.lease.tokens is None else self.lease.tokens
+            least = asked if held.exact else min(LEAST_ANSWER, whole // 4, asked)
             room = min(room, left - held.input_tokens)
             if room < max(1, least):
                 raise self._short(
-                    f"{self.owner} has used {self.used_tokens:,} of {self.tokens:,} tokens: the {max(0, left):,} left are too "
+                    f"{self.owner} has used {whole - left:,} of {whole:,} tokens: the {max(0, left):,} left are too "
                     f"few for a call with about {held.input_tokens:,} tokens of input and {max(1, least):,} of answer",
                     "tokens",
                 )
         if self.usd is not None:
             left_usd = self.usd - self.used_usd + _GRAIN_USD
             each = held.quote.output_usd
-            least = asked if held.exact or not each else int(min(LEAST_ANSWER, self.usd / 4 / each, asked))
+            whole_usd = self.usd if self.lease is None or self.lease.usd is None else self.lease.usd
+            least = asked if held.exact or not each else int(min(LEAST_ANSWER, whole_usd / 4 / each, asked))
             left_usd -= held.quote.input_usd
             fits = left_usd / each if each else asked if left_usd >= 0 else 0
             if fits < room:
                 room, limit = int(fits), "usd"
             if fits < max(1, least):
                 raise self._short(
-                    f"{self.owner} has cost ${self.used_usd:.4f} of ${self.usd:.4f}: what is left is too little for a call "
+                    f"{self.owner} has cost ${whole_usd - self.usd + self.used_usd:.4f} of ${whole_usd:.4f}: what is left is too little for a call "
                     f"whose input costs up to ${held.quote.input_usd:.4f}, and a token of its answer ${each:.6f}",
                     "usd",
                 )
@@ -159,7 +211,7 @@ class RunPurse:
     @property
     def owner(self) -> str:
         """The owner of the purse, as named in errors."""
-        return self.whose or "the run"
+        return self.whose or ("the run" if self.lease is None else "the run with its branches")
 
     def spent_up(self) -> LimitExceeded | None:
         """The error for an empty purse; None while something is left."""
@@ -171,10 +223,11 @@ class RunPurse:
 
     def _short(self, message: str, limit: str) -> LimitExceeded:
         tokens = limit == "tokens"
+        own = self if self.lease is None else self.lease
         return LimitExceeded(
             message,
             limit=limit,
-            allowed=(self.tokens if tokens else self.usd) or 0,
+            allowed=(own.tokens if tokens else own.usd) or 0,
             used=self.used_tokens if tokens else self.used_usd,
             code=None if self.whose is None else "limits/tenant",
             hint=None if self.whose is None else f"this limit is not the run's but that of {self.whose}",
@@ -251,6 +304,8 @@ class _Held:
             self._take()
             return None
         short = [each for each in self._purse.levels() if not each.fits(self)]
+        if asking := [each for each in short if each.asks(self)]:
+            return asking
         rooms = [(*each.room(self), each) for each in short if not each.calls]
         if lacking := [each for each in short if each.calls]:
             return lacking
@@ -287,6 +342,8 @@ class _Held:
             purse.calls -= 1
             purse.held_tokens -= self.tokens
             purse.held_usd = purse.held_usd - self.cost if purse.calls else 0.0
+            if purse.lease is not None and not purse.calls:
+                purse.idle()
             purse = purse.outer
         root = self._purse.root
         if root.waiters.entries:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from agentflow import AgentFlow
-from agentflow.core.errors import AgentflowError
+from agentflow import AgentFlow, Limits
+from agentflow.core.errors import AgentflowError, LimitExceeded
 from tests.scale.child import app
 from tests.scale.workers import detached, working
+from tests.support.metered_model import MeteredModel, asking
 from tests.support.postgres import Server
 
 PMAP = '(define (see at) (content (look (at at)))) (list (see "a") (pmap :on workers see \'("p0" "p1" "p2")) (see "b"))'
@@ -131,3 +133,42 @@ async def test_a_cancelled_run_takes_its_branches_with_it(
                 != "0"
             ):
                 await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("allowed", [300, 1_000])
+async def test_branches_share_the_tokens_of_their_run(postgres_server: Server, postgres_url: str, allowed: int) -> None:
+    """What all of them use never passes the limit; within it all are done, whatever they set aside before they were sent."""
+    models = [MeteredModel(), MeteredModel()]
+    program = f"{asking()} (length (pmap :on workers (lambda (n) (value-of (ask (n n)))) '(36 36 36 36 36 36 36 36)))"
+    async with contextlib.AsyncExitStack() as stack:
+        flows = [AgentFlow(provider=model, durable=postgres_url) for model in models]
+        for flow in flows:
+            await stack.enter_async_context(flow)
+            await stack.enter_async_context(working(flow))
+        run = await detached(flows[0], "r", program, limits=Limits(tokens=allowed))
+        if allowed == 1_000:
+            result = await run.result()
+            assert result.value == 8 and result.usage.total_tokens == sum([model.paid for model in models])
+        else:
+            with pytest.raises(LimitExceeded) as caught:
+                await run.result()
+            assert caught.value.limit == "tokens"
+    assert 0 < sum([model.paid for model in models]) <= allowed
+    assert postgres_server.sql("select count(*) from af_budget", postgres_url) == "0"
+    assert postgres_server.sql("select coalesce(sum(tokens), 0) from af_lease", postgres_url) == "0"
+
+
+async def test_a_branch_has_the_authority_and_the_conversation_of_its_run(postgres_url: str, tmp_path: Path) -> None:
+    """It may call what its program was granted; what it said follows what was said before, in the order written."""
+    programs = {
+        "granted": '(pmap :on workers (lambda (at) (content (look (at at)))) \'("p0"))',
+        "refused": '(pmap :on workers (lambda (text) (eval-program text (allow system:read_files))) \'("(system:read_files (file_paths \'(\\"x\\")))"))',
+    }
+    async with app(postgres_url, tmp_path / "log") as flow, working(flow):
+        runs = {name: await detached(flow, name, text, allow=["look"]) for name, text in programs.items()}
+        assert (await runs["granted"].result()).value == ["<p0>"]
+        with pytest.raises(AgentflowError) as caught:
+            await runs["refused"].result()
+        assert "grant" in caught.value.code, caught.value
+        nested = "(pmap :on workers (lambda (x) (pmap :on workers (lambda (y) (list x y)) '(1 2))) '(1 2))"
+        assert (await (await detached(flow, "nested", nested)).result()).value == [[[1, 1], [1, 2]], [[2, 1], [2, 2]]]

@@ -55,4 +55,6 @@ async def _remove(db: Connection, runs: list[str], results: list[bytes]) -> None
         await db.execute("delete from af_effect e using af_run r where r.run = any($1) and e.rid = r.rid", runs)
         await db.execute("delete from af_run where run = any($1)", runs)
         await db.execute("delete from af_fork where run = any($1)", runs)
+        await db.execute("delete from af_lease where run = any($1)", runs)
+        await db.execute("delete from af_budget where root = any($1)", runs)
         await openings.remove(db, runs)

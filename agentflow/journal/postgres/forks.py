@@ -143,4 +143,5 @@ async def _cancel(db: Connection, fork: int) -> list[str]:
     """Cancel the branches that are not at work: those at work are found by their workers. Gives those that need a job."""
     unbegun = await db.fetch(_UNBEGUN, fork)
     await db.execute("update af_fork set need = need - $2 where id = $1", fork, len(unbegun))
+    await db.execute("delete from af_lease where run = any($1)", [run for (run,) in unbegun])
     return [run for (run,) in await db.fetch(_RESTING, fork)]

@@ -10,12 +10,12 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 
-from agentflow.core.journal import Claim, EffectRow, NewRun, QueueLoad, Schedule
-from agentflow.journal.postgres import forks, schedules
+from agentflow.core.journal import Claim, Deposit, EffectRow, Leased, NewRun, QueueLoad, Schedule
+from agentflow.journal.postgres import forks, leases, schedules
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
 from agentflow.journal.postgres.jobs import CANCEL, CANCELLED, CHANNEL, LOAD, Engine, check_engine, lost
 from agentflow.journal.postgres.owner import OwnerSession
@@ -36,6 +36,8 @@ AT_ONCE = 100
 _AWAY_S = 1.0
 _SWEEPING = 0x61666A6F73  # the advisory lock of the worker that looks for runs without a job
 _ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -64,19 +66,35 @@ class PostgresQueue:
         await self._writer.do(work)
 
     async def fork(
-        self, run: str, epoch: int, form: EffectRow, branches: Sequence[tuple[str, NewRun]], opening: Sequence[Any]
+        self,
+        run: str,
+        epoch: int,
+        form: EffectRow,
+        branches: Sequence[tuple[str, NewRun]],
+        opening: Sequence[Any],
+        deposit: Deposit | None = None,
     ) -> None:
         async def work(db: Connection) -> None:
             if await forks.begin(db, run, epoch, form, branches, opening):
+                await leases.share(db, run, [name for name, _ in branches], deposit)
                 await self._engine.enqueue(db, [name for name, _ in branches])
 
         await self._writer.do(work)
+
+    def lease(self, run: str, usd: float, tokens: int) -> asyncio.Future[Leased]:
+        return self._submit(lambda db: leases.take(db, run, usd, tokens))
+
+    def give_back(self, run: str, usd: float, tokens: int) -> asyncio.Future[None]:
+        return self._submit(lambda db: leases.give_back(db, run, usd, tokens))
 
     def give_up(self, run: str, epoch: int, key: bytes) -> asyncio.Future[None]:
         async def work(db: Connection) -> None:
             await self._engine.enqueue(db, await forks.give_up(db, run, epoch, key))
 
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        return self._submit(work)
+
+    def _submit(self, work: Callable[[Connection], Awaitable[T]]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._writer.submit(Job(future, work))
         return future
 

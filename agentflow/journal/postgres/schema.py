@@ -67,7 +67,12 @@ create index af_fork_run on af_fork(run);
 alter table af_run add column parent text, add column fork bigint;
 create index af_run_fork on af_run(fork) where fork is not null;
 """
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
+_VERSION_7 = """
+create table af_budget(root text primary key, usd float8, tokens bigint) with (fillfactor = 50);
+create table af_lease(run text primary key, root text not null, usd float8 not null default 0, tokens bigint not null default 0);
+create index af_lease_root on af_lease(root);
+"""
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
 """The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)
 

@@ -20,7 +20,7 @@ from agentflow.core.journal import (
     SessionChanges,
 )
 from agentflow.journal.errors import owned_run, unknown_run
-from agentflow.journal.postgres import forks, openings, sessions
+from agentflow.journal.postgres import forks, leases, openings, sessions
 from agentflow.journal.postgres.cleaning import collect
 from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.postgres.jobs import Engine, free_claims
@@ -134,7 +134,8 @@ class PostgresJournal:
             assert after is not None
             records = await effects(db, after[RID], ANSWERS)
             usage, cost = await spent(db, after[RID])
-            owned = OwnedRun(run=run_of(after), records=records, usage=usage, cost=cost)
+            leased = row.queue is not None and await leases.begin_slice(db, run)
+            owned = OwnedRun(run=run_of(after), records=records, usage=usage, cost=cost, leased=leased)
             self._held[run] = owned.run.epoch
             return owned
 
@@ -229,7 +230,9 @@ class PostgresJournal:
             )
             if status == "queued":
                 await self._engine.enqueue(db, [run])
-            elif branch is not None and before.status == "running":
+            elif before.queue is not None:
+                await leases.end(db, run)
+            if branch is not None and before.status == "running":
                 await self._engine.enqueue(db, await forks.ended(db, run, branch))
 
         try:

@@ -1,0 +1,81 @@
+"""Money and tokens that a run shares with the runs of its branches, on whatever machines.
+
+``af_budget`` has what is left for all of a tree of runs, ``af_lease`` what each of them has set aside for the calls that it is
+making. What is set aside has left the budget, so that the sum never passes the limit; what a call did not cost goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentflow.core.journal import Deposit, Leased
+from agentflow.journal.postgres.connection import Connection
+
+_BACK = """
+with mine as (update af_lease l set usd = 0, tokens = 0 from af_lease b where l.run = $1 and b.run = l.run
+  returning l.root, b.usd, b.tokens)
+update af_budget p set usd = p.usd + coalesce($2, mine.usd), tokens = p.tokens + coalesce($3, mine.tokens)
+from mine where p.root = mine.root
+"""
+_LEFT = """
+select b.root, b.usd, b.tokens from af_lease l join af_budget b on b.root = l.root where l.run = $1 for update of b
+"""
+_BUSY = "select exists (select from af_lease where root = $1 and run <> $2 and (usd > 0 or tokens > 0))"
+
+
+async def share(db: Connection, run: str, branches: Sequence[str], deposit: Deposit | None) -> None:
+    """Let the runs of branches take from the budget of ``run``: ``deposit``, or that of the tree it belongs to already."""
+    if deposit is not None:
+        await db.execute(
+            "insert into af_budget(root, usd, tokens) values ($1, $2, $3)", run, deposit.usd, deposit.tokens
+        )
+        await db.execute(
+            "insert into af_lease(run, root, usd, tokens) values ($1, $1, $2, $3)",
+            run,
+            deposit.held_usd,
+            deposit.held_tokens,
+        )
+    await db.execute(
+        "insert into af_lease(run, root) select b.name, l.root from unnest($2::text[]) as b(name), af_lease l where l.run = $1",
+        run,
+        list(branches),
+    )
+
+
+async def take(db: Connection, run: str, usd: float, tokens: int) -> Leased:
+    """Set ``usd`` and ``tokens`` aside for a run: all of it, or what is left if no other run is making calls."""
+    left = await db.fetchrow(_LEFT, run)
+    if left is None:
+        return Leased(usd=0.0, tokens=0)
+    root, left_usd, left_tokens = left
+    if (left_usd is not None and left_usd < usd) or (left_tokens is not None and left_tokens < tokens):
+        if await db.fetchval(_BUSY, root, run):  # asked after the lock was had, so that nobody's lease is missed
+            return Leased(usd=0.0, tokens=0, later=True)
+        usd = usd if left_usd is None else max(0.0, min(usd, left_usd))
+        tokens = tokens if left_tokens is None else max(0, min(tokens, left_tokens))
+    await db.execute("update af_budget set usd = usd - $2, tokens = tokens - $3 where root = $1", root, usd, tokens)
+    await db.execute("update af_lease set usd = usd + $2, tokens = tokens + $3 where run = $1", run, usd, tokens)
+    return Leased(usd=usd, tokens=tokens)
+
+
+async def give_back(db: Connection, run: str, usd: float, tokens: int) -> None:
+    """End what was set aside for a run, of which ``usd`` and ``tokens`` are left."""
+    await db.execute(_BACK, run, usd, tokens)
+
+
+async def begin_slice(db: Connection, run: str) -> bool:
+    """Whether a run shares a budget. What a process that died had set aside for it goes back."""
+    found = await db.fetchrow("select usd, tokens from af_lease where run = $1", run)
+    if found is not None and (found[0] or found[1]):
+        await db.execute(_BACK, run, None, None)
+    return found is not None
+
+
+async def end(db: Connection, run: str) -> None:
+    """End the share of a run that has ended; with the tree's own run its budget ends."""
+    if await begin_slice(db, run):
+        await db.execute("delete from af_lease where run = $1", run)
+        await db.execute("delete from af_budget where root = $1", run)
+
+
+__all__ = ["begin_slice", "end", "give_back", "share", "take"]
