@@ -521,7 +521,7 @@ async def solver_has_programs_checked_and_run(house: House) -> None:
 
 async def written_program_is_admitted(house: House) -> None:
     with pytest.raises(AgentflowError) as refused:
-        await house.flow.run("(eval-program '(list (ask (q 1)) (ask (q 2))))", limits=Limits(model_calls=1))
+        await house.flow.run("(eval-program '(list (ask (q 1)) (ask (q 2))) (allow ask))", limits=Limits(model_calls=1))
     assert refused.value.code == "bounds/over-budget" and not house.provider.requests
 
 
