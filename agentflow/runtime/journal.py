@@ -226,6 +226,8 @@ class RunJournal:
 
     async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
         """The value that :meth:`keep` stored at ``call``; None without one."""
+        if self.records.ends_before(call.path):
+            return None  # without a digest of the content, which nothing is compared with
         row = await self.find(kind, name, self._part(kind, name, content), call)
         return None if row is None else self.replayed(row, call)
 

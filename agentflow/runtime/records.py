@@ -134,6 +134,10 @@ class Records:
         """Remove the gate at ``path``."""
         self._gates.pop(path, None)
 
+    def ends_before(self, path: str) -> bool:
+        """Whether there is no record for the effect at ``path``, of this run or of its base, and nothing stops the run there."""
+        return path not in self._rows and self.pool is None and not self.stops
+
     @property
     def stops(self) -> bool:
         """Whether an effect without a record may have to stop where it is: see :meth:`reach`."""
@@ -231,7 +235,8 @@ def _in_flight(run: str, row: EffectRow) -> JournalError:
     return JournalError(
         f"the run '{run}' was interrupted while {row.kind} {row.name} worked, which may not be repeated unasked",
         code="durable/in-flight",
-        hint=f"check what it has done; flow.resume('{run}', on_inflight='retry') repeats it, 'fail' treats it as failed",
+        hint=f"check what it has done; flow.resume('{run}', on_inflight='retry') or agentflow resume {run} --on-inflight retry"
+        " repeats it, with fail instead it counts as failed",
         details={"path": row.path, "kind": row.kind, "name": row.name},
     )
 
