@@ -144,25 +144,31 @@ def show(value: object) -> str:
 
 
 def _whole(value: object, types: frozenset[str]) -> bool:
+    """Whether a float is valid as an integer because it has no fraction."""
     return "integer" in types and isinstance(value, float) and value.is_integer()
 
 
 def never(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    """``false``: no value is valid."""
     check.say(path, "nothing is allowed here")
 
 
 def enum(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    """``enum``: the value is one of several, compared as JSON."""
     values: dict[object, object] = node.arguments["enum"]
     if check.identity(value) not in values:
         check.say(path, f"is {show(value)}, must be one of {show(list(values.values()))}")
 
 
 def const(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    """``const``: the value is one, compared as JSON."""
     if check.identity(value) != check.identity(node.arguments["const"]):
         check.say(path, f"is {show(value)}, must be {show(node.arguments['const'])}")
 
 
 def at_least(keyword: str, what: str) -> Rule:
+    """The rule of a keyword that sets a minimum length; ``what`` names the parts in messages."""
+
     def rule(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
         if len(value) < node.arguments[keyword]:
             check.say(path, f"has {len(value)} {what}, at least {node.arguments[keyword]} are needed")
@@ -171,6 +177,8 @@ def at_least(keyword: str, what: str) -> Rule:
 
 
 def at_most(keyword: str, what: str) -> Rule:
+    """The rule of a keyword that sets a maximum length; ``what`` names the parts in messages."""
+
     def rule(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
         if len(value) > node.arguments[keyword]:
             check.say(path, f"has {len(value)} {what}, at most {node.arguments[keyword]} are allowed")
@@ -179,6 +187,8 @@ def at_most(keyword: str, what: str) -> Rule:
 
 
 def bound(keyword: str, words: str, holds: Callable[[Any, Any], bool]) -> Rule:
+    """The rule of a keyword that bounds numbers: ``holds(value, limit)``; ``words`` go before the limit in messages."""
+
     def rule(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
         if not holds(value, node.arguments[keyword]):
             check.say(path, f"is {value}, must be {words} {node.arguments[keyword]}")
@@ -187,25 +197,30 @@ def bound(keyword: str, words: str, holds: Callable[[Any, Any], bool]) -> Rule:
 
 
 def is_multiple(value: float, step: float) -> bool:
+    """Whether ``value`` is a multiple of ``step``, in exact decimal arithmetic; infinities and NaN are not."""
     return math.isfinite(value) and _exact(value) % _exact(step) == 0
 
 
 def _exact(number: float) -> Fraction:
+    """The number as it is written in decimal, which binary floats only approximate."""
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 
 def pattern(check: Check, value: str, node: Node, path: str, depth: int) -> None:
+    """``pattern``: the string contains a match."""
     wanted: LinearPattern = node.arguments["pattern"]
     if not wanted.matches(value):
         check.say(path, f"is {show(value)}, must match the pattern {wanted.text}")
 
 
 def unique_items(check: Check, value: Sequence[Any], node: Node, path: str, depth: int) -> None:
+    """``uniqueItems``: no two items are equal, compared as JSON."""
     if node.arguments["uniqueItems"] and len({check.identity(item) for item in value}) != len(value):
         check.say(path, "has an item twice, all must differ")
 
 
 def items(check: Check, value: Sequence[Any], node: Node, path: str, depth: int) -> None:
+    """``prefixItems`` for the first items, ``items`` for the rest."""
     first: list[Node] = node.arguments.get("prefixItems", [])
     for index, (item, schema) in enumerate(zip(value, first, strict=False)):
         check.visit(schema, item, f"{path}[{index}]", depth + 1)
@@ -216,22 +231,25 @@ def items(check: Check, value: Sequence[Any], node: Node, path: str, depth: int)
 
 
 def contains(check: Check, value: Sequence[Any], node: Node, path: str, depth: int) -> None:
+    """``contains``, ``minContains`` and ``maxContains``: how many items are valid under a subschema."""
     wanted: Node = node.arguments["contains"]
     count = sum(check.meets(wanted, item, f"{path}[{index}]", depth) for index, item in enumerate(value))
     least, most = node.arguments.get("minContains", 1), node.arguments.get("maxContains", math.inf)
     if count < least:
-        check.say(path, f"has {count} items as 'contains' wants them, at least {least} are needed")
+        check.say(path, f"has {count} items that 'contains' describes, at least {least} are needed")
     if count > most:
-        check.say(path, f"has {count} items as 'contains' wants them, at most {most} are allowed")
+        check.say(path, f"has {count} items that 'contains' describes, at most {most} are allowed")
 
 
 def required(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+    """``required``: the object has these names."""
     for name in node.arguments["required"]:
         if name not in value:
             check.say(path, f"'{name}' is missing")
 
 
 def dependent_required(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+    """``dependentRequired``: a name that is present requires others."""
     for name, others in node.arguments["dependentRequired"].items():
         for other in others if name in value else ():
             if other not in value:
@@ -239,6 +257,7 @@ def dependent_required(check: Check, value: Mapping[Any, Any], node: Node, path:
 
 
 def properties(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+    """``properties``, ``patternProperties``, and ``additionalProperties`` for the names that neither covers."""
     named: dict[str, Node] = node.arguments.get("properties", {})
     patterns: list[tuple[LinearPattern, Node]] = node.arguments.get("patternProperties", [])
     other: Node | None = node.arguments.get("additionalProperties")
@@ -257,6 +276,7 @@ def properties(check: Check, value: Mapping[Any, Any], node: Node, path: str, de
 def _additional(
     check: Check, other: Node, named: Mapping[str, Node], name: str, item: Any, path: str, depth: int
 ) -> None:
+    """Check a name that is not among those ``named`` against ``other``, and suggest a similar name if none is allowed."""
     if other.arguments.get("false"):
         near = did_you_mean(name, named)
         check.say(path, f"'{clip(name, 80)}' is not allowed" + (f" ({near})" if near else ""))
@@ -265,18 +285,22 @@ def _additional(
 
 
 def property_names(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+    """``propertyNames``: every name is valid under a subschema."""
     for key in value:
         if problems := check.violations(node.arguments["propertyNames"], str(key), "", depth):
             check.say(path, f"the name '{clip(str(key), 80)}' is not allowed: {problems[0].partition(': ')[2]}")
 
 
 def dependent_schemas(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+    """``dependentSchemas``: a name that is present requires a subschema of the whole object."""
     for name, schema in node.arguments["dependentSchemas"].items():
         if name in value:
             check.visit(schema, value, path, depth + 1)
 
 
 def reference(keyword: str) -> Rule:
+    """The rule of ``$ref`` or ``$dynamicRef``: the value is valid under the schema referred to."""
+
     def rule(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
         check.visit(node.arguments[keyword](), value, path, depth + 1)
 
@@ -284,11 +308,13 @@ def reference(keyword: str) -> Rule:
 
 
 def all_of(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    """``allOf``: the value is valid under every subschema."""
     for schema in node.arguments["allOf"]:
         check.visit(schema, value, path, depth + 1)
 
 
 def any_of(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    """``anyOf``: the value is valid under a subschema; otherwise the violations of the nearest one are reported."""
     alternatives: list[list[str]] = []
     for schema in node.arguments["anyOf"]:
         alternatives.append(check.violations(schema, value, path, depth))
@@ -298,6 +324,7 @@ def any_of(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
 
 
 def one_of(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    """``oneOf``: the value is valid under exactly one subschema."""
     alternatives = [check.violations(schema, value, path, depth) for schema in node.arguments["oneOf"]]
     met = sum(not problems for problems in alternatives)
     if met == 0:
@@ -307,16 +334,19 @@ def one_of(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
 
 
 def _say_nearest(check: Check, alternatives: list[list[str]]) -> None:
+    """Report the violations of the alternative that has the fewest."""
     for problem in min(alternatives, key=len):
         check.note(f"{problem} (or another of {len(alternatives)} alternatives)")
 
 
 def excluded(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    """``not``: the value is not valid under the subschema."""
     if check.meets(node.arguments["not"], value, path, depth):
         check.say(path, "is what the schema excludes")
 
 
 def conditional(check: Check, value: Any, node: Node, path: str, depth: int) -> None:
+    """``if``, ``then`` and ``else``: which of the latter two applies depends on the first."""
     met = check.meets(node.arguments["if"], value, path, depth)
     branch: Node | None = node.arguments.get("then" if met else "else")
     if branch is not None:
@@ -324,6 +354,7 @@ def conditional(check: Check, value: Any, node: Node, path: str, depth: int) -> 
 
 
 def unevaluated_properties(check: Check, value: Mapping[Any, Any], node: Node, path: str, depth: int) -> None:
+    """``unevaluatedProperties``: the subschema of names that no other keyword has evaluated."""
     rest: Node = node.arguments["unevaluatedProperties"]
     seen = _evaluated(check, node, value, path, depth)
     for key, item in value.items():
@@ -332,6 +363,7 @@ def unevaluated_properties(check: Check, value: Mapping[Any, Any], node: Node, p
 
 
 def unevaluated_items(check: Check, value: Sequence[Any], node: Node, path: str, depth: int) -> None:
+    """``unevaluatedItems``: the subschema of items that no other keyword has evaluated."""
     rest: Node = node.arguments["unevaluatedItems"]
     seen = _evaluated(check, node, value, path, depth)
     for index, item in enumerate(value):

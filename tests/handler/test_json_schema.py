@@ -113,7 +113,7 @@ def test_agrees_with_jsonschema(value: Any, schema: Any) -> None:
         ({"a": 1, "b": 1}, {"maxProperties": 1}, "has 2 properties, at most 1 are allowed"),
         ({"a": 1}, {"dependentRequired": {"a": ["b"]}}, "'b' is missing, which 'a' needs"),
         ({"a": 1}, {"propertyNames": {"pattern": "^b"}}, "the name 'a' is not allowed: is \"a\", must match"),
-        ([1, 2], {"contains": {"type": "string"}}, "has 0 items as 'contains' wants them, at least 1 are needed"),
+        ([1, 2], {"contains": {"type": "string"}}, "has 0 items that 'contains' describes, at least 1 are needed"),
         ({"a": {"b": 1}}, {"oneOf": [{"required": ["x", "y"]}, {"properties": {"a": False}}]}, "a: nothing is"),
         ({"ab": 1}, {"properties": {"abc": {}}, "unevaluatedProperties": False}, "did you mean 'abc'?"),
     ],
