@@ -87,7 +87,7 @@ async def _watched(
         progress = _Progress(scope.call, shape)
         try:
             response = await _answer(adapter, request, progress, account)
-        except BaseException as error:
+        except BaseException as error:  # also when cancelled: the event reports the tokens that are lost
             progress.ended(error)
             scope.set(usage=sum(progress.lost, NO_USAGE) if progress.lost else None)
             raise
@@ -152,7 +152,7 @@ async def _answer(
             raise IncompleteStream(
                 "the model's stream ended without an answer", provider=type(adapter).__name__, model=request.model
             )
-    except BaseException as error:
+    except BaseException as error:  # also when cancelled: the server may bill an attempt that was sent
         if response is None and sent and not charged and (arrived or may_be_billed(error)):
             lost.append(account.broken(request, arrived))
             if progress is not None:

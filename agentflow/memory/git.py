@@ -161,7 +161,7 @@ class GitRepository:
             )
             try:
                 code = self._wait(process, output.fileno())
-            except BaseException:
+            except BaseException:  # also when interrupted: the process does not outlive the call
                 _kill(process)
                 raise
             if code != 0:

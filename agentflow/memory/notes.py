@@ -178,7 +178,7 @@ class NoteBook:
         try:
             db.execute("pragma journal_mode = wal")
             db.executescript(_SCHEMA)
-        except BaseException:
+        except BaseException:  # also when interrupted: no connection stays open without an owner
             db.close()
             raise
         self._db = db

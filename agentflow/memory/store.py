@@ -79,7 +79,7 @@ class Store:
         self._db = _connected(database)
         try:
             self._prepare(database)
-        except BaseException:
+        except BaseException:  # also when interrupted: no connection stays open without an owner
             self._db.close()
             raise
         self._packs = Packs(self._db)
@@ -134,7 +134,7 @@ class Store:
         try:
             yield
             self._packs.flush()
-        except BaseException:
+        except BaseException:  # also when interrupted: what was not committed is rolled back
             self._packs.forget()
             self._db.execute("ROLLBACK")
             raise

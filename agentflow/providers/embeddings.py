@@ -114,7 +114,7 @@ class Embeddings:
                         elif bill is not None and error is not None and may_be_billed(error):
                             bill.broken()
                             charged = True
-            except BaseException as error:
+            except BaseException as error:  # also when cancelled: the server may bill an attempt that was sent
                 if bill is not None:
                     bill.waited(error)
                     if sent and not charged and may_be_billed(error):

@@ -155,7 +155,7 @@ class Conversations:
                     code="durable/session",
                     hint="start another run in it",
                 )
-        except BaseException:
+        except BaseException:  # also when cancelled: the session is free and stored again
             session.release()
             if session.keeper is not None:
                 await session.keeper.keep()

@@ -91,7 +91,7 @@ class Generations:
         new = replace(new, takes_over=owned.run.epoch, session=session["name"] if session else None)
         try:
             return (await self._store.create(run_id, new))[0]
-        except BaseException:
+        except BaseException:  # also when cancelled: the base run is nobody's again
             await self._store.finish(base.run, owned.run.epoch, "queued")
             raise
 

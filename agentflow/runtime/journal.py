@@ -147,7 +147,7 @@ class RunJournal:
                 self._lose(kind, name, run, call.path)
                 raise
             failure = annotate(error).at(call.span)
-        except BaseException:
+        except BaseException:  # cancelled or suspended: the effect has no outcome to record
             self._lose(kind, name, run, call.path)
             raise
         changes = call.session.changes_since(mark)

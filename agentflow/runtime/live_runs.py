@@ -118,7 +118,7 @@ class LiveRuns:
         handle._cancelled = cancelled
         try:
             await self.begin(handle, row, retry=retry, slice=slice)
-        except BaseException:
+        except BaseException:  # also when cancelled: a run that was not begun is not live
             del self._live[row.run]
             raise
         if slice is not None:
@@ -152,7 +152,7 @@ class LiveRuns:
                 await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
                 owned = replace(owned, records=[each for each in owned.records if each not in failures])
             await self._open_group()
-        except BaseException:
+        except BaseException:  # also when cancelled: the run waits again, and its session is free
             if resting:
                 handle._resting = True
                 self._resting.add(row.run, handle.wake_at)

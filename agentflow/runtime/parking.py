@@ -93,7 +93,7 @@ class Parking:
             if permits is not None:
                 await permits.take(call)
             return answer
-        except BaseException:
+        except BaseException:  # also when cancelled: the strand leaves with the permit it had before
             if permits is not None:
                 permits.take_anyway()
             raise

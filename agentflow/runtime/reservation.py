@@ -284,7 +284,7 @@ class _Held:
             return
         try:
             await waiter
-        except BaseException:
+        except BaseException:  # also when cancelled: the reserved part is free, and the next waiter is served
             waiter.cancel()
             self.free()
             self._purse.root.serve()

@@ -387,7 +387,7 @@ class OpenRun:
                 self._clock = await WallClock(self._run.budget, spent_s).__aenter__()
             if self._pump is not None:
                 await self._pump.__aenter__()
-        except BaseException:
+        except BaseException:  # also when cancelled: the session is free for the next run
             root.session.release()
             raise
         return self._run, root
@@ -454,7 +454,7 @@ def _raise_in_context(error: BaseException, context: BaseException | None) -> No
     """Raise ``error`` with this context instead of the error being handled, which may hold secrets its copy omits."""
     try:
         raise error
-    except BaseException:
+    except BaseException:  # raises any error again, with another context
         error.__context__ = context
         raise
 

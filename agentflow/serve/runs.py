@@ -277,7 +277,7 @@ class ServedRuns:
                 raise RequestError(
                     f"there is a run '{run_id}' already", code="serve/run-exists", status=409, hint="leave run_id out"
                 )
-        except BaseException:
+        except BaseException:  # also when cancelled: the key may start another run instead
             admission.free()
             raise
         own = {

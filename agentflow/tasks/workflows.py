@@ -322,7 +322,7 @@ def _write(path: Path, workflow: Workflow) -> None:
                 handle.flush()
                 os.fsync(handle.fileno())
             os.replace(temporary, path)
-        except BaseException:
+        except BaseException:  # also when interrupted: the temporary file is removed
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
             raise
