@@ -1,6 +1,7 @@
-"""Runs a program again and again without models, tools and time, and finds which of their answers break it.
+"""Runs a program many times without models, tools or waits, and finds the answers that break it.
 
-``search.py`` decides what to try next, ``rehearsal.py`` runs the program once: it is real (compiler, tasks, tool registry, system
-tools) down to the ports, and behind those stands whatever was chosen. ``outcomes.py`` makes values from schemas and the constants
-of the program, ``findings.py`` says what came of it. Nothing here opens a file, a socket or a process.
+``search.py`` decides what to try next, and ``rehearsal.py`` runs the program once. Everything down to the ports is real
+(compiler, tasks, tool registry, system tools); the ports return the chosen answers. ``outcomes.py`` generates values from
+schemas and the constants of the program, ``findings.py`` describes the results. Nothing here opens a file, a socket or a
+process.
 """

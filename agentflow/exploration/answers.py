@@ -1,4 +1,4 @@
-"""What stands in for models, tools, files and people in a rehearsal: each of their answers, and who decides which it is."""
+"""Stand-ins for models, tools, files and people in a rehearsal: their answers, and the strategies that choose them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from agentflow.exploration.outcomes import Values
 
 AnswerKind: TypeAlias = Literal["value", "fails", "no-json", "late", "turns", "calls"]
-"""How something answers: with a value, by failing, with text where JSON was asked for, after any time-out is over; a model, by calling
-tools until its turns are over, or by calling one, of which the value is ``{"tool": name, "arguments": {...}}``."""
+"""How something answers: with a value, by failing, with text instead of JSON, or after every time-out has expired. A model
+may also call tools until its turns are used up, or call one tool, whose value is ``{"tool": name, "arguments": {...}}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: of whom (the ``name`` of a task or tool, ``ask-human``, ``get_context``, ``file a.md`` ...), and its ``value``.
+    """An answer: its ``name`` (of a task or tool, ``ask-human``, ``get_context``, ``file a.md`` ...), and its ``value``.
 
-    ``branch`` says in which branch of ``parallel``, ``pmap`` or ``race`` it was given: the indices of the branches around it, from the
-    outside in, ``"2"`` or ``"0.1"``; empty outside of any. With ``always`` it is given again and again.
+    ``branch`` is the branch of ``parallel``, ``pmap`` or ``race`` that received it: the indices of the enclosing branches, outermost
+    first, ``"2"`` or ``"0.1"``; empty outside of branches. With ``always`` it is repeated.
     """
 
     name: str
@@ -30,9 +30,9 @@ class Answer:
 
 
 class Shape(NamedTuple):
-    """What is asked for: data of a ``schema`` (None: text), which a model writes as ``json``; whether it may fail, and whether
-    that may be by calling tools for all of its ``turns``; the ``tools`` that the program may see the effects of, and the schemas of their
-    arguments."""
+    """The shape of a requested answer: data of a ``schema`` (None: text), which a model writes as ``json``; whether it may fail;
+    whether a model may use up its ``turns`` with tool calls; and the ``tools`` whose effects the program can see, with the
+    schemas of their arguments."""
 
     schema: Mapping[str, Any] | None = None
     json: bool = False
@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 
 
 class Answers(Protocol):
-    """Decides what is answered in one run."""
+    """Chooses the answers of one run."""
 
     def answer(self, name: str, branch: str, shape: Shape) -> Answer:
         """The next answer of ``name`` in ``branch``."""
@@ -50,7 +50,8 @@ class Answers(Protocol):
 
 
 class Point(NamedTuple):
-    """A choice of a run: at a place in the ``number``th answer (from 0) of somebody in a branch; in all of them if None."""
+    """A decision in a run: which option is taken at the path ``at`` in the ``number``th answer (from 0) of a name and branch, or
+    in all of its answers if ``number`` is None."""
 
     name: str
     at: str
@@ -59,12 +60,12 @@ class Point(NamedTuple):
 
     @property
     def for_good(self) -> Point:
-        """The same choice in every answer of that name."""
+        """The same decision for every answer of that name."""
         return Point(self.name, self.at)
 
 
 class Choice(NamedTuple):
-    """A choice that was made: the index of what was taken, of so many options."""
+    """A decision that was made: the index of the option taken, and the number of options."""
 
     point: Point
     taken: int
@@ -72,16 +73,17 @@ class Choice(NamedTuple):
 
 
 Script: TypeAlias = Mapping[Point, int]
-"""The choices that are not the plainest. The rest follows from the program."""
+"""The decisions that depart from the simplest answers. The program determines the rest."""
 ANOTHER = -1
-"""Chosen for all answers of a name: each takes another option than the one before it."""
+"""An option for all answers of a name: each takes a different value."""
 
 
 @dataclass(slots=True)
 class ChosenAnswers:
-    """Answers by a script of choices, which keeps what was chosen and answered; ``changed`` are the places in each answer that are not plain.
+    """Answers from a script of decisions; records the decisions and the answers. ``changed`` holds for each answer the paths that
+    depart from the simplest value.
 
-    ``deadlines`` lets answers be late.
+    ``deadlines`` allows late answers.
     """
 
     script: Script
@@ -136,8 +138,8 @@ class ChosenAnswers:
         return answer
 
 
-class GivenAnswers:
-    """Answers by name and branch, in order; who has none left gives the plainest."""
+class PrescribedAnswers:
+    """Answers by name and branch, in order; once those are used up, the simplest value follows."""
 
     def __init__(self, answers: Iterable[Answer], values: Values) -> None:
         self._left: defaultdict[tuple[str, str], deque[Answer]] = defaultdict(deque)
@@ -154,7 +156,7 @@ class GivenAnswers:
 
 
 def branch_of(path: str) -> str:
-    """The branches around an effect, from its path in the run: ``0/4.2/1.0`` is in branch 2."""
+    """The enclosing branches of an effect, from its path in the run: ``0/4.2/1.0`` is in branch 2."""
     return ".".join([part.rpartition(".")[2] for part in path.split("/")[1:-1]])
 
 
@@ -165,8 +167,8 @@ __all__ = [
     "Answers",
     "Choice",
     "ChosenAnswers",
-    "GivenAnswers",
     "Point",
+    "PrescribedAnswers",
     "Script",
     "Shape",
     "branch_of",

@@ -1,4 +1,4 @@
-"""The constants of a program: what its tests compare with is what answers must be near to."""
+"""The constants of a program: values near those it compares with are the interesting answers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LARGEST = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What a program names: ``numbers``; ``words`` it compares with or looks up, those compared first; ``keys`` it reads from
-    data; whether it ``parses`` JSON, whether it ``reads_numbers`` in text, and whether it has ``deadlines``: forms that somebody who
-    is late can lose."""
+    """What a program mentions: ``numbers``; ``words`` that it compares with or looks up, compared ones first; ``keys`` that it
+    reads from data; whether it ``parses`` JSON, ``reads_numbers`` from text, and has ``deadlines``, which are forms in which a
+    late answer loses."""
 
     numbers: tuple[int | float, ...] = ()
     words: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def constants_of(tree: ir.IR) -> Constants:
 
 
 def _words(value: Any) -> list[str]:
-    """The texts in quoted data that an answer might be."""
+    """The strings in quoted data that an answer might equal."""
     if isinstance(value, list | tuple):
         return [word for each in cast("list[Any]", value) for word in _words(each)]
     text = name_of(value)

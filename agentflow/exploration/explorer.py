@@ -1,4 +1,4 @@
-"""Explores programs that models write, for ``solve``, before they act."""
+"""Explores programs written by models, for ``solve``, before they act."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from agentflow.exploration.search import explore
 from agentflow.exploration.virtual_time import in_virtual_time
 
 RUNS = 100
-"""Times that a program is run in its exploration."""
+"""Maximum number of runs in such an exploration."""
 _DATA = (str, int, float, bool, type(None))
 
 
 @dataclass(frozen=True)
 class FlowExplorer:
-    """The :class:`~agentflow.core.ports.ProgramExplorer` of a flow with these tasks and tools, of which nothing is called."""
+    """The :class:`~agentflow.core.ports.ProgramExplorer` of a flow; none of its tasks and tools is called."""
 
     templates: TemplatePort
     tools: ToolPort
@@ -30,7 +30,10 @@ class FlowExplorer:
     async def explore(
         self, program: str | Source, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
     ) -> Sequence[str]:
-        """The errors and endless loops that a program may come to, as text; none where ``inputs`` are not data, which cannot be tried out."""
+        """The errors and endless loops that a program can reach, as text.
+
+        Empty if ``inputs`` are not plain data, since the program cannot be tried then.
+        """
         if not _is_data(inputs):
             return ()
         setting = Setting(bindings=inputs, templates=self._tasks(call), tools=self._tools(), grants=allow)
@@ -42,7 +45,7 @@ class FlowExplorer:
         return [_rendered(finding) for finding in (await in_virtual_time(work)).errors]
 
     def _tasks(self, call: CallContext) -> tuple[CompiledTask, ...]:
-        """The tasks of the flow, and those that programs defined around the call in their place."""
+        """The tasks of the flow, where those that programs defined around the call take precedence."""
         registered = [self.templates.find_compiled(name) for name in self.templates.template_names()]
         tasks = {each.name: each for each in registered if each is not None}
         for name in call.definitions.tasks() if call.definitions is not None else ():
@@ -57,7 +60,7 @@ class FlowExplorer:
 
 
 def _rendered(finding: Finding) -> str:
-    """A finding with its place in the text and the answers that bring it about."""
+    """A finding with its position in the text and the answers that cause it."""
     if finding.kind == "endless" or finding.error is None:
         return str(finding)
     when = f"\n  this happens when {finding.when}" if finding.when else ""
@@ -65,7 +68,7 @@ def _rendered(finding: Finding) -> str:
 
 
 def _is_data(value: Any) -> bool:
-    """Whether a value is JSON data: no procedure, and nothing of the host."""
+    """Whether a value is JSON data, without procedures and objects of the host."""
     pending = [value]
     while pending:
         each = pending.pop()

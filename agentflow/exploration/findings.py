@@ -1,4 +1,4 @@
-"""What an exploration says of a program: the errors it can come to, and the arms that no run reached."""
+"""The results of an exploration: the errors that a program can reach, and the arms that no run reached."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """Something that can happen to a program, with the shortest run in which it does.
+    """A fault that a program can reach, with the shortest run that reaches it.
 
-    ``kind``: an ``error`` of the program, a loop that is ``endless``, or a failed call that is ``unhandled`` (of a task, a tool, a
-    person). ``code`` and ``message`` are the error's, ``span`` is where. ``answers`` are all that was answered in that run, in order,
-    and ``deciding`` those of them that differ from the plainest, without fields that do not; ``always`` names who answers alike throughout. ``effects`` is how
-    many calls an endless loop was watched for. ``places`` are the spans of all calls that fail unhandled.
+    ``kind``: an ``error`` of the program, an ``endless`` loop, or an ``unhandled`` failure (of a task, tool or person, ``who``).
+    ``code`` and ``message`` are the error's, ``span`` is its position. ``answers`` are all answers in that run, in order;
+    ``deciding`` are those that differ from the simplest ones, without irrelevant fields; ``always`` names whoever gives the
+    same answer throughout. ``effects`` is the number of calls for which an endless loop was watched. ``places`` are the spans of all calls
+    that fail unhandled.
     """
 
     kind: FindingKind
@@ -41,19 +42,19 @@ class Finding:
 
     @property
     def when(self) -> str:
-        """The answers that bring it about, in words; empty if the plainest do."""
+        """The answers that cause it, in words; empty if the simplest ones do."""
         shown: dict[str, None] = {}
         for answer in self.deciding:
             often = sum(each.name == answer.name for each in self.answers) > 1
             always = "always " if often and answer.name in self.always else ""
-            shown[f"{answer.name} {always}{said(answer)}"] = None
+            shown[f"{answer.name} {always}{describe_answer(answer)}"] = None
         listed = [*shown]
         return " and ".join(listed[:4]) + (f" and {len(listed) - 4} more" if len(listed) > 4 else "")
 
     @property
     def script(self) -> tuple[Answer, ...]:
-        """The answers with which :func:`agentflow.testing.rehearse` comes to the same: equal ones at an end are one that is
-        given again and again."""
+        """The answers that make :func:`agentflow.testing.rehearse` reach it again; equal ones at the end become one that is
+        repeated."""
         by_asker: dict[tuple[str, str], list[Answer]] = {}
         for answer in self.answers:
             by_asker.setdefault((answer.name, answer.branch), []).append(answer)
@@ -85,7 +86,7 @@ class Finding:
         at = "" if self.span is None else f" at {self.span.line}:{self.span.column}"
         when = f"  when {self.when}" if self.when else ""
         if self.kind == "endless":
-            return f"no end{at}: {self.effects} calls, and it would go on{when}"
+            return f"no end{at}: {self.effects} calls, and it would continue{when}"
         if self.kind == "unhandled":
             count = len(self.places)
             where = (
@@ -99,7 +100,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What came of exploring a program: what was ``found``, its ``arms``, those that were ``missed``, and how many ``runs`` it took."""
+    """The results of an exploration: the faults ``found``, the ``arms``, those ``missed``, and the number of ``runs``."""
 
     found: tuple[Finding, ...]
     arms: tuple[Arm, ...]
@@ -108,7 +109,7 @@ class Exploration:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What was found without failures that nobody handles."""
+        """The findings that are not unhandled failures."""
         return tuple([each for each in self.found if each.kind != "unhandled"])
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,15 +127,15 @@ class Exploration:
         return "\n".join([*lines, *(f"not reached: {arm}" for arm in self.missed)])
 
 
-def said(answer: Answer) -> str:
-    """What somebody does, in words."""
+def describe_answer(answer: Answer) -> str:
+    """An answer in words, to follow the name of whoever gives it."""
     match answer.kind:
         case "fails":
             return "fails"
         case "late":
             return "takes too long"
         case "no-json":
-            return "gives no JSON"
+            return "does not give JSON"
         case "turns":
             return "calls tools for all of its turns"
         case "calls":
@@ -150,7 +151,7 @@ def said(answer: Answer) -> str:
 
 
 def shortened(answer: Answer, places: Sequence[str]) -> Answer:
-    """An answer without the fields in which none of the ``places`` is, where it is an object."""
+    """An answer without the fields, if it is an object, that contain none of the ``paths``."""
     value: object = answer.value
     if answer.kind != "value" or not isinstance(value, dict):
         return answer
@@ -160,17 +161,17 @@ def shortened(answer: Answer, places: Sequence[str]) -> Answer:
 
 
 def _is_in(place: str, name: str) -> bool:
-    """Whether a place in an answer is in its field of that name."""
+    """Whether a path in an answer is inside the field called ``name``."""
     start = f"=.{name}"
     return place.startswith(start) and place[len(start) : len(start) + 1] in ("", ".", "[", "#", "|", "?")
 
 
 def in_order(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Errors first, then loops, then failures, each as they stand in the text."""
+    """Errors first, then loops, then failures, each in the order of the text."""
     kinds = ("error", "endless", "unhandled")
     return tuple(
         sorted(found, key=lambda each: (kinds.index(each.kind), each.span.start if each.span else -1, each.code))
     )
 
 
-__all__ = ["Exploration", "Finding", "in_order", "said", "shortened"]
+__all__ = ["Exploration", "Finding", "describe_answer", "in_order", "shortened"]

@@ -1,7 +1,7 @@
-"""Values that a JSON Schema allows, in a fixed order: the plainest first, then those near the constants of the program.
+"""Values that a JSON Schema allows, in a fixed order: the simplest first, then those near the constants of the program.
 
-A value is a tree of choices, each by its place in the value (``.steps#`` is the length of a list, ``.steps[0]`` its first element),
-so that a search can change one of them and leave the others.
+A value is a tree of decisions, each identified by its path in the value (``.steps#`` is the length of a list, ``.steps[0]``
+its first element), so that a search can change one decision and keep the others.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from agentflow.exploration.constants import Constants
 from agentflow.exploration.text_samples import fitting
 
 Choose: TypeAlias = Callable[[str, int], int]
-"""Asked which of so many options is taken at a place in a value; gives its index."""
+"""Takes a path in a value and a number of options; returns the index of the option to use."""
 
 PLAIN_TEXT = "text"
 _LONG = 200
 _DEEPEST = 4
 _MOST_ELEMENTS = 9
 _KEYS = 8
-"""Keys of the program that data without a schema is given."""
+"""Maximum number of the program's keys that are put into data without a schema."""
 _ANY: Mapping[str, Any] = {}
 _NOTHING: Mapping[str, Mapping[str, Any]] = {}
 _JSON_TEXTS = ("{}", "[]", "3", '["text"]')
@@ -28,9 +28,9 @@ _NUMBERS = (0, 2, -1, 10, 100)
 
 
 class Values:
-    """Makes values for schemas.
+    """Generates values for schemas.
 
-    ``constants`` are those of the program; ``assumed`` are more rules of a schema for the fields of a name.
+    ``constants`` are those of the program; ``assumed`` has additional schema rules for fields by name.
     """
 
     def __init__(self, constants: Constants, assumed: Mapping[str, Mapping[str, Any]] = _NOTHING) -> None:
@@ -53,7 +53,7 @@ class Values:
         self._special: dict[tuple[str | None, str | None], list[str]] = {}
 
     def value(self, schema: Mapping[str, Any], at: str, choose: Choose) -> Any:
-        """A value that ``schema`` allows, as far as its common keywords say; ``at`` is its place in the answer."""
+        """A value that satisfies the common keywords of ``schema``; ``at`` is its path in the answer."""
         return self._value(schema, at, choose, schema, 0)
 
     def _value(self, schema: Mapping[str, Any], at: str, choose: Choose, root: Mapping[str, Any], depth: int) -> Any:
@@ -129,7 +129,7 @@ class Values:
         return value
 
     def _any(self, at: str, choose: Choose, depth: int) -> Any:
-        """Data of no schema: an object with the keys that the program reads, or something else."""
+        """Data without a schema: an object with the keys that the program reads, or another type."""
         kinds = ["string", "integer", "array", "null", "boolean"] if depth < 2 else ["string", "integer", "null"]
         if depth < 2:
             kinds = ["object", *kinds] if self._keys and depth == 0 else [*kinds, "object"]
@@ -141,7 +141,7 @@ def _pick(options: Sequence[Any], at: str, choose: Choose) -> Any:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema with its reference followed and its parts joined."""
+    """A schema with its reference resolved and its ``allOf`` merged."""
     found = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else _ANY
     for _ in range(20):
         reference: object = found.get("$ref")
@@ -157,7 +157,7 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _within(numbers: Sequence[Any], schema: Mapping[str, Any]) -> list[Any]:
-    """The numbers that a schema allows, and its own boundaries."""
+    """The numbers that a schema allows, and its own limits."""
     least, most = schema.get("minimum"), schema.get("maximum")
     above, below, step = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"), schema.get("multipleOf")
     bounds = [bound for bound in (least, most) if bound is not None]

@@ -1,4 +1,4 @@
-"""The ports of a rehearsal: models, files, commands and memory that give what was decided, and touch nothing."""
+"""The ports of a rehearsal: models, files, commands and memory that return chosen answers and touch nothing."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from agentflow.handler.tool_turn import ToolTurn
 from agentflow.lib.json_schema import Schema
 
 LATE_S = 1e8
-"""Seconds after which somebody answers who is late: past every time-out that the language takes seriously."""
+"""Seconds after which a late answer arrives: longer than any reasonable time-out in a program."""
 NO_JSON = "That cannot be said in JSON."
 STRINGS: Mapping[str, Any] = {"type": "array", "items": {"type": "string"}}
 _MODEL = "rehearsal"
 
 
 class Stage:
-    """Whose answers count in the run that goes on now, and for whom something is asked: the effect that goes on."""
+    """Holds the answers of the current run, and the name and branch of the effect that asks."""
 
     def __init__(self) -> None:
         self.answers: Answers
@@ -40,12 +40,12 @@ class Stage:
         self.files: dict[str, str | None] = {}
 
     def begin(self, answers: Answers) -> None:
-        """Begin a run, in which nobody has read or written anything."""
+        """Start a run with these answers and without any file contents."""
         self.answers = answers
         self.files = {}
 
     async def ask(self, shape: Shape, name: str | None = None) -> Answer:
-        """The next answer to the effect that goes on, or, in its branch, of ``name``; late if it is late."""
+        """The next answer for the current effect, or for ``name`` in its branch; waits first if the answer is late."""
         effect, branch = self.asking.get()
         answer = self.answers.answer(name or effect, branch, shape)
         if answer.kind == "late":
@@ -54,14 +54,14 @@ class Stage:
 
 
 def failure(name: str) -> TaskError:
-    """The error of something that fails in a rehearsal."""
+    """The error for a failure in a rehearsal."""
     error = ServerError("it fails", provider=_MODEL, model=_MODEL)
     error.details["rehearsed"] = name
     return error
 
 
 class RehearsedPrompts:
-    """The :class:`~agentflow.core.ports.PromptRunner`: a model that answers as decided."""
+    """The :class:`~agentflow.core.ports.PromptRunner`: a model that gives the chosen answers."""
 
     def __init__(self, stage: Stage, tools: ToolPort) -> None:
         self._stage = stage
@@ -69,7 +69,7 @@ class RehearsedPrompts:
         self._schemas: dict[int, tuple[object, Schema]] = {}
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
-        """Answer a prompt. Raises ServerError where the answer is to fail, ResourceExhausted when the model has had its turns."""
+        """Answer a prompt. Raises ServerError for a chosen failure, ResourceExhausted if the model uses up its turns."""
         json = prompt.json_output or prompt.output_schema is not None
         offered, seen = self._offered(prompt, call)
         shape = Shape((prompt.output_schema or {}) if json else None, json, turns=offered, tools=seen)
@@ -97,7 +97,7 @@ class RehearsedPrompts:
         )
 
     def _offered(self, prompt: Prompt, call: CallContext) -> tuple[bool, tuple[tuple[str, Mapping[str, Any]], ...]]:
-        """Whether the model is shown any tools, and those that act on what is rehearsed, as files: others do nothing at all."""
+        """Whether the model has any tools, and those of them with visible effects, such as files: others do nothing here."""
         if prompt.tools is None:
             return bool(self._tools.ordinary(call)), ()
         specs = [tool.spec for name in prompt.tools if (tool := self._tools.find(name, call)) is not None]
@@ -105,25 +105,25 @@ class RehearsedPrompts:
         return bool(allowed), tuple([(each.name, each.input_schema) for each in allowed if each.name in SCHEMAS])
 
     async def _after_calls(self, answer: Answer, shape: Shape, prompt: Prompt, call: CallContext) -> Answer:
-        """The answer that a model gives once it has called tools, which are carried out as those of a real model."""
+        """The answer of a model after it has called tools, which run like those of a real model."""
         allowed = prompt.max_turns if prompt.max_turns is not None else call.run.limits.turns
         inner = call.at(call.next_path("Prompt", prompt.model, prompt.system, prompt.parts))
         inner.grants = file_grants(call.grants).union([name for name, _ in shape.tools])
-        turn, (_, branch) = ToolTurn(self._tools, inner), self._stage.asking.get()
+        tool_turn, (_, branch) = ToolTurn(self._tools, inner), self._stage.asking.get()
         for number in range(1, allowed):
             if answer.kind != "calls":
                 break
             tool = str(answer.value["tool"])
             token = self._stage.asking.set((tool, branch))
             try:
-                await turn.run([ToolCallPart(f"call-{number}", tool, dict(answer.value["arguments"]))])
+                await tool_turn.run([ToolCallPart(f"call-{number}", tool, dict(answer.value["arguments"]))])
             finally:
                 self._stage.asking.reset(token)
             answer = await self._stage.ask(shape)
         if answer.kind not in ("calls", "turns"):
             return answer
         error = ResourceExhausted(
-            f"the model has had all of its {allowed} turns and has not answered",
+            f"the model has used its {allowed} turns without an answer",
             resource="turns",
             used=allowed,
             limit=allowed,
@@ -132,7 +132,7 @@ class RehearsedPrompts:
         raise error
 
     def _problems(self, schema: dict[str, Any] | None, value: object) -> list[str]:
-        """Where a value misses the schema asked for: not all that one can say is known where values are made."""
+        """The violations of the requested schema: generated values satisfy only its common keywords."""
         if schema is None:
             return []
         cached = self._schemas.get(id(schema))
@@ -142,7 +142,7 @@ class RehearsedPrompts:
 
 
 class RehearsedFiles:
-    """The :class:`~agentflow.core.executor_ports.FilePort`: every path names a file, unless it is decided that there is none."""
+    """The :class:`~agentflow.core.executor_ports.FilePort`: every path is a file unless the answer says there is none."""
 
     roots = (Path("/"),)
 
@@ -150,15 +150,15 @@ class RehearsedFiles:
         self._stage = stage
 
     def absolute(self, path: str) -> str:
-        """The path below the one root that there is."""
+        """The path below the only root."""
         return posixpath.normpath(posixpath.join("/", path))
 
     def open_directory(self, path: str) -> int:
-        """Raises FileFailure: there are no directories."""
+        """Raise FileFailure: there are no directories."""
         raise _no_file(path)
 
     async def read(self, path: str, *, max_bytes: int | None = None) -> FileText:
-        """The text of a file. Raises FileFailure if there is none."""
+        """The text of a file. Raises FileFailure if the chosen answer fails."""
         key = self.absolute(path)
         if key not in self._stage.files:
             answer = await self._stage.ask(Shape(), f"file {path}")
@@ -169,13 +169,13 @@ class RehearsedFiles:
         return FileText(path, text, len(text), hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
 
     async def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
-        """The bytes of a file. Raises FileFailure if there is none."""
+        """The bytes of a file. Raises FileFailure if the chosen answer fails."""
         return (await self.read(path)).text.encode()
 
     async def write(
         self, path: str, content: str | bytes, *, overwrite: bool = False, expected_digest: str | None = None
     ) -> None:
-        """Keep a text for those who read it in this run. Raises FileFailure if the write is to fail."""
+        """Keep a text for later reads in this run. Raises FileFailure if the chosen answer fails."""
         if (await self._stage.ask(Shape({"const": True}))).kind == "fails":
             raise _no_file(path)
         self._stage.files[self.absolute(path)] = (
@@ -183,14 +183,14 @@ class RehearsedFiles:
         )
 
     async def list(self, path: str) -> list[str]:
-        """Names. Raises FileFailure if there is no such directory."""
+        """File names. Raises FileFailure if the chosen answer fails."""
         answer = await self._stage.ask(Shape(STRINGS), f"directory {path}")
         if answer.kind == "fails":
             raise _no_file(path)
         return [f"{number}-{name}" for number, name in enumerate(answer.value, 1)]
 
     async def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists in this run."""
         try:
             await self.read(path)
         except FileFailure:
@@ -205,7 +205,7 @@ def _no_file(path: str) -> FileFailure:
 
 
 class RehearsedCommands:
-    """The :class:`~agentflow.core.executor_ports.CommandPort`: no command is run; each ends as decided."""
+    """The :class:`~agentflow.core.executor_ports.CommandPort`: runs nothing; each command ends as chosen."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -217,10 +217,10 @@ class RehearsedCommands:
         timeout: float | None = None,
         call: CallContext | None = None,
     ) -> CommandResult:
-        """How the command ended."""
+        """The chosen end of the command."""
         answer = await self._stage.ask(Shape())
         if answer.kind == "fails":
-            wrong = "it ended with exit code 1"
+            wrong = "it exited with code 1"
             return CommandResult(False, 1, "", "it fails", wrong, "tool_execution_error", code="commands/exit")
         return CommandResult(True, 0, str(answer.value), "")
 
@@ -231,7 +231,7 @@ class RehearsedCommands:
         timeout: float | None = None,
         call: CallContext | None = None,
     ) -> Callable[[], Awaitable[CommandResult]]:
-        """Every command is allowed."""
+        """Allow every command."""
 
         async def run() -> CommandResult:
             return await self.execute_command_safely(command, cwd, timeout, call)
@@ -243,7 +243,7 @@ class RehearsedCommands:
         return output.splitlines()
 
     async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
-        """Files by a command, as decided."""
+        """The chosen files."""
         answer = await self._stage.ask(Shape(STRINGS), "files of a command")
         if answer.kind == "fails":
             return FoundFiles((), "the command fails")
@@ -251,13 +251,13 @@ class RehearsedCommands:
 
 
 class RehearsedMemory:
-    """The :class:`~agentflow.core.memory_ports.ContextFinder`: as many files as decided are about a question."""
+    """The :class:`~agentflow.core.memory_ports.ContextFinder`: returns a chosen number of files for a question."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
     async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
-        """Files, or an error."""
+        """The chosen files or error."""
         answer = await self._stage.ask(Shape({"type": "integer", "minimum": 0, "maximum": 3}))
         if answer.kind == "fails":
             return AssociativeMatchResult(error="it fails")
@@ -266,7 +266,7 @@ class RehearsedMemory:
 
 
 def paths(count: int) -> list[str]:
-    """So many names of files."""
+    """``count`` file names."""
     return [f"file-{number}.md" for number in range(1, count + 1)]
 
 

@@ -1,4 +1,4 @@
-"""Runs a program once, all of it real but what stands behind the ports."""
+"""Runs a program once with everything real except what is behind the ports."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object"}
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a program is rehearsed with.
+    """The surroundings of a rehearsed program.
 
-    ``bindings`` are its variables; ``templates`` the tasks that the flow has, ``tools`` its tools, which are never called; ``grants``
-    the only names it may call (None: all). ``assumed`` are rules of a JSON Schema for what fields, tasks and tools of a name give.
+    ``bindings`` are its variables; ``templates`` are the tasks of the flow, ``tools`` its tools, which are never called; ``grants``
+    are the only names it may call (None: all). ``assumed`` has additional schema rules for values of fields, tasks and tools.
     """
 
     bindings: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -66,7 +66,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run: the arms it reached, with how often; how it ended; how many effects it had."""
+    """One run: how often it reached each arm, its outcome, and the number of its effects."""
 
     reached: Mapping[int, int]
     value: Any
@@ -75,9 +75,9 @@ class Trial:
 
 
 class Rehearsal:
-    """A program made ready to be run again and again. Raises the errors of its text.
+    """A program prepared for repeated runs. Raises the errors of its text.
 
-    ``arms`` are its arms, ``constants`` what it names, ``values`` makes answers for it.
+    ``arms`` are its arms, ``constants`` those of its text, ``values`` generates answers for it.
     """
 
     def __init__(self, source: Source, setting: Setting) -> None:
@@ -121,7 +121,7 @@ class Rehearsal:
         self.values = Values(self.constants, setting.assumed)
 
     async def run(self, answers: Answers, *, steps: int = STEPS, effects: int = EFFECTS) -> Trial:
-        """Run the program once, with these answers, at most so many steps and effects."""
+        """Run the program once with these answers, within ``steps`` and ``effects``, which are limits on both."""
         self._stage.begin(answers)
         self._counts[:] = [0] * len(self.arms)
         limits = Limits(steps=steps, effects=effects)
@@ -149,7 +149,7 @@ class Rehearsal:
         self._counts[arm] += 1
 
     def _stand_in(self, tool: Tool) -> Tool:
-        """A tool of the same arguments that gives what was decided."""
+        """A tool with the same parameters that returns chosen answers."""
         schema = tool.facts().returns or {}
 
         async def call(arguments: dict[str, Any], _: CallContext) -> Any:
@@ -168,7 +168,7 @@ class Rehearsal:
         )
 
     async def _answered(self, question: Question) -> Any:
-        """The answer of somebody whom the program asks."""
+        """The chosen answer to a question of the program. Raises SexpEvaluationError if nobody answers."""
         answer = await self._stage.ask(Shape(question.schema or {"type": "string"}))
         if answer.kind == "fails":
             raise SexpEvaluationError("nobody answers", code="question/unanswered", details={"rehearsed": answer.name})
@@ -176,7 +176,7 @@ class Rehearsal:
 
 
 def _without_code(compiled: CompiledTask) -> CompiledTemplate:
-    """A task whose prompt is not asked of a function of the host."""
+    """A task whose prompt is not built by a function of the host."""
     own = cast(CompiledTemplate, compiled)
     if own.template.prompt_function is None:
         return own
@@ -184,11 +184,11 @@ def _without_code(compiled: CompiledTask) -> CompiledTemplate:
 
 
 async def _prompt(values: Mapping[str, Any], call: CallContext) -> str:
-    return "What the function of the host says."
+    return "The prompt of the host's function."
 
 
 async def _never(arguments: dict[str, Any], call: CallContext) -> Any:
-    raise AssertionError("what stands in for a tool replaces this")
+    raise AssertionError("the stand-in for the tool replaces this")
 
 
 def _result(answer: Answer) -> TaskResult:
@@ -202,12 +202,12 @@ def _result(answer: Answer) -> TaskResult:
 
 @dataclass(frozen=True)
 class _RehearsedEffects(EffectRunner):
-    """Carries out effects through ports that touch nothing, and itself those that have none."""
+    """Performs effects through ports that touch nothing; performs those without a port itself."""
 
     stage: Stage = field(default_factory=Stage)
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
-        """Carry out one effect."""
+        """Perform one effect."""
         token = self.stage.asking.set((_name(effect), branch_of(call.path)))
         try:
             match effect:
@@ -241,7 +241,7 @@ class _RehearsedEffects(EffectRunner):
 
 
 def _name(effect: Effect) -> str:
-    """Whom an effect asks."""
+    """The name of whoever answers an effect."""
     match effect:
         case TaskCall() | ToolCall():
             return effect.name
@@ -257,7 +257,7 @@ _FORMS: Mapping[str, str] = {"AskHuman": "ask-human", "GetContext": "get_context
 
 
 def tools_of(tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    """The tools of a flow but those that every flow has, which are rehearsed as they are."""
+    """The tools of a flow, without the system tools, which are rehearsed as they are."""
     return tuple([tool for tool in tools if tool.name not in SCHEMAS and tool.name not in TOOL_FORMS])
 
 

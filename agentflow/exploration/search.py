@@ -1,7 +1,7 @@
-"""The search: which answers to try next, and what their runs show.
+"""The search: chooses the answers to try next, and interprets the runs.
 
-It begins with the plainest answers and changes one choice at a time, or one for good in all answers of a name. What is tried next
-is a change of a run that reached something new, in the order of how plain the change is. Nothing is random.
+It starts with the simplest answers and changes one decision at a time, or one for all answers of a name. The next script is a
+change to a run that reached something new, simplest changes first. Nothing is random.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from agentflow.exploration.rehearsal import EFFECTS, STEPS, Rehearsal, Trial
 RUNS = 300
 SURE_EFFECTS = 600
 SURE_STEPS = 500_000
-"""What a run that does not end is given once more before it is said to have no end."""
+"""Multiples of the limits granted to a run once more before it counts as endless."""
 _EFFECTS_A_RUN = 12
-"""What runs may take on average: many that do not end tell no more than a few."""
+"""Average limits per run: many endless runs tell no more than a few."""
 _ALIKE = 12
 _ALIKE_ENDLESS = 3
-"""How many answers of a name are changed one by one, in a run and in one that does not end: more of them tell little more."""
+"""Maximum number of answers of a name that are changed individually, in a run and in an endless one; more tell little."""
 _RETRIED = 2
 _LAST = 12
-"""How much lower a change ranks for each time it was tried, and how far beyond the last option ranks go."""
+"""How much each earlier try lowers the priority of a change, and how many ranks there are beyond the last option."""
 _ANOTHER_RANK = 2
-"""The rank of answers that are each another."""
+"""The rank of answers that all differ from each other."""
 _DOUBTS = 5
-"""Loops that are looked at so."""
+"""Maximum number of loops that are examined this way."""
 _OWN = frozenset({"program/error", "program/raised"})
-"""Codes of what a program raises itself."""
+"""Codes of errors that a program raises itself."""
 _FAILURES = frozenset({"context/failed", "timeout/elapsed", "task/invalid-output", "question/unanswered"})
-"""Codes of failures that are no mistake of the program but for not being handled."""
+"""Codes of failures that are faults of the program only if unhandled."""
 
 
 class _Key(NamedTuple):
-    """What tells findings apart."""
+    """The identity of a finding."""
 
     kind: str
     code: str
@@ -51,7 +51,7 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Run:
-    """A run that was made: its script, what was chosen in it, and what came of it."""
+    """A finished run: its script, the decisions made in it, and its outcome."""
 
     script: Script
     chosen: ChosenAnswers
@@ -59,14 +59,14 @@ class _Run:
 
     @property
     def length(self) -> tuple[int, int]:
-        """The shortest run is the one with the fewest answers, then the fewest changes."""
+        """The order of runs by length: fewer answers first, then fewer changes."""
         return len(self.chosen.answers), len(self.script)
 
 
 class _Parent:
-    """A run whose changes are tried: ``novelty`` is 0 if it reached something new, else 1; ``most`` is the highest rank of a change.
+    """A run whose changes are tried: ``novelty`` is 0 if it reached something new, else 1; ``most`` is the highest rank of its changes.
 
-    The rank of a change is how far down its options the choice is: 0 is the plainest.
+    The rank of a change is the index of its option: 0 is the simplest.
     """
 
     def __init__(self, run: _Run, novelty: int) -> None:
@@ -88,9 +88,9 @@ class _Parent:
         self._repeated = frozenset([good for good, count in often.items() if count > 1])
 
     def changes(self, rank: int, tries: Counter[tuple[Point, int]]) -> Iterator[tuple[Script, tuple[Point, int]]]:
-        """The scripts of at most this rank that differ from that of the run in one choice, each once, and what is changed.
+        """Scripts of at most ``rank`` that differ from the run's script in one decision, with that decision; each is yielded once.
 
-        A change that was tried in other runs ranks lower by :data:`_RETRIED` for each time.
+        Every earlier try of a change, in any run, adds :data:`_RETRIED` to its rank.
         """
         script = self.run.script
         for good, options in self._good.items():
@@ -109,12 +109,12 @@ class _Parent:
                     yield {**script, choice.point: taken}, alike
 
     def _another(self, good: Point, rank: int) -> tuple[int, ...]:
-        """Whether the answers of a name may each be another: where there are several, of many options."""
+        """The option "all different" for the answers of a name, if there are several of them with many options."""
         return (ANOTHER,) if rank >= _ANOTHER_RANK and good in self._repeated and self._good[good] > 2 else ()
 
 
 async def explore(rehearsal: Rehearsal, runs: int = RUNS, stopped: Callable[[], bool] = lambda: False) -> Exploration:
-    """Explore a program in at most ``runs`` runs, and a few to shorten what is found. ``stopped`` is asked between them."""
+    """Explore a program in at most ``runs`` runs, and a few more to shorten the findings. ``stopped`` is polled between runs."""
     return await _Search(rehearsal, stopped).explore(runs)
 
 
@@ -151,12 +151,12 @@ class _Search:
         return Exploration(in_order(found), tuple(shown), tuple(missed), self.runs)
 
     def _push(self, parent: _Parent, rank: int) -> None:
-        """Have the changes of a run of this rank tried in their turn."""
+        """Queue the changes of a run up to ``rank``."""
         self._pushed += 1
         heapq.heappush(self._queue, (parent.novelty, rank, len(parent.run.script), self._pushed, parent))
 
     def _next(self) -> Script | None:
-        """The next script that was not tried yet; None if there is none."""
+        """The next script not tried yet; None if there is none."""
         while self._queue:
             _, rank, _, _, parent = self._queue[0]
             for script, change in parent.changes(rank, self._tries):
@@ -176,7 +176,7 @@ class _Search:
         return _Run(script, chosen, await self._rehearsal.run(chosen, steps=steps, effects=effects))
 
     async def _learn(self, run: _Run) -> bool:
-        """Note what a run shows; whether any of it is new."""
+        """Record the results of a run; whether any of them is new."""
         before = len(self._reached), len(self._shortest)
         self._reached.update(run.trial.reached)
         key = await self._key(run)
@@ -190,7 +190,7 @@ class _Search:
         return (len(self._reached), len(self._shortest)) != before
 
     async def _key(self, run: _Run) -> _Key | None:
-        """What a run comes to that is worth saying; None if nothing is."""
+        """The finding that a run shows; None if there is none."""
         error = run.trial.error
         if error is None:
             return None
@@ -205,7 +205,7 @@ class _Search:
         return _Key("error", error.code, error.span.start if error.span is not None else -1)
 
     async def _endless_loop(self, run: _Run) -> int | None:
-        """The loop that does not end; None if it does, later, or there is none."""
+        """The index of the loop that does not end; None if it ends after all, or there is none."""
         arms = self._rehearsal.arms
         rounds = {arm: count for arm, count in run.trial.reached.items() if arms[arm].kind == "round"}
         if not rounds:
@@ -221,7 +221,7 @@ class _Search:
         return loop if loop in self._endless else None
 
     async def _finding(self, key: _Key, run: _Run) -> Finding:
-        """A finding with its shortest run, without changes that it does not need."""
+        """A finding with its shortest run, without the changes that it does not need."""
         for point in sorted(run.script, key=str):
             shorter = await self._run({each: taken for each, taken in run.script.items() if each != point})
             if await self._key(shorter) == key:
@@ -245,15 +245,15 @@ class _Search:
             return replace(finding, kind="endless", span=span, effects=run.trial.effects)
         if key.kind == "unhandled":
             who = key.code
-            message = f"{who} gives no JSON" if error.code == "task/invalid-output" else f"{who} fails"
+            message = f"{who} does not give JSON" if error.code == "task/invalid-output" else f"{who} fails"
             if error.code == "timeout/elapsed":
-                message = "a time-out is over"
+                message = "a time-out expires"
             return replace(finding, kind="unhandled", message=message, places=places, who=who)
         return finding
 
 
 def _is_active(loop: Span | None, error: AgentflowError | None) -> bool:
-    """Whether what an error interrupted was within a loop, or a procedure."""
+    """Whether an error interrupted code within a loop or procedure."""
     if loop is None or error is None:
         return False
     spans = [error.span, *(frame.span for frame in error.frames)]
@@ -261,7 +261,7 @@ def _is_active(loop: Span | None, error: AgentflowError | None) -> bool:
 
 
 def _who_failed(error: AgentflowError) -> str | None:
-    """Whose failure an error is that the program did not handle; None if it is an error of the program."""
+    """The name of whoever failed without being handled; None if the error is the program's own."""
     who: Any = error.details.get("rehearsed")
     if who is not None:
         return str(who)

@@ -1,4 +1,4 @@
-"""Texts for the keywords ``pattern`` and ``format`` of a JSON Schema: a few for each, the plainest first."""
+"""Texts for the keywords ``pattern`` and ``format`` of a JSON Schema: a few for each, simplest first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMATS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "uuid": ("00000000-0000-4000-8000-000000000000", "ffffffff-ffff-4fff-bfff-ffffffffffff"),
     }
 )
-"""Examples of each format that is common."""
+"""Examples of the common formats."""
 _VARIANTS = 6
 _LONGEST = 2_000
 _DEEPEST = 40
@@ -45,7 +45,7 @@ _OUTSIDE = "a1 -_A~\x7f"
 
 
 def samples(pattern: str) -> list[str]:
-    """Texts in which a pattern occurs: the shortest first. None where it is no pattern, or says more than is understood here."""
+    """Texts that match a pattern, shortest first; none if the pattern is invalid or uses unsupported syntax."""
     try:
         compiled = LinearPattern(pattern)
     except ValueError:
@@ -62,7 +62,7 @@ def samples(pattern: str) -> list[str]:
 
 
 class _Sampler:
-    """Reads a pattern and writes one text for it: ``variant`` says which alternative, which character, and how often."""
+    """Parses a pattern and generates one matching text; ``variant`` selects alternatives, characters and repetitions."""
 
     def __init__(self, pattern: str, variant: int) -> None:
         self._pattern = pattern
@@ -71,7 +71,7 @@ class _Sampler:
         self._depth = 0
 
     def text(self) -> str:
-        """The text. Raises ValueError, and IndexError for a pattern that ends too soon."""
+        """The text. Raises ValueError for an unsupported pattern, IndexError for one that ends too soon."""
         text = self._alternatives()
         if self._at < len(self._pattern):
             raise ValueError(self._pattern)
@@ -177,7 +177,7 @@ class _Sampler:
 
 
 def fitting(texts: Sequence[str], pattern: str | None, form: str | None) -> list[str]:
-    """The texts that meet a pattern and a format: examples of the format and of ``texts`` those that do, and samples."""
+    """Texts that satisfy a pattern and a format: matching examples of the format, matching ``texts``, and samples."""
     if pattern is None:
         return list(FORMATS.get(form or "", texts))
     examples = [*FORMATS.get(form or "", ()), *texts]

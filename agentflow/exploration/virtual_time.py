@@ -1,4 +1,4 @@
-"""An event loop on which nobody waits: when only timers are left, the clock goes on to the next one."""
+"""An event loop without waits: when only timers are left, the clock jumps to the next one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _SkippingSelector(selectors.DefaultSelector):
-    """Waits for what threads hand in, and skips what only time would bring. ``busy`` counts the threads that work."""
+    """Waits for results of threads, and skips waits for timers. ``busy`` counts the running threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class _SkippingSelector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose timers take no time. Its clock runs on while code runs."""
+    """An event loop whose timers take no time. Its clock also advances while code runs."""
 
     def __init__(self) -> None:
         self._skipping = _SkippingSelector()
@@ -50,9 +50,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 async def in_virtual_time(work: Callable[[Callable[[], bool]], Coroutine[Any, Any, T]]) -> T:
-    """The result of ``work`` on a loop and a thread of its own, with nothing of the context here.
+    """Run ``work`` on a loop and a thread of its own, in an empty context, and return its result.
 
-    It is given a function that says whether to stop: after a cancellation here, which waits for it.
+    ``work`` takes a function that tells whether to stop, which is so after a cancellation here; that waits for its end.
     """
     stopped = threading.Event()
 

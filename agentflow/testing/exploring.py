@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentflow.core.ports import Tool
-from agentflow.exploration.answers import Answer, GivenAnswers
+from agentflow.exploration.answers import Answer, PrescribedAnswers
 from agentflow.exploration.findings import Exploration
 from agentflow.exploration.rehearsal import Rehearsal, Setting, tools_of
 from agentflow.exploration.search import RUNS, SURE_EFFECTS, SURE_STEPS
@@ -79,7 +79,7 @@ async def rehearse(
 
     async def work(_: Callable[[], bool]) -> Any:
         rehearsal = Rehearsal(source, setting)
-        prescribed = GivenAnswers(answers, rehearsal.values)
+        prescribed = PrescribedAnswers(answers, rehearsal.values)
         trial = await rehearsal.run(prescribed, steps=SURE_STEPS, effects=SURE_EFFECTS)
         if trial.error is not None:
             raise trial.error

@@ -74,7 +74,7 @@ async def test_what_is_said() -> None:
     explored = await explore(REVIEW, {"goal": "a walk"}, runs=60)
     error, loop, *failures = explored.found
     assert str(error) == 'error[list/empty] at 5:14 first of the empty list  when plan gives {"steps": []}'
-    assert str(loop) == "no end at 6:55: 60 calls, and it would go on  when yes always gives false"
+    assert str(loop) == "no end at 6:55: 60 calls, and it would continue  when yes always gives false"
     assert [str(each) for each in failures] == [
         "plan fails and nobody handles it (at 5:36)",
         "yes fails and nobody handles it (at 6:29)",
