@@ -1,4 +1,4 @@
-"""``while`` loops with a counter: a variable that only the loop's own body changes, by the same step in each round."""
+"""``while`` loops with a counter: a variable that only the loop's own body changes, by the same step in every round."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Setters:
     definitions: dict[Any, int] = field(default_factory=dict[Any, int])
 
     def note(self, node: IR) -> None:
-        """Take note of a node, if it changes a variable."""
+        """Record a node that changes a variable."""
         if isinstance(node, ir.SetLocal):
             self.sets.setdefault(node.var, []).append(node)
         elif isinstance(node, ir.SetGlobal):
@@ -46,7 +46,7 @@ class Counter:
 
 
 def counters(loop: ir.While, setters: Setters) -> Iterator[Counter]:
-    """The counters of a loop: changed in one place of the program, which every round that completes passes once."""
+    """The counters of a loop: each is changed by one assignment, which every completed round executes once."""
     for node in _surely(loop.body):
         if not isinstance(node, ir.SetLocal | ir.SetGlobal):
             continue
@@ -58,7 +58,7 @@ def counters(loop: ir.While, setters: Setters) -> Iterator[Counter]:
 
 
 def rounds(guards: Sequence[Guard], parameter: Parameter, initial: Value, step: int) -> Bound | None:
-    """How many rounds a counter has until the test fails; None if the test does not bound it."""
+    """The number of rounds until the test of a counter fails; None if the test does not bound it."""
     for guard in guards:
         mark, bound = guard.marks.get(parameter), guard.bound
         if mark is None or mark.delta is None:
@@ -77,7 +77,7 @@ def rounds(guards: Sequence[Guard], parameter: Parameter, initial: Value, step: 
 
 
 def in_steps(far: Bound, step: int, *, whole: bool = False) -> Bound:
-    """The number of steps that a distance takes, rounded up; ``whole``: it is that of integers."""
+    """The number of steps in a distance, rounded up; ``whole``: it is a distance of integers."""
     if far.number is not None:
         return Bound.of(math.ceil(far.number / step))
     if step == 1 and whole:
@@ -92,14 +92,14 @@ def marked(initial: Value, parameter: Parameter, step: int) -> Value:
 
 
 def distance(high: Bound, low: float) -> Bound:
-    """How far it is from ``low`` to ``high`` at most."""
+    """The maximum distance from ``low`` to ``high``."""
     if low < 0:
         return high + Bound.of(-low)
     return Bound.of(max(0, high.number - low)) if high.number is not None else high
 
 
 def _step(value: IR, variable: Var | str) -> int | None:
-    """What an assignment adds to its variable; None if it does anything else."""
+    """The constant that an assignment adds to its variable; None for any other assignment."""
     if not isinstance(value, ir.PrimCall) or len(value.args) != 2 or value.primitive.canonical not in ("+", "-"):
         return None
     left, right = value.args

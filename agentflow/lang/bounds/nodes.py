@@ -250,7 +250,7 @@ def _repeat(i: Interpreter, node: ir.Repeat, scope: Scope) -> Outcome:
     count, cost = i.follow(node.count, scope)
     value, body = i.follow(node.body, scope)
     if count.high is None:
-        return value.join(NIL), cost.then(i.loose(node.at, "how often 'loop' repeats is not known", body))
+        return value.join(NIL), cost.then(i.loose(node.at, "the number of repetitions of 'loop' is unknown", body))
     return value.join(NIL), cost.then(body.times(count.high))
 
 
@@ -271,7 +271,7 @@ def _while(i: Interpreter, node: ir.While, scope: Scope) -> Outcome:
     _, test = i.follow(node.test, scope)
     _, body = i.follow(node.body, scope)
     value, result = i.follow(node.result, scope)
-    both = i.loose(node.at, "'while' has no bound: what it tests is not a counter", test.then(body))
+    both = i.loose(node.at, "'while' has no bound: its test has no counter", test.then(body))
     return value, both.then(result)
 
 

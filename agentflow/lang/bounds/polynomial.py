@@ -9,7 +9,7 @@ from typing import TypeAlias
 from agentflow.core.frozen import frozen
 
 Monomial: TypeAlias = tuple[str, ...]
-"""The sizes that are multiplied, in order: ``()`` is 1, ``("len(x)", "len(x)")`` its square."""
+"""The sizes in a product, in order: ``()`` is 1, ``("len(x)", "len(x)")`` the square of a size."""
 
 _MOST_TERMS = 40
 _HIGHEST_DEGREE = 6
@@ -17,17 +17,16 @@ _HIGHEST_DEGREE = 6
 
 @frozen
 class Bound:
-    """At most so many: a polynomial in sizes, without negative coefficients; None for one without a bound.
+    """An upper bound: a polynomial in sizes without negative coefficients; None if there is no bound.
 
-    Adding, multiplying and :meth:`join` (at least the greater of two) never give less than they would of numbers, so what
-    is worked out with them is never below what happens.
+    Addition, multiplication and :meth:`join` (at least the greater of two) never round down, so that computed bounds hold.
     """
 
     terms: Mapping[Monomial, float] | None
 
     @classmethod
     def of(cls, number: float) -> Bound:
-        """A number, at least 0."""
+        """The bound ``number``, which is at least 0."""
         return Bound({(): number}) if number > 0 else ZERO
 
     @classmethod
@@ -37,7 +36,7 @@ class Bound:
 
     @property
     def number(self) -> float | None:
-        """The number that it is, if it depends on no size."""
+        """The value of a bound that depends on no size; None for any other."""
         terms = self.terms
         if terms is None or any(terms):
             return None
@@ -45,11 +44,11 @@ class Bound:
 
     @property
     def sizes(self) -> frozenset[str]:
-        """The names of the sizes that it depends on."""
+        """The names of the sizes that the bound depends on."""
         return frozenset(name for monomial in self.terms or () for name in monomial)
 
     def at(self, sizes: Mapping[str, float]) -> float | None:
-        """Its value where the sizes are these; None without a bound. Raises KeyError for one that is not among them."""
+        """The value for these sizes; None without a bound. Raises KeyError for a missing size."""
         if self.terms is None:
             return None
         total = 0.0
@@ -93,7 +92,7 @@ class Bound:
         return Bound(terms) if len(terms) <= _MOST_TERMS else UNBOUNDED
 
     def without(self, name: str) -> tuple[Bound, Bound] | None:
-        """Its parts ``a`` and ``b`` such that it is ``a * name + b``; None if it is no such sum, or has no bound."""
+        """The parts ``a`` and ``b`` of a bound ``a * name + b``; None if it does not have that form, or is no bound."""
         if self.terms is None:
             return None
         factor: dict[Monomial, float] = {}
@@ -110,7 +109,7 @@ class Bound:
         return Bound(factor), Bound(rest)
 
     def replaced(self, values: Mapping[str, Bound]) -> Bound:
-        """The same with bounds in place of some sizes."""
+        """The bound with other bounds in place of some sizes."""
         if self.terms is None or not self.sizes & values.keys():
             return self
         total = ZERO

@@ -1,4 +1,4 @@
-"""The transfer functions of primitives: the abstract value of a call, by the word that a primitive declares as its ``size``."""
+"""The transfer functions of primitives: abstract values of calls, selected by the ``size`` that a primitive declares."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONTENT = frozenset({"parsedContent", "parsed_content"})
 
 
 def given(word: str, arguments: list[Value]) -> Value:
-    """The abstract value of a call of a primitive whose size is ``word``; without one, a value that may hold any argument."""
+    """The abstract value of a call of a primitive with the size ``word``; without one, a value that may contain any argument."""
     if any(each.never for each in arguments):
         return joined(arguments[:0])
     rule = RULES.get(word)
@@ -37,7 +37,7 @@ def given(word: str, arguments: list[Value]) -> Value:
 
 
 def shortest(lists: list[Value]) -> Bound | None:
-    """The most elements of the shortest of ``lists``: of the first whose length is a number, or is known at all."""
+    """An upper bound of the shortest of ``lists``: the least number among the lengths, else the first known length."""
     lengths = [each.elements for each in lists]
     known = [each for each in lengths if each is not None and each.terms is not None]
     numbers = [each.number for each in known if each.number is not None]
@@ -45,7 +45,7 @@ def shortest(lists: list[Value]) -> Bound | None:
 
 
 def like(value: Value, size: Bound | None, item: Value) -> Value:
-    """A list as long as ``value`` or shorter."""
+    """A list of at most the length of ``value``."""
     return replace(sequence(size, item), marks=_as_long(value.marks))
 
 
@@ -109,7 +109,7 @@ def _range(arguments: list[Value]) -> Value:
 
 
 def _less(high: Bound | None, low: float | None) -> Bound | None:
-    """At least ``high - low``."""
+    """An upper bound of ``high - low``."""
     if high is None or low is None:
         return None
     if low < 0:

@@ -1,8 +1,7 @@
-"""Procedures and loops that call themselves: how often, and how what they are called with changes on the way.
+"""Recursive procedures and loops: the number of calls, and how their arguments change from call to call.
 
-A parameter that loses an element with each call, or a number that goes towards what the test of the call bounds it by, gives
-the number of rounds. The effects are then those of the paths that go round, times the rounds, and those of the path that
-does not.
+A parameter that loses an element in each call, or a number that moves towards the limit tested before the call, bounds the
+number of rounds. The effects are those of the recursive paths times the rounds, plus those of the last, non-recursive path.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from agentflow.lang.syntax import Node
 Body: TypeAlias = "Callable[[list[Value]], tuple[Value, Cost]]"
 _PASSES = 7
 _WIDENED = 4
-"""The pass from which on a result that still grows may be data of any form."""
+"""The pass after which a result that still grows is approximated by data of any form."""
 _HIGHEST = 24
-"""The greatest depth of calls that each call twice for which a number is said."""
+"""Maximum depth of doubly recursive calls for which a number is computed."""
 _SMALLEST_HALVES = 1_100
-"""How often a fraction below 1 can be halved before it is 0, and some more."""
+"""An upper bound of how often a fraction below 1 can be halved before it is 0."""
 _DEEPEST = 8
 
 
 class Scope(Protocol):
-    """The variables that a procedure was created among."""
+    """The scope in which a procedure was created."""
 
     def has(self, var: Var) -> bool:
-        """Whether a variable was bound here, or around here."""
+        """Whether this scope, or an enclosing one, binds a variable."""
         ...
 
     def inside(self, outer: Any) -> bool:
@@ -45,14 +44,14 @@ class Scope(Protocol):
 
 
 class Notes(Protocol):
-    """The reasons for which parts have no bound."""
+    """The recorded reasons for missing bounds."""
 
     def noted(self) -> int: ...
     def forget(self, count: int) -> None: ...
 
 
 class Follower(Protocol):
-    """The analysis that a call is part of."""
+    """The analysis that the call belongs to."""
 
     frames: list[Frame]
     guards: list[Guard]
@@ -66,15 +65,15 @@ class Follower(Protocol):
 
 @frozen
 class AgainCall:
-    """A call of a procedure from within: what it is called with, and what the tests on the way there say."""
+    """A recursive call: its arguments, and the guards on the way to it."""
 
     arguments: Sequence[Value]
     guards: Sequence[Guard]
 
 
 class Frame:
-    """A procedure that is being followed. ``number`` is its own; ``result`` what calls from within are taken to give;
-    ``beside`` whether some are made at the same time as something else."""
+    """A procedure under analysis. ``number`` identifies it; ``result`` is the assumed result of recursive calls; ``beside``:
+    whether some of them run concurrently with something else."""
 
     def __init__(self, number: int, code: Lambda, scope: Scope, guards: int, level: int) -> None:
         self.number = number
@@ -87,7 +86,7 @@ class Frame:
         self._level = level
 
     def called_again(self, arguments: list[Value], guards: Sequence[Guard], level: int) -> Value:
-        """Note a call from within, at a ``level`` of forms that run their parts at the same time; gives what it gives."""
+        """Record a recursive call at a ``level`` of concurrent forms, and return its assumed result."""
         self.beside = self.beside or level > self._level
         values = parameter_values(self.code, arguments)
         if values is None or any(each.never for each in values):
@@ -97,7 +96,7 @@ class Frame:
 
 
 def parameter_values(code: Lambda, arguments: list[Value]) -> list[Value] | None:
-    """The values of a procedure's parameters, the rest as one list; None if it does not take so many."""
+    """The values of a procedure's parameters, with the rest as one list; None if the number of arguments is wrong."""
     count = len(code.params)
     if code.rest is None:
         return arguments if len(arguments) == count else None
@@ -109,8 +108,8 @@ def parameter_values(code: Lambda, arguments: list[Value]) -> list[Value] | None
 
 @frozen
 class Rounds:
-    """How often a procedure calls itself at most. ``sure``: in the last round, it takes a path on which it does not.
-    ``tree``: how many calls there are that call it again, if each calls it twice; None if that is not known."""
+    """An upper bound of recursive calls. ``sure``: the last round takes a path without a recursive call. ``tree``: the number
+    of calls that recur, if each calls twice; None if unknown."""
 
     count: Bound
     sure: bool
@@ -118,7 +117,7 @@ class Rounds:
 
 
 class Recursion:
-    """A call of a procedure, or of a loop, that may call itself."""
+    """A call of a procedure, or of a loop, that may be recursive."""
 
     def __init__(
         self, interpreter: Follower, at: Node, code: Lambda, scope: Scope, name: str | None, body: Body
@@ -130,7 +129,7 @@ class Recursion:
         self._frame = Frame(interpreter.next_number(), code, scope, len(interpreter.guards), interpreter.beside)
 
     def outcome(self, values: list[Value]) -> tuple[Value, Cost]:
-        """What it gives when called with ``values``, and its effects."""
+        """The result of a call with ``values``, and its effects."""
         notes = self._i.notes.noted()
         value, cost = self._pass(values, NEVER)
         if not self._frame.calls:
@@ -161,9 +160,9 @@ class Recursion:
             self._i.frames.pop()
 
     def _settled(self, values: list[Value], first: Value) -> tuple[list[Value], Value, Rounds | None] | None:
-        """The parameters and the result over all rounds, and how many those are; None if they do not come to rest.
+        """The parameters and the result over all rounds, and the number of rounds; None if the passes reach no fixed point.
 
-        Reasons found on the way are dropped.
+        Reasons recorded on the way are dropped.
         """
         notes = self._i.notes.noted()
         result = self._clean(first)
@@ -174,7 +173,7 @@ class Recursion:
             general = [self._general(at, initial) for at, initial in enumerate(values)]
             result = self._clean(result.join(value))
             if number >= _WIDENED and result != before[1]:
-                result = replace(result.plain(), texts=None)  # lists in lists, one more with each round
+                result = replace(result.plain(), texts=None)  # nested lists, deeper by one with each round
             value, _ = self._pass(general, self._symbolic(result))
             if before == (general, result):
                 break
@@ -191,7 +190,7 @@ class Recursion:
         return f"\0{self._frame.number}.{at}"
 
     def _own(self, bound: Bound | None) -> bool:
-        """Whether a bound speaks of sizes of this call."""
+        """Whether a bound depends on sizes of this call."""
         return bound is not None and any(name.startswith(f"\0{self._frame.number}.") for name in bound.sizes)
 
     def _unchanged(self, at: int) -> bool:
@@ -202,7 +201,7 @@ class Recursion:
         return [self._clean(call.arguments[at]) for call in self._frame.calls]
 
     def _general(self, at: int, initial: Value) -> Value:
-        """A parameter in any round, its size by a name."""
+        """A parameter in any round, with a symbolic size."""
         if self._unchanged(at):
             return initial
         value = joined([initial, *self._passed(at)])
@@ -220,7 +219,7 @@ class Recursion:
         return value
 
     def _final(self, at: int, initial: Value, rounds: Rounds | None) -> Value:
-        """A parameter in any round, its size and range as they are at most."""
+        """A parameter in any round, with upper bounds of its size and range."""
         if self._unchanged(at):
             return initial
         general = self._general(at, initial)
@@ -240,7 +239,7 @@ class Recursion:
     def _grown(
         self, initial: Bound | None, sizes: Sequence[Bound | None], name: str, rounds: Rounds | None
     ) -> Bound | None:
-        """How large something gets that is ``initial`` at first and, from a round to the next, what ``sizes`` say of ``name``."""
+        """An upper bound over all rounds of a size that starts at ``initial`` and changes per round as ``sizes`` say of ``name``."""
         if initial is None:
             return None
         growth, other = ZERO, initial
@@ -270,7 +269,7 @@ class Recursion:
         return self._grown(base, [size], self._size_name("result"), rounds)
 
     def _clean(self, value: Value, depth: int = 0) -> Value:
-        """``value`` for another round: without where it came from, and without procedures that see this round's variables."""
+        """``value`` for another round: without its origin, and without procedures that capture variables of this round."""
         inside = frozenset(each for each in value.procedures if _sees(each, self._frame.scope))
         if depth > _DEEPEST:
             return FOREIGN if value.holds_procedures else DATA
@@ -293,7 +292,7 @@ class Recursion:
         return None if mark is None else mark.delta
 
     def _rounds(self, values: Sequence[Value]) -> Rounds | None:
-        """How often it calls itself, by the first parameter that tells, or one that gives a number."""
+        """An upper bound of recursive calls, from the first parameter that bounds them, preferring a constant bound."""
         calls = self._frame.calls
         if not calls:
             return Rounds(ZERO, sure=True)
@@ -332,7 +331,7 @@ class Recursion:
         return None
 
     def _divided(self, parameter: Parameter, initial: Value, divisor: int) -> Rounds | None:
-        """How often a number can be divided while it is above 0."""
+        """How often a number can be divided while it stays above 0."""
         high = initial.high
         if high is None or high.terms is None or self._own(high):
             return None
@@ -342,14 +341,16 @@ class Recursion:
         fraction = ZERO if all(least) else Bound.of(_SMALLEST_HALVES)
         tree = high * Bound.of(2) if fraction == ZERO else None
         if high.number is None:
-            return Rounds(high + fraction, sure=True, tree=tree)  # at least the logarithm, of any number of 1 or more
+            return Rounds(
+                high + fraction, sure=True, tree=tree
+            )  # an upper bound of the logarithm of any number of at least 1
         count, left = 0, int(high.number)
         while left > 0:
             count, left = count + 1, left // divisor
         return Rounds(Bound.of(count) + fraction, sure=True, tree=tree)
 
     def _shortened(self, at: int, initial: Value) -> Rounds | None:
-        """How often a list can be made shorter by a part of it, as long as it has so many elements."""
+        """How often a list can be shortened by a fraction of it while it keeps the tested minimum length."""
         length, name, calls = initial.elements, self._size_name(at), self._frame.calls
         if length is None or length.terms is None:
             return None
@@ -373,7 +374,7 @@ class Recursion:
         return Rounds(Bound.of(count), sure=True, tree=tree)
 
     def _towards(self, call: AgainCall, parameter: Parameter, initial: Value, deltas: Sequence[int]) -> Bound | None:
-        """How many rounds a counter has until the test before a call is false."""
+        """The number of rounds until the test before the recursive call fails, for a counter."""
         down = deltas[0] < 0
         for guard in call.guards:
             mark = guard.marks.get(parameter)
@@ -395,7 +396,7 @@ class Recursion:
         return None
 
     def _steady(self, guard: Guard) -> bool:
-        """Whether the bound of a guard is the same in all rounds."""
+        """Whether the limit of a guard is the same in all rounds."""
         if guard.steady is None:
             return False
         positions = {var: at for at, var in enumerate(self._frame.code.params)}
@@ -422,10 +423,10 @@ class Recursion:
         if rounds is not None and (depth := rounds.count.number) is not None and depth <= _HIGHEST:
             tree = Bound.of(2 ** math.ceil(depth) - 1)
         if most == MANY or (most > 1 and (rounds is None or tree is None)):
-            reason = f"{who} calls itself more than once on its way"
+            reason = f"{who} calls itself more than once per round"
             return self._i.loose(self._at, reason, last.otherwise(going))
         if rounds is None:
-            reason = f"{who} calls itself, and nothing that it is called with gets smaller"
+            reason = f"{who} calls itself, but none of its arguments gets smaller"
             return self._i.loose(self._at, reason, going).then(last)
         end = last if rounds.sure else last.otherwise(going)
         count, beside = rounds.count, self._frame.beside
@@ -435,7 +436,7 @@ class Recursion:
 
 
 def _longer(call: AgainCall, parameter: Parameter) -> int:
-    """How many elements a list has at least, by the tests before a call."""
+    """The minimum length of a list according to the tests before a call."""
     least = [
         guard.marks[parameter].drop + int(guard.bound.low or 0) + 1
         for guard in call.guards
@@ -445,7 +446,7 @@ def _longer(call: AgainCall, parameter: Parameter) -> int:
 
 
 def _least_above_zero(call: AgainCall, parameter: Parameter, initial: Value) -> int | None:
-    """What the tests before a call say of a number: 1 if it is at least that, 0 if it is above 0, else None."""
+    """The lower bound of a number according to the tests before a call: 1 if it is at least 1, 0 if above 0, else None."""
     whole = initial.whole and call.arguments[parameter[1]].whole
     above_zero = False
     for guard in call.guards:
@@ -460,7 +461,7 @@ def _least_above_zero(call: AgainCall, parameter: Parameter, initial: Value) -> 
 
 
 def _fewest(known: Sequence[Rounds]) -> Rounds | None:
-    """Of several ways to count rounds the one that gives the least, as far as that can be told."""
+    """The smallest of several upper bounds, as far as they can be compared."""
     best = known[0] if known else None
     for each in known[1:]:
         if best is not None and best.count != each.count and best.count.join(each.count) == best.count:
@@ -469,7 +470,7 @@ def _fewest(known: Sequence[Rounds]) -> Rounds | None:
 
 
 def _surely_below(a: Value, b: Value, by: int) -> bool:
-    """Whether ``a`` is at most ``b + by``."""
+    """Whether ``a`` is certainly at most ``b + by``."""
     return a.high is not None and a.high.number is not None and b.low is not None and a.high.number <= b.low + by
 
 

@@ -1,4 +1,4 @@
-"""What a JSON Schema says of the data that a task answers with: how long its lists are, and what its parts are."""
+"""The shape of a task's answers from their JSON Schema: the lengths of lists, and the schemas of parts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agentflow.core.frozen import frozen
 from agentflow.core.records import is_dict
 
 Stage: TypeAlias = Literal["result", "value", "data"]
-"""``result``: the data is in a result yet; ``value``: what ``value-of`` gives, which is a text if the answer was no JSON; ``data``:
-what the schema says, for sure."""
+"""``result``: the data is still in a result; ``value``: the output of ``value-of``, which is text if the answer was not JSON;
+``data``: data that is known to satisfy the schema."""
 
 _MOST_REFERENCES = 20
 
 
 @frozen
 class Shape:
-    """Data that keeps to the schema ``node``, whose references lead into ``root``."""
+    """Data that satisfies the schema ``node``, whose references are resolved in ``root``."""
 
     node: Mapping[str, Any]
     root: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -26,7 +26,7 @@ class Shape:
 
     @property
     def longest(self) -> int | None:
-        """The most elements of the list that it is; None if the schema does not say."""
+        """The maximum length of the list; None if the schema does not limit it."""
         lengths: list[int] = []
         for each in self._choices():
             kind, most = each.get("type"), each.get("maxItems")
@@ -37,15 +37,15 @@ class Shape:
         return max(lengths, default=None)
 
     def at(self, stage: Stage) -> Shape:
-        """The same further on."""
+        """The same shape at another stage."""
         return replace(self, stage=stage)
 
     def element(self) -> Shape | None:
-        """What its elements are; None if the schema does not say."""
+        """The shape of the elements; None if the schema does not define it."""
         return self._within("array", "items")
 
     def part(self, key: str) -> Shape | None:
-        """What the value of ``key`` is; None if the schema does not say."""
+        """The shape of the value of ``key``; None if the schema does not define it."""
         properties = self._within("object", "properties")
         return None if properties is None else self._of(properties.node.get(key))
 
@@ -59,7 +59,7 @@ class Shape:
         return Shape(cast("Mapping[str, Any]", node), self.root, "data") if is_dict(node) else None
 
     def _choices(self) -> list[Mapping[str, Any]]:
-        """The schemas of which one holds; one that says nothing stands for what cannot be followed."""
+        """The alternative schemas; an empty one stands for what cannot be resolved."""
         pending, choices = [self.node], list[Mapping[str, Any]]()
         for _ in range(_MOST_REFERENCES):
             if not pending:
