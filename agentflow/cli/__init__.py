@@ -10,11 +10,11 @@ import sys
 from importlib.util import find_spec
 
 EXTRA = ("typer", "rich", "prompt_toolkit")
-"""Modules of the extra ``cli``."""
+"""Packages of the extra ``cli``."""
 
 
 def main() -> None:
-    """Entry point of the ``agentflow`` command. Everything it needs is imported when it runs."""
+    """Entry point of the ``agentflow`` command. Modules are imported when it runs."""
     missing = [name for name in EXTRA if find_spec(name) is None]
     if missing:
         from agentflow.cli.common import UsageError, exit_code, show_error

@@ -1,4 +1,4 @@
-"""Amounts as people read them."""
+"""Formats durations, money and tokens for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def seconds(value: float) -> str:
-    """A length of time, for people."""
+    """Format a duration of ``value`` seconds."""
     if value < 1:
         return f"{value * 1_000:.0f} ms"
     return f"{value:.1f} s" if value < 600 else f"{value / 60:.0f} min"
@@ -19,12 +19,12 @@ def counted(number: int, thing: str) -> str:
 
 
 def money(value: float | None) -> str:
-    """USD, for people."""
+    """Format an amount of US dollars; None is unknown."""
     return "unknown" if value is None else f"${value:.4f}" if value else "$0"
 
 
 def tokens(usage: Mapping[str, Any]) -> str:
-    """Tokens, for people, with the share that came from the provider's cache."""
+    """Format the tokens of a ``usage``, with the share that came from the provider's cache."""
     read, cached = usage.get("input_tokens", 0), usage.get("cache_read_tokens", 0)
     share = f" ({cached / read:.0%} cached)" if read and cached else ""
     return f"{read:,} in{share}, {usage.get('output_tokens', 0):,} out"

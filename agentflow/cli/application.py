@@ -1,4 +1,4 @@
-"""A flow of the user's own, for the commands that run or check programs with it: ``--app MODULE:FLOW``."""
+"""Loads the user's own flow, for the commands that run or check programs with it: ``--app MODULE:FLOW``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from agentflow.app import AgentFlow
 
 _MAKES = ("model", "base_url", "root", "tasks", "workflows", "notes", "sandbox", "db", "mcp_server", "mcp_config")
-"""Options that make a flow, which one that is there cannot be given."""
+"""Options that configure a flow, and so cannot apply to one that exists already."""
 
 
 def load_flow(where: str) -> AgentFlow:
-    """The flow called FLOW in the module MODULE, imported as from the working directory; FLOW is ``flow`` if left out.
+    """Import the flow FLOW of the module MODULE, searched from the working directory; FLOW defaults to ``flow``.
 
-    Raises UsageError (``cli/app``), naming what is missing.
+    Raises UsageError (``cli/app``), which names what is missing.
     """
     from agentflow.app import AgentFlow
 
@@ -29,7 +29,7 @@ def load_flow(where: str) -> AgentFlow:
         sys.path.insert(0, here)
     hint = "write --app MODULE:FLOW, for example --app invoices.app:flow"
     if not all(part.isidentifier() for part in module.split(".")):
-        raise UsageError(f"--app {where}: '{module}' is no module's name", code="cli/app", hint=hint)
+        raise UsageError(f"--app {where}: '{module}' is not the name of a module", code="cli/app", hint=hint)
     try:
         imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -41,38 +41,38 @@ def load_flow(where: str) -> AgentFlow:
     flow = getattr(imported, name, None)
     if not isinstance(flow, AgentFlow):
         names = [each for each, value in vars(imported).items() if isinstance(value, AgentFlow)]
-        found = (
+        hint = (
             f"flows there: {', '.join(names)}"
             if names
-            else f"{name} = AgentFlow(...) at the top of the module makes it"
+            else f"{name} = AgentFlow(...) at the top of the module creates it"
         )
-        raise UsageError(f"--app {where}: '{name}' is no flow of the module '{module}'", code="cli/app", hint=found)
+        raise UsageError(f"--app {where}: '{name}' is not a flow of the module '{module}'", code="cli/app", hint=hint)
     return flow
 
 
 def check_options(options: Any) -> None:
     """Raise UsageError (``cli/app``) for an option that configures a flow when ``--app`` names one."""
-    given = [option_name(name) for name in _MAKES if getattr(options, name, None) is not None]
-    if given:
+    conflicting = [option_name(name) for name in _MAKES if getattr(options, name, None) is not None]
+    if conflicting:
         raise UsageError(
-            f"{', '.join(given)} and --app: the module says how its flow is made",
+            f"{', '.join(conflicting)} and --app: the module itself configures its flow",
             code="cli/app",
-            hint=f"leave out {', '.join(given)}, or change AgentFlow(...) there",
+            hint=f"leave out {', '.join(conflicting)}, or change AgentFlow(...) in the module",
         )
 
 
 def option_name(field: str) -> str:
-    """How the option of a field is written."""
+    """The command-line option for a field."""
     return f"--{field.removesuffix('_server').replace('_', '-')}"
 
 
 def check_durable(flow: AgentFlow, where: str) -> None:
-    """Raise UsageError (``cli/app``) for a flow that stores no runs."""
+    """Raise UsageError (``cli/app``) for a flow that does not store runs."""
     if not flow.is_durable:
         raise UsageError(
-            f"--app {where}: its flow stores no runs",
+            f"--app {where}: its flow does not store runs",
             code="cli/app",
-            hint="make it AgentFlow(durable='sqlite:///runs.db')",
+            hint="create it with AgentFlow(durable='sqlite:///runs.db')",
         )
 
 

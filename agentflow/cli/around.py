@@ -1,4 +1,4 @@
-"""The names around a program that ``check`` and ``lsp`` judge it by. They are the same for both, and nothing is started."""
+"""The tasks and tools that ``check`` and ``lsp`` know around a program. Both know the same, and nothing is started."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """Tasks and tools: their ``names``, what they are for, which of those ``descriptions`` are a server's words, and ``notes``
-    about what is not known."""
+    """Tasks and tools around a program: their ``names``, their ``descriptions``, those of them that are a server's words
+    (``foreign``), and ``notes`` about what is unknown."""
 
     names: Names
     descriptions: Mapping[str, str]
@@ -29,10 +29,10 @@ class Around:
 
 
 def names_around(options: McpOptions, *, tasks: str | None = None, app: str | None = None) -> Around:
-    """What is around programs: the flow ``app``, else what every flow has and the templates of the directory ``tasks``; and
-    the tools that MCP servers were last seen to have.
+    """The tasks and tools around programs: those of the flow ``app``, or those every flow has with the templates in the
+    directory ``tasks``; and the tools last listed by MCP servers.
 
-    Raises UsageError for a flow that cannot be loaded, and ConfigurationError for options that name no server.
+    Raises UsageError for a flow that cannot be loaded, and ConfigurationError for options that name no valid server.
     """
     if app is not None:
         from agentflow.cli.application import check_options, load_flow
@@ -52,7 +52,7 @@ def _around(names: Names, descriptions: Mapping[str, str], servers: KnownServers
 
 
 def _descriptions(flow: AgentFlow) -> dict[str, str]:
-    """What the tasks and tools of a flow are for."""
+    """The descriptions of the tasks and tools of a flow."""
     engine = flow.engine
     descriptions: dict[str, str] = {}
     for name in engine.tools.names():

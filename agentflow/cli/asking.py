@@ -1,4 +1,4 @@
-"""Questions of programs, asked at the terminal."""
+"""Asks the questions of programs on the terminal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agentflow.runtime.questions import check_answer
 
 
 def parse_value(text: str) -> Any:
-    """A value of the command line: JSON where it is JSON, else text."""
+    """Parse a value of the command line: JSON if it is valid JSON, else text."""
     return parse_bindings([f"value={text}"])["value"]
 
 
 async def answer_on_terminal(question: Question) -> Any:
-    """Ask on the terminal, again until the answer fits."""
+    """Ask a question on the terminal, repeatedly until the answer is valid."""
     from prompt_toolkit import PromptSession
 
     session: PromptSession[str] = PromptSession()

@@ -1,4 +1,4 @@
-"""``check --bounds``: the most that programs may do and cost, before they run."""
+"""``check --bounds``: upper bounds of what programs may do and cost, before they run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentflow.runtime.estimate import Bounds, named_sizes
 
 @dataclass(frozen=True, slots=True)
 class Maxima:
-    """What a program may do at most to be accepted: ``model_calls``, and ``usd`` dollars. None: anything."""
+    """The bounds that a program must keep to be accepted: ``model_calls``, and ``usd`` dollars. None: no limit."""
 
     model_calls: float | None = None
     usd: float | None = None
@@ -34,24 +34,24 @@ async def bounds_files(
     maxima: Maxima,
     as_json: bool = False,
 ) -> int:
-    """Print the bounds of programs. Returns exit code 3 if one is past a maximum, or cannot be said to be below it."""
-    known = parse_sizes(sizes)
+    """Print the bounds of programs. Returns exit code 3 if one exceeds a maximum, or might."""
+    sized = parse_sizes(sizes)
     bindings = parse_bindings([each for each in bind if "=" in each])
     files: list[dict[str, Any]] = []
     code = Exit.OK
-    async with contextlib.aclosing(make_flow(options)) as flow:  # which starts nothing
+    async with contextlib.aclosing(make_flow(options)) as flow:  # making a flow starts nothing
         flow.tools.exchange((), stand_ins(servers_of_flow(flow)))
         for path in paths:
             name, text = read_program(path)
             source = Source.of(name, text)
-            found = await flow.bounds(source, bindings=bindings)
-            errors = past(found, source, known, maxima)
+            bounds = await flow.bounds(source, bindings=bindings)
+            errors = past(bounds, source, sized, maxima)
             code = Exit.DIAGNOSTICS if errors else code
             if as_json:
                 listed = [{"severity": "error", **each.to_dict()} for each in errors]
-                files.append({"file": name, "bounds": found.to_dict(known), "diagnostics": listed})
+                files.append({"file": name, "bounds": bounds.to_dict(sized), "diagnostics": listed})
                 continue
-            write_out(clean(rendered(name, found, known)))
+            write_out(clean(rendered(name, bounds, sized)))
             for error in errors:
                 write_out(clean(error.render()) + "\n")
     if as_json:
@@ -60,34 +60,34 @@ async def bounds_files(
 
 
 def parse_sizes(texts: Sequence[str]) -> dict[str, float]:
-    """``files=50`` as sizes. Raises UsageError."""
+    """Parse sizes such as ``files=50``. Raises UsageError."""
     sizes: dict[str, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
         if not name or not number.isdecimal():
-            raise UsageError(f"'{text}' is no size", hint="write --size NAME=NUMBER, for example --size files=50")
+            raise UsageError(f"'{text}' is not a size", hint="write --size NAME=NUMBER, for example --size files=50")
         sizes[name] = int(number)
     return sizes
 
 
-def past(found: Bounds, source: Source, sizes: Mapping[str, float], maxima: Maxima) -> list[AgentflowError]:
+def past(bounds: Bounds, source: Source, sizes: Mapping[str, float], maxima: Maxima) -> list[AgentflowError]:
     """One error for each maximum that a program may exceed."""
     errors: list[AgentflowError] = []
-    given = named_sizes(sizes)
-    asked = (("model calls", found.model_calls, maxima.model_calls), ("dollars", found.usd, maxima.usd))
+    values = named_sizes(sizes)
+    asked = (("model calls", bounds.model_calls, maxima.model_calls), ("dollars", bounds.usd, maxima.usd))
     for what, bound, most in asked:
         if most is None:
             continue
-        missing = sorted(bound.sizes - given.keys())
+        missing = sorted(bound.sizes - values.keys())
         if bound == UNBOUNDED:
-            first = found.unbounded[0] if found.unbounded else None
-            reason = first.reason if first is not None else "; ".join(found.notes)
+            first = bounds.unbounded[0] if bounds.unbounded else None
+            reason = first.reason if first is not None else "; ".join(bounds.notes)
             errors.append(
                 AgentflowError(
-                    f"nothing bounds the {what} of this program: {reason}",
+                    f"the {what} of this program have no bound: {reason}",
                     code="bounds/unbounded",
                     span=None if first is None else first.span,
-                    hint="bound it by a counter, or by the elements of a list that get fewer",
+                    hint="bound the loop by a counter, or by a list that gets shorter",
                 )
             )
         elif missing:
@@ -96,47 +96,47 @@ def past(found: Bounds, source: Source, sizes: Mapping[str, float], maxima: Maxi
                 AgentflowError(
                     f"the {what} of {source.name} depend on {', '.join(missing)}: at most {bound}",
                     code="bounds/size",
-                    hint=f"say how many there are: --size {name}=50",
+                    hint=f"state the size: --size {name}=50",
                 )
             )
         else:
-            value = bound.at(given) or 0
+            value = bound.at(values) or 0
             if value > most:
                 errors.append(
                     AgentflowError(
-                        f"{source.name} may take {_number(value)} {what} ({bound}), and {_number(most)} are allowed",
+                        f"{source.name} may take {_number(value)} {what} ({bound}), but the limit is {_number(most)}",
                         code="bounds/over-budget",
                     )
                 )
     return errors
 
 
-def rendered(name: str, found: Bounds, sizes: Mapping[str, float]) -> str:
-    """The bounds as a table of text."""
-    given = named_sizes(sizes)
-    rows = [("model calls", _shown(found.model_calls, given)), ("tool calls", _shown(found.tool_calls, given))]
-    rows.append(("at once", _shown(found.width, given)))
+def rendered(name: str, bounds: Bounds, sizes: Mapping[str, float]) -> str:
+    """The bounds as a table in text form."""
+    values = named_sizes(sizes)
+    rows = [("model calls", _shown(bounds.model_calls, values)), ("tool calls", _shown(bounds.tool_calls, values))]
+    rows.append(("at once", _shown(bounds.width, values)))
     tokens = [
-        f"{'not known' if each == UNBOUNDED else _shown(each, given)} {way}"
-        for each, way in ((found.input_tokens, "in"), (found.output_tokens, "out"))
+        f"{'not known' if each == UNBOUNDED else _shown(each, values)} {way}"
+        for each, way in ((bounds.input_tokens, "in"), (bounds.output_tokens, "out"))
     ]
     rows.append(("tokens", f"at most {', '.join(tokens)}"))
-    money = found.usd
-    rows.append(("money", "not known" if money == UNBOUNDED else f"at most ${_shown(money, given)}"))
-    calls = [f"{key.partition(':')[2]} {_shown(bound, given)}" for key, bound in sorted(found.calls.items())]
+    money = bounds.usd
+    rows.append(("money", "not known" if money == UNBOUNDED else f"at most ${_shown(money, values)}"))
+    calls = [f"{key.partition(':')[2]} {_shown(bound, values)}" for key, bound in sorted(bounds.calls.items())]
     rows.append(("may call", ", ".join(calls) or "nothing"))
-    rows += [(label, text) for label, text in found.authority.rows() if label != "tasks"]
-    for each in found.by_data:
-        rows.append(("by data", f"{each.line}:{each.column} data says what is called here"))
-    for each in found.unbounded:
+    rows += [(label, text) for label, text in bounds.authority.rows() if label != "tasks"]
+    for each in bounds.by_data:
+        rows.append(("by data", f"{each.line}:{each.column} data determines what is called here"))
+    for each in bounds.unbounded:
         rows.append(("no bound", f"{each.span.line}:{each.span.column} {each.reason}"))
-    rows += [("loose", each) for each in found.loose]
-    rows += [("note", each) for each in found.notes]
+    rows += [("loose", each) for each in bounds.loose]
+    rows += [("note", each) for each in bounds.notes]
     return "".join([f"{name}\n", *[f"  {label:<12}{text}\n" for label, text in rows]])
 
 
 def _shown(bound: Bound, sizes: Mapping[str, float]) -> str:
-    """A bound, and its value where its sizes are known."""
+    """A bound, with its value if its sizes are known."""
     if bound == UNBOUNDED or not bound.sizes:
         return str(bound)
     if bound.sizes <= sizes.keys():

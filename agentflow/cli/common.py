@@ -60,7 +60,7 @@ class UsageError(AgentflowError):
 
 
 class CompileFailed(Exception):
-    """A program did not compile, so nothing was run."""
+    """A program did not compile, so nothing ran."""
 
     def __init__(self, error: AgentflowError) -> None:
         super().__init__(str(error))
@@ -85,7 +85,7 @@ def exit_code(error: BaseException) -> Exit:
 
 
 def show_error(error: BaseException, *, as_json: bool = False, colours: bool = True) -> None:
-    """Write an error to standard error, and with ``as_json`` also to standard output, as JSON.
+    """Write an error to standard error, and with ``as_json`` also as JSON to standard output.
 
     Without ``colours`` no package of the extra is needed.
     """
@@ -101,7 +101,7 @@ def show_error(error: BaseException, *, as_json: bool = False, colours: bool = T
         write_json({"ok": False, "error": plain(body)})
     text = inner.render() if isinstance(inner, AgentflowError) else f"error: {type(inner).__name__}: {inner}"
     if isinstance(inner, ProviderError) and inner.partial:
-        text += f"\n  received before the failure, and no result: {inner.partial[-300:]!r}"
+        text += f"\n  received before the failure, not a result: {inner.partial[-300:]!r}"
     if not colours:
         print(clean(text), file=sys.stderr)
         return
@@ -111,7 +111,7 @@ def show_error(error: BaseException, *, as_json: bool = False, colours: bool = T
 
 
 def check_packages(*packages: str, extra: str) -> None:
-    """Raise UsageError (``cli/extra``) where a package of the extra called ``extra`` is missing."""
+    """Raise UsageError (``cli/extra``) if a package of the extra ``extra`` is missing."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise UsageError(
@@ -136,7 +136,7 @@ def write_json(data: object) -> None:
 
 
 def parse_bindings(bindings: list[str]) -> dict[str, Any]:
-    """``name=value`` options as a dict; a value that is valid JSON is parsed, any other stays text.
+    """Parse ``name=value`` options; a value that is valid JSON is parsed, any other is text.
 
     Raises UsageError for an option without a name or a value.
     """
@@ -144,7 +144,9 @@ def parse_bindings(bindings: list[str]) -> dict[str, Any]:
     for binding in bindings:
         name, sep, text = binding.partition("=")
         if not sep or not name:
-            raise UsageError(f"'{binding}' is no binding", hint='write -b name=value, for example -b question="why?"')
+            raise UsageError(
+                f"'{binding}' is not a binding", hint='write -b name=value, for example -b question="why?"'
+            )
         try:
             result[name] = json.loads(text)
         except (ValueError, RecursionError):
@@ -160,7 +162,7 @@ def read_program(path: str) -> tuple[str, str]:
         raise UsageError(
             f"cannot read {path}: {error.strerror or error}",
             code="cli/unreadable",
-            hint=f"to run this text itself: agentflow eval {shlex.quote(path)}"
+            hint=f"to run this text: agentflow eval {shlex.quote(path)}"
             if "(" in path
             else "give a .sexp file, or - for standard input",
         ) from error
@@ -187,7 +189,7 @@ def guarded(command: Callable[[], int], *, as_json: bool = False) -> int:
 
 
 def read_expression(expression: str) -> tuple[str, str]:
-    """Name and text of what ``eval`` evaluates; ``-`` is standard input. Raises UsageError for the name of a file."""
+    """The name and text of the argument of ``eval``; ``-`` is standard input. Raises UsageError for the name of a file."""
     if is_file_name(expression):
         raise UsageError(
             f"{expression} is the name of a file", hint=f"to run it: agentflow run {shlex.quote(expression)}"
@@ -249,7 +251,7 @@ async def events_to_file(flow: AgentFlow, path: str | Path | None) -> AsyncGener
         raise UsageError(
             f"the events cannot be written to {path}: {error.strerror or error}",
             code="cli/unwritable",
-            hint="give a file that can be written: --events-file FILE",
+            hint="choose a writable file: --events-file FILE",
         ) from error
     recorder = Recorder(file, text=lambda value: flow.redact(str(value)))
     unsubscribe = flow.subscribe(recorder)
@@ -259,7 +261,7 @@ async def events_to_file(flow: AgentFlow, path: str | Path | None) -> AsyncGener
     if recorder.error is not None:
         why = recorder.error.strerror if isinstance(recorder.error, OSError) else None
         raise AgentflowError(
-            f"the events are not all in {path}: {why or recorder.error}", code="cli/incomplete-events"
+            f"the events in {path} are incomplete: {why or recorder.error}", code="cli/incomplete-events"
         ) from recorder.error
 
 

@@ -1,4 +1,4 @@
-"""What tasks and tools cost, as a table that is no wider than the terminal."""
+"""The costs of tasks and tools, as a table that fits the terminal's width."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _FIRST_TO_GO = ("cached", "failed", "tokens", "time", "calls")
 
 
 def cost_table(tasks: Mapping[str, Tally], width: int) -> Text:
-    """The tasks and tools, the dearest first, in ``width`` columns; nothing when there are none.
+    """The tasks and tools in ``width`` columns, most expensive first; empty if there are none.
 
-    Columns without anything in them are left out, and on a narrow terminal also those that matter least.
+    Empty columns are left out, and on a narrow terminal also the least important ones.
     """
     rows = sorted(tasks.items(), key=lambda each: (-(each[1].cost_usd or 0.0), -each[1].seconds))
     cells = {title: [show(tally) for _, tally in rows] for title, show in _COLUMNS.items()}

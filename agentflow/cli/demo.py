@@ -1,6 +1,6 @@
 """``agentflow demo``: prints a workflow, then runs it to answer a question about a repository.
 
-A file without a summary (a bad answer, say) is left out of the answer, named at the end, and makes exit code 1.
+A file without a summary (because of a bad answer, say) is left out, named at the end, and makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
                 result = await flow.run(program, bindings={"question": query})
             except AgentflowError as error:
                 if answer.text:
-                    print("the answer above was cut off; it is no result", file=sys.stderr)
+                    print("the answer above was cut off and is not a result", file=sys.stderr)
                 show_error(error, as_json=options.as_json)
                 return exit_code(error)
         if options.as_json:
@@ -104,7 +104,8 @@ async def run_demo(question: str | None, options: DemoOptions) -> int:
     left_out: list[str] = result.value["left_out"]
     for path in left_out:
         print(
-            f"left out: {clean(_within(path, where))} has no summary; the answer rests on the others", file=sys.stderr
+            f"left out: {clean(_within(path, where))} has no summary; the answer is based on the others",
+            file=sys.stderr,
         )
     return Exit.FAILED if left_out else Exit.OK
 
@@ -113,14 +114,14 @@ def _announce(text: str, where: Path, model: str, question: str) -> None:
     print(clean(text), file=sys.stderr)
     print(f"root      {where}\nmodel     {model}\nquestion  {clean(question)}\n", file=sys.stderr, flush=True)
     if model == "offline":
-        print("(offline is an extractive stand-in, no language model; --model uses a real one)\n", file=sys.stderr)
+        print("(offline is an extractive stand-in, not a language model; --model uses a real one)\n", file=sys.stderr)
 
 
 def _show_rest(value: Any, answer: Answer, where: Path) -> None:
     """Print what was not streamed: the files, and the answer if the model sent it in one piece."""
     if not answer.text:
         answer.write(clean(str(value["answer"])) + "\n")
-    write_out("\nfiles it rests on:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"]))
+    write_out("\nbased on the files:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"]))
 
 
 def _show_totals(result: RunResult, totals: Totals, seconds: float, events: str | None) -> None:

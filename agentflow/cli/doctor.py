@@ -1,4 +1,4 @@
-"""``agentflow doctor``: reports what this machine offers and what is missing."""
+"""``agentflow doctor``: reports what works on this machine and what is missing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _package(name: str) -> str | None:
 
 
 def _tested() -> list[str]:
-    """The Python versions that the tests run on, oldest first, as the package's classifiers name them."""
+    """The Python versions covered by the tests, oldest first, from the package's classifiers."""
     classifiers = metadata("agentflow").get_all("Classifier") or []
     return [each.rpartition(" ")[2] for each in classifiers if each.startswith("Programming Language :: Python :: 3.")]
 
 
 def python_note(running: tuple[int, int], tested: Sequence[str]) -> str | None:
-    """What is to be said of a Python that the tests do not run on; None for one they do. ``tested`` is sorted."""
+    """A note about a Python version that the tests do not cover; None for a covered one. ``tested`` is sorted."""
     if "{}.{}".format(*running) in tested:
         return None
     newest = tuple(map(int, tested[-1].split(".")))
@@ -51,7 +51,7 @@ def _fts5() -> bool:
 
 
 def _embeddings() -> str:
-    """Whether files can be found by what they mean, and by which model."""
+    """Whether files can be found by meaning, and with which model."""
     model, url = os.environ.get("AGENTFLOW_EMBEDDINGS"), os.environ.get("AGENTFLOW_EMBEDDINGS_URL")
     if _package("numpy") is None:
         return "not usable: install agentflow[embeddings]"
@@ -75,12 +75,12 @@ def _serving() -> str:
 
 
 def _language_server() -> str:
-    """Whether an editor can start ``agentflow lsp``."""
+    """Whether editors can start ``agentflow lsp``."""
     return "usable: agentflow lsp" if _package("pygls") is not None else "not usable: install agentflow[lsp]"
 
 
 def _mcp_server() -> str:
-    """Whether MCP clients can start ``agentflow mcp serve``, and ask ``/mcp``."""
+    """Whether MCP clients can start ``agentflow mcp serve`` and use ``/mcp``."""
     missing = [name for name in ("mcp", "starlette") if _package(name) is None]
     return (
         "not usable: install agentflow[mcp]" if missing else "usable: agentflow mcp serve, and /mcp of agentflow serve"
@@ -88,7 +88,7 @@ def _mcp_server() -> str:
 
 
 def _clouds() -> dict[str, str]:
-    """Whether Claude can be asked on each cloud, as far as packages and variables tell; else the first that is missing."""
+    """For each cloud, whether Claude can be called there, judging by packages and variables; else what is missing first."""
     from agentflow.providers.clouds import check_bedrock, check_foundry, check_vertex
 
     states: dict[str, str] = {}
@@ -112,7 +112,7 @@ def _postgres() -> str:
 
 
 def _mcp() -> str:
-    """Whether tools of MCP servers can be had, and how many servers the settings name."""
+    """Whether tools of MCP servers can be used, and how many servers the settings name."""
     number = _package("mcp")
     if number is None:
         return "not usable: install agentflow[mcp]"
@@ -121,7 +121,7 @@ def _mcp() -> str:
     try:
         named = len(load_settings().mcp)
     except AgentflowError as error:
-        return f"usable, but the settings are not: {error.message}"
+        return f"usable, but the settings are invalid: {error.message}"
     return f"usable: SDK {number}, {named} servers in the settings"
 
 
@@ -136,7 +136,7 @@ async def _sandbox(name: str) -> str:
 
 
 async def doctor(as_json: bool) -> int:
-    """Print the report. Returns 0 if everything the core needs is present."""
+    """Print the report. Returns exit code 0 if everything that the core needs is present."""
     report: dict[str, Any] = {
         "python": platform.python_version(),
         "python_note": python_note(sys.version_info[:2], _tested()),

@@ -1,4 +1,4 @@
-"""``run --durable`` and ``resume``: runs that go on after a kill."""
+"""``run --durable`` and ``resume``: runs that continue after the process was killed."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from agentflow.runtime.plan import RunPlan
 
 _OPTIONS = ("app", "model", "base_url", "root", "tasks", "workflows", "allow", "session")
-"""The options that belong to what a command asks for."""
+"""The options of a command that belong to the user's request, not to the flow."""
 
 
 async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
-    """Start a program durably, or go on with it, and print its value. Returns the exit code. Raises UsageError."""
+    """Start or resume a durable run of a program and print its value. Returns the exit code. Raises UsageError."""
     bindings = parse_bindings(options.bind or [])
     async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
         try:
@@ -110,10 +110,10 @@ async def _detach(
 
 
 async def resume_run(run_id: str, options: ResumeOptions) -> int:
-    """Go on with a durable run, or with its program as it is now, and print its value. Returns the exit code. Raises UsageError."""
+    """Resume a durable run, or its edited program, and print its value. Returns the exit code. Raises UsageError."""
     program = None if options.program is None else Source.of(*read_program(options.program))
     bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
-    chosen = cast("OnInflight | None", options.on_inflight)  # checked where it is used
+    chosen = cast("OnInflight | None", options.on_inflight)  # validated by resume
     if options.plan:
         return await _plan(
             options, lambda flow: flow.plan(run_id, program=program, overrides=overrides, bindings=bindings)
@@ -126,10 +126,11 @@ async def resume_run(run_id: str, options: ResumeOptions) -> int:
 
 
 async def fork_run(run_id: str, options: ForkOptions) -> int:
-    """Carry a durable run out again from one effect on, and print its value. Returns the exit code. Raises UsageError."""
+    """Repeat a durable run from one effect on, and print its value. Returns the exit code. Raises UsageError."""
     if not options.at:
         raise UsageError(
-            "a fork begins at an effect", hint=f"--at PATH; agentflow resume {run_id} --plan --json lists the paths"
+            "a fork needs the effect to begin at",
+            hint=f"--at PATH; agentflow resume {run_id} --plan --json lists the paths",
         )
     bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
     if options.plan:
@@ -181,7 +182,7 @@ async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlo
                 handle = await begin(flow)
                 kept.run_id = handle.run_id
                 if handle.run_id != run_id:
-                    how = "has a fork," if isinstance(options, ForkOptions) else "goes on as"
+                    how = "has a fork," if isinstance(options, ForkOptions) else "continues as"
                     print(f"{run_id} {how} {handle.run_id}", file=sys.stderr)
                 return await _end(flow, handle, options)
         except AgentflowError as error:
@@ -190,14 +191,14 @@ async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlo
 
 
 def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
-    """``task.field=value`` options by task; a value is JSON where it is JSON, ``@file`` the text of a file. Raises UsageError."""
+    """Parse ``task.field=value`` options by task; values are JSON or text, ``@file`` is the text of a file. Raises UsageError."""
     overrides: dict[str, dict[str, Any]] = {}
     for text in texts:
         name, _, value = text.partition("=")
         task, _, field = name.rpartition(".")
         if not task or not field or "=" not in text:
             raise UsageError(
-                f"'{text}' is no override", hint="write --set task.field=value, for example review.model=x"
+                f"'{text}' is not an override", hint="write --set task.field=value, for example review.model=x"
             )
         parsed = read_program(value[1:])[1] if value.startswith("@") else parse_bindings([f"v={value}"])["v"]
         overrides.setdefault(task, {})[field] = parsed
@@ -205,7 +206,7 @@ def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
 
 
 async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
-    """Wait until a run ends or suspends, print its outcome, and report savings from records on standard error."""
+    """Wait until a run ends or suspends, print its outcome, and report on standard error what records saved."""
     try:
         if await handle.wait() == "waiting":
             return show_waiting(flow, handle, options)
@@ -224,27 +225,27 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | Ch
 
 @dataclass
 class _Kept:
-    """The run that a command works on: the one it names, then the generation or fork that it has begun."""
+    """The run that a command works on: the one it names, or the generation or fork that it has started."""
 
     run_id: str
 
 
 @contextlib.asynccontextmanager
 async def _kept(flow: AgentFlow, run_id: str, options: DurableOptions | ChangeOptions) -> AsyncGenerator[_Kept, None]:
-    """A block after whose interruption the command that resumes is printed."""
+    """A block after whose interruption the command to resume the run is printed."""
     kept = _Kept(run_id)
     try:
         yield kept
     except asyncio.CancelledError:
         line = flow.redact(resume_line(kept.run_id, options))
-        print(clean(f"{kept.run_id} is kept: the same command goes on with it, or\n  {line}"), file=sys.stderr)
+        print(clean(f"{kept.run_id} is kept: the same command resumes it, or\n  {line}"), file=sys.stderr)
         raise
 
 
 async def _run_id(flow: AgentFlow, name: str, options: DurableOptions) -> str:
-    """The id of the run that a command means: that of its path, bindings and options, or the next after one that ended.
+    """The id of the run that a command means: that of its path, bindings and options, or the next one after a run that ended.
 
-    For a run that went on as an edited program it is that of its last generation.
+    If the run continued as an edited program, it is the id of its last generation.
     """
     base = _base_id(name, options)
     number = 1

@@ -88,8 +88,8 @@ async def _written(report: Report | None, path: str | None) -> AsyncGenerator[No
         return
     try:
         yield
-    except BaseException:  # of a run that was interrupted, too, there is a report
-        with contextlib.suppress(AgentflowError, OSError):  # what ended the run is what is to be said
+    except BaseException:  # write a report of an interrupted run as well, then raise again
+        with contextlib.suppress(AgentflowError, OSError):  # the run's own error is the one to show
             await report.write(path)
         raise
     try:
@@ -103,7 +103,7 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
     bindings, allow, as_json = parse_bindings(options.bind or []), options.allow, options.as_json or options.events
     spans: frozenset[tuple[int, int]] = frozenset()
     answer = None
-    if sys.stdout.isatty() and not as_json:  # elsewhere the value is written once, when it is whole
+    if sys.stdout.isatty() and not as_json:  # otherwise the value is written once, when it is complete
         answer = Answer(sys.stdout, lambda task: task.span is not None and (task.span.start, task.span.end) in spans)
     async with open_flow(options) as flow, watching(flow, options, answer):
         try:
@@ -118,14 +118,14 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
             if error.code == "name/unbound" and isinstance(error, UnboundSymbolError) and not error.hint:
                 error.hint = f"define it, or bind it: -b {error.name}=VALUE"
             if answer is not None and answer.text:
-                print("the answer above was cut off; it is no result", file=sys.stderr)
+                print("the answer above was cut off and is not a result", file=sys.stderr)
             show_error(error, as_json=as_json)
             return exit_code(error)
         return show_result(flow, result, options, "" if answer is None else answer.last)
 
 
 def show_result(flow: AgentFlow, result: RunResult, options: WatchOptions, shown: str = "") -> int:
-    """Print the value of a run, unless it is the text that was ``shown`` while streaming. Returns the exit code."""
+    """Print the value of a run, except for the text ``shown`` while it was streaming. Returns the exit code."""
     value = result.value
     errors = problems(value)
     code = result_exit_code(errors)

@@ -1,4 +1,4 @@
-"""``explore``: what can happen to a program, without a model, a tool or the time it would take."""
+"""``explore``: what can happen to a program, without models, tools or real waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True, kw_only=True)
 class ExploreOptions:
-    """What the command was given."""
+    """The options of the command."""
 
     bind: Sequence[str] = ()
     runs: int = 300
@@ -39,9 +39,9 @@ class ExploreOptions:
 
 
 async def explore_file(path: str, options: ExploreOptions) -> int:
-    """Explore a program and print what was found. Returns exit code 3 if an error or an endless loop can be reached."""
+    """Explore a program and print the findings. Returns exit code 3 if an error or an endless loop can be reached."""
     if options.write is not None and path == "-":
-        raise UsageError("--write needs the file of a program: tests name it", hint="write the program to a file")
+        raise UsageError("--write needs a program file, which the tests refer to", hint="write the program to a file")
     name, text = read_program(path)
     source = Source.of(name, text)
     bindings = parse_bindings(list(options.bind))
@@ -73,7 +73,7 @@ async def explore_file(path: str, options: ExploreOptions) -> int:
 
 
 def rendered(name: str, explored: Exploration, written: dict[Finding, str], *, strict: bool) -> str:
-    """What was found, as text."""
+    """The findings as text."""
     reached = len(explored.arms) - len(explored.missed)
     lines = [f"{name}: {explored.runs} runs, {reached} of {len(explored.arms)} arms"]
     for finding in explored.found:
@@ -85,13 +85,14 @@ def rendered(name: str, explored: Exploration, written: dict[Finding, str], *, s
 
 
 def parse_assumptions(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """``grade in 0..10`` and ``kind in bug,feature`` as rules of a JSON Schema, by name. Raises UsageError."""
+    """Parse ``grade in 0..10`` and ``kind in bug,feature`` to rules of a JSON Schema, by name. Raises UsageError."""
     assumed: dict[str, dict[str, Any]] = {}
     for text in texts:
         match = _ASSUMED.fullmatch(text)
         if match is None:
             raise UsageError(
-                f"'{text}' is no assumption", hint="write --assume 'grade in 0..10', or --assume 'kind in bug,feature'"
+                f"'{text}' is not an assumption",
+                hint="write --assume 'grade in 0..10', or --assume 'kind in bug,feature'",
             )
         ends = _RANGE.fullmatch(match[2])
         if ends is not None:
@@ -103,23 +104,23 @@ def parse_assumptions(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _files(texts: Sequence[str]) -> dict[str, Path]:
-    """``search=tools.py`` as a file by the name of the tool in it. Raises UsageError."""
+    """Parse ``search=tools.py`` to files by tool name. Raises UsageError."""
     files: dict[str, Path] = {}
     for text in texts:
         name, _, path = text.partition("=")
         if not name or not path:
-            raise UsageError(f"'{text}' names no file of a tool", hint="write --tool NAME=FILE.py")
+            raise UsageError(f"'{text}' does not name a tool and its file", hint="write --tool NAME=FILE.py")
         files[name] = Path(path)
     return files
 
 
 def _flow(options: ExploreOptions) -> AgentFlow | None:
-    """The flow whose tasks and tools the program calls, which is not entered: nothing is connected."""
+    """The flow whose tasks and tools the program calls. It is not entered, so nothing is connected."""
     if options.app is not None:
         from agentflow.cli.application import load_flow
 
         if options.tasks is not None:
-            raise UsageError("--tasks and --app: the module says how its flow is made", code="cli/app")
+            raise UsageError("--tasks and --app: the module itself configures its flow", code="cli/app")
         return load_flow(options.app)
     if options.tasks is None:
         return None
@@ -129,7 +130,7 @@ def _flow(options: ExploreOptions) -> AgentFlow | None:
 
 
 async def _happens_again(source: Source, finding: Finding, bindings: Any, tools: Any, flow: Any) -> bool:
-    """Whether a finding comes about with its answers: what a test would not show is not written."""
+    """Whether a finding recurs with its answers: tests that would not show the fault are not written."""
     try:
         await rehearse(source, finding.script, bindings, tools=tools, flow=flow)
     except AgentflowError as error:

@@ -36,14 +36,15 @@ def check_files(
     notes: Iterable[str] = (),
     reader: Reader = read_program,
 ) -> int:
-    """Report all errors that can be found in programs without running them.
+    """Report all errors that can be found in programs without running them, and return the exit code.
 
-    ``paths`` are files, ``-`` standard input; ``allow`` the only tasks and tools the programs may name; ``names`` the
-    tasks and tools there are; ``bindings`` the variables the host binds, and then no others. ``notes`` are printed too.
-    With ``as_json`` one JSON object goes to standard output: ``ok``, the ``notes`` and, per file, ``diagnostics`` in the shape of ``AgentflowError.to_dict()`` with a ``severity``: ``error`` for what is
-    malformed or certain to fail when it is reached, ``warning`` for such a thing that the program catches, and for a name
-    that nothing binds and that resembles an existing one. Returns exit code 3 if there are errors, else 0.
-    Raises UsageError for a file that cannot be read.
+    ``paths`` are files, ``-`` is standard input; ``allow`` are the only tasks and tools the programs may use; ``names`` are
+    the existing tasks and tools; ``bindings`` are the variables bound by the host, other free names being errors (None: any
+    name may be bound); ``notes`` are printed too; ``limits`` are those of a run; ``reader`` reads a file. With ``as_json`` one
+    JSON object goes to standard output: ``ok``, ``notes`` and, per file, ``diagnostics`` in the form of
+    ``AgentflowError.to_dict()`` with a ``severity``. It is ``error`` for invalid code and for code that is certain to fail
+    when reached, ``warning`` for such code inside a handler that catches the failure, and for unbound names that resemble an
+    existing one. Returns exit code 3 if there are errors, else 0. Raises UsageError for a file that cannot be read.
     """
     names = names or ShippedNames(())
     notes = [clean(each) for each in notes]
@@ -51,7 +52,7 @@ def check_files(
     errors = warnings = 0
     for path in paths:
         name, text = reader(path)
-        found = diagnose(
+        diagnostics = diagnose(
             Source.of(name, text),
             names=names,
             limits=limits,
@@ -59,12 +60,12 @@ def check_files(
             env_names=bindings or (),
             closed=None if bindings is None else True,
         )
-        errors += sum(each.severity == "error" for each in found)
-        warnings += sum(each.severity == "warning" for each in found)
-        listed = [{"severity": each.severity, **each.error.to_dict()} for each in found]
+        errors += sum(each.severity == "error" for each in diagnostics)
+        warnings += sum(each.severity == "warning" for each in diagnostics)
+        listed = [{"severity": each.severity, **each.error.to_dict()} for each in diagnostics]
         files.append({"file": name, "diagnostics": listed})
         if not as_json:
-            for each in found:
+            for each in diagnostics:
                 write_out(clean(each.error.render()).replace("error[", f"{each.severity}[", 1) + "\n")
     if as_json:
         write_json({"ok": not errors, "files": files, "notes": notes})
@@ -77,7 +78,7 @@ def check_files(
 
 
 def names_of(bind: Iterable[str] | None) -> list[str] | None:
-    """The names of bindings ``NAME`` or ``NAME=VALUE``; None where there are none."""
+    """The names in the bindings ``NAME`` or ``NAME=VALUE``; None if there are no bindings."""
     return [each.partition("=")[0] for each in bind] if bind else None
 
 

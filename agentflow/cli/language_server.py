@@ -19,9 +19,9 @@ from agentflow.core.errors import AgentflowError
 def serve_editor(
     options: McpOptions, *, tasks: str | None = None, app: str | None = None, bindings: Iterable[str] | None = None
 ) -> int:
-    """Serve the editor at standard input and output until it leaves. Options as those of ``check``.
+    """Serve the editor at standard input and output until it disconnects. Options as for ``check``. Returns the exit code.
 
-    A flow that cannot be loaded, and servers whose tools are not known, are told to the editor, and the names that are known serve.
+    If a flow cannot be loaded or a server's tools are unknown, the editor shows a warning and the other names are served.
     Raises UsageError (``cli/extra``) without the packages of the extra ``lsp``.
     """
     if find_spec("pygls") is None:
@@ -39,19 +39,19 @@ def serve_editor(
         try:
             around = names_around(options, tasks=tasks, app=app)
         except AgentflowError as error:
-            warnings.append(f"{error.message}; programs are checked without it")
+            warnings.append(f"{error.message}; programs are checked without that flow")
             around = names_around(McpOptions(), tasks=tasks)
         warnings += around.notes
-        names, known = around.names, names_of(bindings)
+        names, bound_names = around.names, names_of(bindings)
         vocabulary = Vocabulary(names, around.descriptions, around.foreign)
-        server = Server(vocabulary, lambda: Surveyor(names=names, bindings=known), "\n".join(warnings) or None)
+        server = Server(vocabulary, lambda: Surveyor(names=names, bindings=bound_names), "\n".join(warnings) or None)
         serve(server, stdin, stdout)
     return Exit.OK
 
 
 @contextlib.contextmanager
 def _own_output() -> Generator[tuple[BinaryIO, BinaryIO], None, None]:
-    """Standard input and output for the protocol alone: what anything else prints goes to standard error."""
+    """Standard input and output reserved for the protocol; other output goes to standard error."""
     protocol = os.dup(1)
     sys.stdout.flush()
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Data on the terminal: on several lines, indented, where one line would be long."""
+"""Lays out data on the terminal: indented over several lines where one would be too long."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from agentflow.core.models import MappingModel
 from agentflow.core.shared_list import SharedList
 
 WIDTH = 100
-"""Columns of a line, where possible."""
+"""Line width in columns, where possible."""
 MAX_TEXT = 20_000
-"""Characters of data from which on it stays on one line: nobody reads that."""
+"""Maximum length of data to lay out in characters; longer data stays on one line, since nobody reads it."""
 _MAX_INDENT = 60
 
 
 def in_lines(value: object, show: Callable[[object], str]) -> str:
-    """``value`` in program notation, within :data:`WIDTH` where its parts allow that; ``show`` writes one on a line."""
+    """``value`` in program notation, within :data:`WIDTH` where possible; ``show`` formats a value on one line."""
     whole = show(value)
     return whole if len(whole) > MAX_TEXT else "\n".join(_lines(value, whole, 0, show))
 
 
 def _lines(value: object, text: str, indent: int, show: Callable[[object], str]) -> list[str]:
-    """The lines of a value whose ``text`` on one line begins in column ``indent``; the first is not indented."""
+    """The lines of a value whose one-line form is ``text``, starting in column ``indent``; the first is not indented."""
     if len(text) + indent <= WIDTH or indent > _MAX_INDENT:
         return [text]
     if isinstance(value, dict | MappingModel):
@@ -49,7 +49,7 @@ def _entries(value: dict[Any, Any], indent: int, show: Callable[[object], str]) 
 
 
 def _filled(texts: list[str], width: int) -> Iterator[str]:
-    """As many texts on each line as have room."""
+    """As many texts per line as fit into ``width`` columns."""
     line = ""
     for text in texts:
         if line and len(line) + 1 + len(text) > width:
@@ -61,7 +61,7 @@ def _filled(texts: list[str], width: int) -> Iterator[str]:
 
 
 def _enclosed(opening: str, lines: list[str], closing: str, indent: int) -> list[str]:
-    """Lines within brackets. Those of nested values are indented already: their first ones, and flat ones, are not."""
+    """Lines within brackets. Lines of nested values are indented already, except for their first ones."""
     margin = " " * (indent + 1)
     inner = [each if each.startswith(margin) else margin + each for each in lines]
     inner[0] = opening + inner[0].lstrip(" ")

@@ -95,8 +95,8 @@ def run(
 ) -> None:
     """Run a program and print its value.
 
-    With --durable, what its tasks and tools gave is stored before anything follows from it: after a kill or Ctrl-C the same
-    command goes on and pays for nothing twice. A run that has ended is started anew, unless --run-id names it.
+    With --durable, the results of tasks and tools are stored before the program continues: after a kill or Ctrl-C the same
+    command resumes the run and pays for nothing twice. A run that has ended is started again, unless --run-id names it.
     """
     if not (
         options.durable
@@ -118,10 +118,10 @@ def run(
 def resume(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")], options: ResumeOptions
 ) -> None:
-    """Go on with a durable run, and print its value.
+    """Resume a durable run, and print its value.
 
-    What is stored of it is not carried out again; a run that failed tries again what failed last. With --program or --set it
-    goes on as another run: of the edited program, with all records that still fit.
+    Effects with stored results are not repeated; a failed run retries its last failures. With --program or --set it
+    continues as another run: of the edited program, with all records that still apply.
     """
     from agentflow.cli.durable import resume_run
 
@@ -148,7 +148,7 @@ def demo(
 ) -> None:
     """Answer a question about a repository, without key or network.
 
-    Prints the program it runs, the answer as it comes and the files it rests on. With --model a real model answers. A
+    Prints the program, the answer as it arrives and the files it is based on. With --model a real model answers. A
     file without a summary is left out, named, and makes the exit code 1.
     """
     from agentflow.cli.demo import run_demo
@@ -166,7 +166,7 @@ def check(
     app: Application = None,
     bounds: Annotated[
         bool,
-        typer.Option("--bounds", help="Say the most that the programs may do and cost, and where nothing bounds it."),
+        typer.Option("--bounds", help="Print upper bounds of what the programs do and cost, and what has no bound."),
     ] = False,
     size: Annotated[
         list[str] | None,
@@ -179,11 +179,12 @@ def check(
         float | None, typer.Option("--max-usd", metavar="USD", min=0, help="Exit 3 if it may cost more.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="DIALECT:NAME", help="With --bounds, whose prices count.")
+        str | None,
+        typer.Option("--model", "-m", metavar="DIALECT:NAME", help="With --bounds, the model whose prices apply."),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Say what is wrong with programs, without running them."""
+    """Report the errors in programs, without running them."""
     if bounds or size or max_model_calls is not None or max_usd is not None:
         from agentflow.cli.bounds import Maxima, bounds_files
         from agentflow.cli.options import FlowOptions
@@ -209,7 +210,7 @@ def explore(
         list[str] | None,
         typer.Option("--bind", "-b", metavar="NAME=VALUE", help="A variable of the program (repeatable)."),
     ] = None,
-    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Run the program at most so often.")] = 300,
+    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Maximum number of runs.")] = 300,
     tool: Annotated[
         list[str] | None,
         typer.Option(
@@ -223,23 +224,23 @@ def explore(
         typer.Option(
             "--assume",
             metavar="RULE",
-            help="What answers are like: 'grade in 0..10', 'kind in bug,feature' (repeatable).",
+            help="A constraint on answers: 'grade in 0..10', 'kind in bug,feature' (repeatable).",
         ),
     ] = None,
     write: Annotated[
-        str | None, typer.Option("--write", metavar="DIR", help="Write each error as a test that fails, in DIR.")
+        str | None, typer.Option("--write", metavar="DIR", help="Write a failing test for each error to DIR.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="A failed task or tool that nobody handles is an error too.")
+        bool, typer.Option("--strict", help="Treat an unhandled failure of a task or tool as an error.")
     ] = False,
     tasks: Tasks = None,
     app: Application = None,
     json: AsJson = False,
 ) -> None:
-    """Say what can happen to a program, without models, tools, time.
+    """Explore what can happen to a program, without models or tools.
 
-    Models answer what their schemas allow, near the constants of the program; tasks and tools fail. Says each error that can be
-    reached and the answers that bring it about, loops without an end, and what no run reached.
+    Models answer anything that their schemas allow, near the constants of the program; tasks and tools may fail. Reports each
+    error that can be reached with the answers that cause it, endless loops, and the arms that no run reached.
     """
     from agentflow.cli.explore import ExploreOptions, explore_file
 
@@ -260,7 +261,7 @@ def explore(
 @app.command("fmt")
 def format_programs(
     files: Programs,
-    check_only: Annotated[bool, typer.Option("--check", help="Change nothing; exit 3 when something would.")] = False,
+    check_only: Annotated[bool, typer.Option("--check", help="Change nothing; exit 3 if a file would change.")] = False,
     json: AsJson = False,
 ) -> None:
     """Format programs in place."""
@@ -276,9 +277,9 @@ def lsp(
     tasks: Tasks = None,
     app: Application = None,
     bind: Bound = None,
-    stdio: Annotated[bool, typer.Option("--stdio", help="What editors say; there is nothing else.")] = True,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Accepted because editors pass it; always on.")] = True,
 ) -> None:
-    """Serve an editor: mistakes, completion, documentation, renaming.
+    """Serve an editor: diagnostics, completion, documentation, renaming.
 
     Speaks the Language Server Protocol over standard input and output; an editor starts it.
     """
@@ -319,7 +320,7 @@ def index(
 ) -> None:
     """Index a directory, or update its index.
 
-    Says what was left out. Searches do this themselves; it takes time only once.
+    Prints the skipped files. Searches update the index by themselves; only the first time takes long.
     """
     from agentflow.cli.search import index_command
 
@@ -333,7 +334,7 @@ def search(
     query: Annotated[str | None, typer.Argument(metavar="WORDS", help="What to look for.")] = None,
     directory: Directory = None,
     root: Root = None,
-    k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="At most so many matches.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="Maximum number of matches.")] = 10,
     kind: Annotated[
         list[str] | None,
         typer.Option("--kind", metavar="KIND", help="What to find: file (the default), symbol, commit; repeatable."),
@@ -342,7 +343,7 @@ def search(
     embeddings_url: EmbeddingUrl = None,
     json: AsJson = False,
     serve: Annotated[
-        bool, typer.Option("--serve-jsonl", help="Answer requests, a JSON object a line, from standard input.")
+        bool, typer.Option("--serve-jsonl", help="Answer requests from standard input, one JSON object per line.")
     ] = False,
 ) -> None:
     """Find the files, definitions or commits a question is about."""
@@ -362,7 +363,7 @@ def search(
 def serve(
     options: ServeOptions,
     paths: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE|DIR...", help="Programs, each an export under its file's name.")
+        list[str] | None, typer.Argument(metavar="FILE|DIR...", help="Programs, each exported under its file's name.")
     ] = None,
     new_key: Annotated[
         str | None, typer.Option("--new-key", metavar="NAME", help="Print a new key and its table; serve nothing.")
@@ -370,8 +371,8 @@ def serve(
 ) -> None:
     """Serve programs and tasks over HTTP.
 
-    An export is a model of an OpenAI-compatible endpoint, /v1; /runs begins runs, shows their events and takes answers to
-    what they ask; / is a page that shows them live.
+    /v1 is an OpenAI-compatible endpoint whose models are the exports; /runs starts runs, streams their events and takes
+    answers to their questions; / is a page that shows runs live.
     """
     from agentflow.cli.serve import print_new_key, serve_flow
 
@@ -384,13 +385,12 @@ def serve(
 @takes_options
 def worker(
     options: WorkerOptions,
-    flow: Annotated[
-        str | None, typer.Argument(metavar="MODULE:FLOW", help="Your flow, which --app may name too.")
-    ] = None,
+    flow: Annotated[str | None, typer.Argument(metavar="MODULE:FLOW", help="Your flow, the same as --app.")] = None,
 ) -> None:
-    """Do runs that others have left to workers.
+    """Execute runs that were left to workers.
 
-    They are those of flow.start(where="workers"). Any number of workers, on any machine, share a database in PostgreSQL. Runs of one that dies go on in the others.
+    These are runs of flow.start(where="workers"). Any number of workers, on any machine, share a PostgreSQL database. If one
+    dies, the others resume its runs.
     """
     from agentflow.cli.worker import work
 
@@ -406,10 +406,10 @@ def schedule(
     ] = None,
     file: Annotated[str | None, typer.Argument(metavar="FILE", help="A .sexp program; - is standard input.")] = None,
 ) -> None:
-    """Have workers run a program at certain times.
+    """Have workers run a program on a schedule.
 
     For example agentflow schedule '0 7 * * *' digest.sexp --db postgresql://... The program is stored as it is now. Without
-    a program what they run is listed.
+    a program, the schedules are listed.
     """
     from agentflow.cli.schedule import schedule as keep
 
@@ -418,7 +418,7 @@ def schedule(
 
 @app.command()
 def doctor(json: AsJson = False) -> None:
-    """Say what this machine offers and what is missing."""
+    """Report what works on this machine and what is missing."""
     from agentflow.cli.doctor import doctor as examine
 
     sys.exit(run_async(lambda: examine(json), as_json=json))

@@ -19,7 +19,7 @@ from agentflow.cli.serve_options import McpServeOptions
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.lib.terminal import clean, escape
 
-mcp = typer.Typer(no_args_is_help=True, help="Be an MCP server; list the tools of others; trust a directory's.")
+mcp = typer.Typer(no_args_is_help=True, help="Serve as an MCP server; list tools of others; trust a directory's.")
 
 
 @mcp.command("list")
@@ -33,7 +33,7 @@ def list_servers(options: FlowOptions, json: AsJson = False) -> None:
 
 
 async def show_servers(options: FlowOptions, *, as_json: bool) -> int:
-    """Print each server with its tools, or why it cannot be connected. Returns the exit code."""
+    """Print each server with its tools, or the error of its connection. Returns the exit code."""
     from agentflow.app import AgentFlow
     from agentflow.cli.mcp_names import remember
     from agentflow.connect.config import servers_of_table
@@ -74,7 +74,7 @@ async def show_servers(options: FlowOptions, *, as_json: bool) -> int:
 def _print(rows: list[dict[str, Any]], news: list[str]) -> None:
     if not rows:
         write_out(
-            "no MCP servers are named: --mcp NAME=COMMAND|URL, --mcp-config FILE, or [mcp.NAME] in agentflow.toml\n"
+            "no MCP servers are configured: --mcp NAME=COMMAND|URL, --mcp-config FILE, or [mcp.NAME] in agentflow.toml\n"
         )
     for row in rows:
         write_out(
@@ -85,8 +85,8 @@ def _print(rows: list[dict[str, Any]], news: list[str]) -> None:
         for tool in row["tools"]:
             marks = ["reads" if tool["read_only"] else "writes", *(["asks"] if tool["approval"] else [])]
             marks += [] if tool["offered"] else ["if named"]
-            said = tool["description"].partition("words.) ")[2] or tool["description"]
-            first = (said.splitlines() or [""])[0][:100]
+            description = tool["description"].partition("words.) ")[2] or tool["description"]
+            first = (description.splitlines() or [""])[0][:100]
             write_out(f"  {tool['name']:<32}{', '.join(marks):<16}{clean(first)}\n")
     for text in news:
         write_out(f"{clean(text)}\n")
@@ -100,7 +100,7 @@ def serve_client(
         list[str] | None, typer.Argument(metavar="FILE|DIR...", help="Programs, each a tool under its file's name.")
     ] = None,
 ) -> None:
-    """Be an MCP server on standard input and output.
+    """Serve as an MCP server on standard input and output.
 
     Its tools are programs of FILE and DIR, the saved workflows of --workflows, and what --export names. An MCP client starts
     this command.
@@ -109,7 +109,7 @@ def serve_client(
 
 
 async def serve_on_stdio(paths: list[str], options: McpServeOptions) -> int:
-    """Serve the client that started this process until it leaves. Returns the exit code. Raises UsageError."""
+    """Serve the client that started this process until it disconnects. Returns the exit code. Raises UsageError."""
     check_packages("starlette", "mcp", extra="mcp")
     from agentflow.serve.exports import exports_of, offers_of
     from agentflow.serve.mcp.stdio import serve_stdio
@@ -119,7 +119,7 @@ async def serve_on_stdio(paths: list[str], options: McpServeOptions) -> int:
     exports = exports_of(every, options.export or ())
     if not exports and not options.run_program:
         raise UsageError(
-            "there is nothing to serve", hint="name programs, --workflows DIR, --export TASK or --run-program"
+            "there is nothing to serve", hint="pass programs, --workflows DIR, --export TASK or --run-program"
         )
     asked = None if options.approve == "ask" else approver(options.approve)
     async with open_flow(options, approve=asked, answer=None) as flow:
@@ -133,18 +133,18 @@ def trust_settings(
     directory: Annotated[
         str | None, typer.Argument(metavar="DIR", help="The directory of an agentflow.toml. Default: this one.")
     ] = None,
-    forget: Annotated[bool, typer.Option("--forget", help="Trust it no more.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Stop trusting it.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Let a directory's agentflow.toml, as it is now, name MCP servers.
+    """Trust the MCP servers in a directory's agentflow.toml as it is now.
 
-    Shows the programs and addresses that it names, and what each of them may do. After any change to the file it has to be trusted again.
+    Shows the programs and addresses in it, and what each may do. After any change to the file it must be trusted again.
     """
     sys.exit(guarded(lambda: trust_file(Path(directory or "."), forget=forget, as_json=json), as_json=json))
 
 
 def trust_file(directory: Path, *, forget: bool, as_json: bool) -> int:
-    """Trust the settings of ``directory``, and print what they name. Returns the exit code. Raises UsageError."""
+    """Trust (or ``forget``) the settings of ``directory``, and print the servers. Returns the exit code. Raises UsageError."""
     from agentflow.connect.config import servers_of_table
     from agentflow.lib.trust import FILE_NAME, trust
 
@@ -178,7 +178,7 @@ def _what(server: McpServer) -> str | list[str]:
 
 
 def _options(server: McpServer) -> dict[str, Any]:
-    """What is said of a server besides its command or address: all that whoever trusts it agrees to."""
+    """The options of a server besides its command or address: everything that trusting it accepts."""
     named = [each for each in fields(server) if each.kw_only]
     defaults = {each.name: each.default_factory() if callable(each.default_factory) else each.default for each in named}
     return {name: value for name, default in defaults.items() if (value := getattr(server, name)) != default}

@@ -1,4 +1,4 @@
-"""What ``check`` and ``lsp`` know of MCP servers, none of which they start: the tools each was last seen to have."""
+"""What ``check`` and ``lsp`` know of MCP servers, which they do not start: the tools each of them last listed."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KnownServers:
-    """The recorded ``tools`` of servers by name; the names of servers whose tools are ``unknown``, and ``notes`` why."""
+    """The recorded ``tools`` of servers by name; ``unknown`` are servers without a record, and ``notes`` explain why."""
 
     tools: Mapping[str, RecordedTool] = field(default_factory=dict[str, "RecordedTool"])
     unknown: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
     def around(self, names: Names) -> Names:
-        """``names``, and behind them the servers' tools."""
+        """``names``, and after them the servers' tools."""
         return NamesWithServers(names, self) if self.tools or self.unknown else names
 
     @property
     def descriptions(self) -> dict[str, str]:
-        """What each tool is for, in its server's words."""
+        """The description of each tool, in its server's words."""
         return {name: tool.about for name, tool in self.tools.items()}
 
 
 class NamesWithServers:
-    """The names ``inner``, and behind them the tools of ``servers``. Of an unknown server any tool may be called."""
+    """The names ``inner``, and after them the tools of ``servers``. Any tool of an unknown server may be called."""
 
     def __init__(self, inner: Names, servers: KnownServers) -> None:
         self._inner = inner
@@ -60,9 +60,9 @@ class NamesWithServers:
 
 
 def servers_of(options: McpOptions) -> KnownServers:
-    """What is known of the servers that ``options`` and the settings of this directory name.
+    """The recorded tools of the servers that ``options`` and the settings of this directory name.
 
-    Of settings that nobody trusts the names alone are read. Raises ConfigurationError for options that name no server.
+    Of untrusted settings only the names are read. Raises ConfigurationError for options that name no valid server.
     """
     named = options.servers()
     table = _named_in_settings()
@@ -74,19 +74,19 @@ def servers_of(options: McpOptions) -> KnownServers:
     try:
         settings = load_settings()
     except AgentflowError as error:
-        known = look_up(named, Path())
-        note = f"{error.message}, so the tools of its MCP servers are not known"
-        return KnownServers(known.tools, known.unknown | table, (note, *known.notes))
+        recorded = look_up(named, Path())
+        note = f"{error.message}, so the tools of its MCP servers are unknown"
+        return KnownServers(recorded.tools, recorded.unknown | table, (note, *recorded.notes))
     return look_up([*servers_of_table(settings.mcp), *named], Path(settings.root))
 
 
 def servers_of_flow(flow: AgentFlow) -> KnownServers:
-    """What is known of the servers of a flow that is not connected."""
+    """The recorded tools of the servers of a flow that is not connected."""
     return look_up(flow.mcp.servers, flow.files.roots[0])
 
 
 def look_up(servers: Sequence[McpServer], root: Path) -> KnownServers:
-    """What is known of ``servers``, of which programs are started in ``root``."""
+    """The recorded tools of ``servers``; ``root`` is the directory in which programs are started."""
     if not servers:
         return KnownServers()
     from agentflow.connect.recorded import recorded
@@ -101,14 +101,14 @@ def look_up(servers: Sequence[McpServer], root: Path) -> KnownServers:
             tools.update({each.spec.name: each for each in last})
     notes = tuple(
         f"the MCP server '{name}' was never connected here, so calls of its tools are not checked: agentflow mcp list,"
-        " with the same options, asks it for them"
+        " with the same options, lists them"
         for name in unknown
     )
     return KnownServers(tools, frozenset(unknown), notes)
 
 
 def stand_ins(servers: KnownServers) -> list[Tool]:
-    """The servers' tools as tools of a flow that is not connected: they can be reckoned with, and not be called."""
+    """The servers' tools as tools of a flow that is not connected: programs can be analysed with them, but not call them."""
 
     async def call(arguments: dict[str, Any], context: CallContext) -> Any:
         raise AgentflowError("the MCP server is not connected", code="mcp/down")
@@ -120,7 +120,7 @@ def stand_ins(servers: KnownServers) -> list[Tool]:
 
 
 def remember(flow: AgentFlow) -> None:
-    """Keep the tools of the servers that ``flow`` is connected to, for checks and editors. Blocking."""
+    """Record the tools of the servers that ``flow`` is connected to, for checks and editors. Blocking."""
     if not flow.mcp.servers:
         return
     from agentflow.connect.recorded import record
@@ -129,12 +129,12 @@ def remember(flow: AgentFlow) -> None:
         if server.name not in flow.mcp.failed:
             try:
                 record(server, flow.files.roots[0], flow.mcp.tools_of(server.name))
-            except OSError:  # without a state directory nothing is kept, and the run goes on
+            except OSError:  # without a state directory nothing is recorded, and the run continues
                 return
 
 
 def _named_in_settings() -> frozenset[str]:
-    """The names of the servers in this directory's settings, whether somebody trusts them or not."""
+    """The names of the servers in this directory's settings, trusted or not."""
     try:
         read: dict[str, Any] = tomllib.loads(Path(FILE_NAME).read_text("utf-8"))
     except (OSError, ValueError):

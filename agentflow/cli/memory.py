@@ -1,4 +1,4 @@
-"""``agentflow memory``: the notes that programs and models asked to be remembered, for the person whose they are."""
+"""``agentflow memory``: lets people see and change the notes that programs and models had remembered."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from agentflow.core.remembered import Note
     from agentflow.memory.notes import NoteBook
 
-memory = typer.Typer(invoke_without_command=True, help="List, add, edit or forget what was remembered.")
+memory = typer.Typer(invoke_without_command=True, help="List, add, edit or forget remembered notes.")
 
 Database = Annotated[
     str | None,
     typer.Option(
         "--db",
         metavar="URL",
-        help="The durable runs whose notes are meant, as sqlite:///runs.db. Default: the command's own, where runs that are "
-        "not durable keep theirs too.",
+        help="The database of the notes, as sqlite:///runs.db. Default: the command's own, which also has the "
+        "notes of runs that are not durable.",
     ),
 ]
 Scope = Annotated[
@@ -50,7 +50,7 @@ async def _book(db: str | None) -> AsyncGenerator[NoteBook, None]:
 
 @memory.callback()
 def list_notes(context: typer.Context, scope: Scope = None, db: Database = None, json: AsJson = False) -> None:
-    """List what was remembered, the last changed first."""
+    """List remembered notes, latest change first."""
     if context.invoked_subcommand is None:
         sys.exit(run_async(lambda: show_notes(None, scope, db, as_json=json), as_json=json))
 
@@ -67,7 +67,7 @@ def search(
 
 
 async def show_notes(query: str | None, scope: str | None, db: str | None, *, as_json: bool) -> int:
-    """Print notes, a line each, or as JSON. Returns the exit code. Raises DataError (``notes/database``)."""
+    """Print notes, one per line or as JSON. Returns the exit code. Raises DataError (``notes/database``)."""
     async with _book(db) as book:
         notes = await (book.notes(scope) if query is None else book.search(scope, query, 100))
     if as_json:
@@ -90,11 +90,11 @@ def _line(note: Note) -> str:
 
 @memory.command("add")
 def add(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be remembered.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to remember.")],
     key: Annotated[str | None, typer.Option("--key", metavar="NAME", help="Replaces the note of this key.")] = None,
     root: Root = None,
     scope: Annotated[
-        str | None, typer.Option("--scope", metavar="SCOPE", help="Whose note it is. Default: the root's flow.")
+        str | None, typer.Option("--scope", metavar="SCOPE", help="The scope of the note. Default: the root's flow.")
     ] = None,
     db: Database = None,
     json: AsJson = False,
@@ -106,7 +106,7 @@ def add(
     async def work() -> int:
         async with _book(db) as book:
             note = await book.add(whose, text, key)
-        _said(note, json)
+        _print_note(note, json)
         return Exit.OK
 
     sys.exit(run_async(work, as_json=json))
@@ -123,13 +123,13 @@ def edit(
 
     async def work() -> int:
         async with _book(db) as book:
-            _said(await book.edit(note, text), json)
+            _print_note(await book.edit(note, text), json)
         return Exit.OK
 
     sys.exit(run_async(work, as_json=json))
 
 
-def _said(note: Note, as_json: bool) -> None:
+def _print_note(note: Note, as_json: bool) -> None:
     if as_json:
         from agentflow.core.values import plain
 

@@ -29,11 +29,13 @@ Root = Annotated[
     typer.Option("--root", metavar="DIR", help="What the index and the file tools may see. Default: this directory."),
 ]
 Directory = Annotated[
-    str | None, typer.Argument(metavar="DIR", help="The directory, which --root may name too. Default: this one.")
+    str | None, typer.Argument(metavar="DIR", help="The directory, the same as --root. Default: this one.")
 ]
 EmbeddingModel = Annotated[
     str | None,
-    typer.Option("--embeddings", metavar="MODEL", help="A model that finds files by what they mean; it is sent them."),
+    typer.Option(
+        "--embeddings", metavar="MODEL", help="An embedding model for searches by meaning; it is sent the files."
+    ),
 ]
 EmbeddingUrl = Annotated[
     str | None, typer.Option("--embeddings-url", metavar="URL", help="Its server. Default: OpenAI's.")
@@ -51,18 +53,32 @@ Application = Annotated[
     typer.Option(
         "--app",
         metavar="MODULE:FLOW",
-        help="The flow of a Python module of yours, with its tasks, tools and workflows, in place of one made by options.",
+        help="Your own flow from a Python module, with its tasks, tools and workflows, instead of one made from options.",
     ),
 ]
 Database = Annotated[
     str | None,
-    typer.Option("--db", metavar="URL", help="The durable runs, as sqlite:///runs.db. Default: the command's own."),
+    typer.Option(
+        "--db", metavar="URL", help="The database of durable runs, as sqlite:///runs.db. Default: the command's own."
+    ),
+]
+
+
+Record = Annotated[
+    bool, typer.Option("--record/--no-record", help="Record the events for agentflow runs. Default: yes.")
+]
+Otel = Annotated[
+    bool,
+    typer.Option(
+        "--otel",
+        help="Write spans and metrics to the OpenTelemetry SDK of the process: opentelemetry-instrument agentflow ...",
+    ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Which model answers, and about what. A field is a row of the command line; see :func:`takes_options`."""
+    """Which model answers, and where it is. Each field is an option of the command line; see :func:`takes_options`."""
 
     model: Annotated[
         str | None,
@@ -109,13 +125,11 @@ class FlowOptions(McpOptions, ModelOptions):
     ] = None
     max_cost: Annotated[
         float | None,
-        typer.Option("--max-cost", metavar="USD", min=0, help="The run may cost this at most; only lowers a limit."),
+        typer.Option("--max-cost", metavar="USD", min=0, help="Maximum cost of the run; can only lower a limit."),
     ] = None
     max_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--max-tokens", metavar="N", min=0, help="The run may use these tokens at most; only lowers a limit."
-        ),
+        typer.Option("--max-tokens", metavar="N", min=0, help="Maximum tokens of the run; can only lower a limit."),
     ] = None
     approve: Annotated[
         str,
@@ -127,7 +141,7 @@ class FlowOptions(McpOptions, ModelOptions):
     ] = "ask"
     sandbox: Annotated[
         str | None,
-        typer.Option("--sandbox", metavar="NAME", help="What confines commands: auto, bubblewrap, landlock or none."),
+        typer.Option("--sandbox", metavar="NAME", help="The sandbox for commands: auto, bubblewrap, landlock or none."),
     ] = None
 
     def settings(self) -> Settings:
@@ -139,7 +153,7 @@ class FlowOptions(McpOptions, ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What a command writes."""
+    """What a command writes besides its result."""
 
     as_json: AsJson = False
     events_file: Annotated[
@@ -147,18 +161,16 @@ class OutputOptions:
         typer.Option(
             "--events-file",
             metavar="FILE",
-            help="Append the events to FILE, a JSON object a line, pieces of streamed text left out; "
+            help="Append the events to FILE as JSON lines, without the pieces of streamed text; "
             "agentflow runs show FILE reads it.",
         ),
     ] = None
-    record: Annotated[
-        bool, typer.Option("--record/--no-record", help="Keep the events for agentflow runs. Default: yes.")
-    ] = True
+    record: Record = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions(OutputOptions, FlowOptions):
-    """The options of a command that has a program run: its variables, and what is shown of it."""
+    """The options of a command that runs a program: its variables, and what is shown of the run."""
 
     bind: Annotated[
         list[str] | None,
@@ -178,16 +190,10 @@ class WatchOptions(OutputOptions, FlowOptions):
             "--report", metavar="FILE", help="Write the run as an HTML page: program, timeline, every model call."
         ),
     ] = None
-    otel: Annotated[
-        bool,
-        typer.Option(
-            "--otel",
-            help="Write spans and metrics to the OpenTelemetry SDK of the process: opentelemetry-instrument agentflow ...",
-        ),
-    ] = False
+    otel: Otel = False
     progress: Annotated[
         bool | None,
-        typer.Option("--progress/--no-progress", help="Show what runs on standard error. Default: on a terminal."),
+        typer.Option("--progress/--no-progress", help="Show progress on standard error. Default: on a terminal."),
     ] = None
 
 
@@ -214,20 +220,20 @@ class DatabaseOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
-    """Where workers find a run that is left to them, and when they do it."""
+    """The queue of a run that is left to workers, and its priority."""
 
-    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="The queue of the workers that do it.")] = (
+    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="The queue of the workers to leave it to.")] = (
         "default"
     )
     priority: Annotated[
         int,
         typer.Option(
-            "--priority", metavar="NUMBER", min=-1000, max=1000, help="Of what workers do the highest goes first."
+            "--priority", metavar="NUMBER", min=-1000, max=1000, help="Workers start runs of higher priority first."
         ),
     ] = 0
     tenant: Annotated[
         str | None,
-        typer.Option("--tenant", metavar="NAME", help="Whom workers do it for; who has the fewest runs goes first."),
+        typer.Option("--tenant", metavar="NAME", help="The tenant of the run; workers prefer those with fewer runs."),
     ] = None
 
 
@@ -236,17 +242,15 @@ class DurableOptions(DatabaseOptions, QueueOptions, RunOptions):
     """The options of the command that runs a program, durably if asked to."""
 
     durable: Annotated[
-        bool, typer.Option("--durable", help="Store what is paid for: after a kill, the same command goes on.")
+        bool, typer.Option("--durable", help="Store the results of effects: after a kill, the same command resumes.")
     ] = False
     run_id: Annotated[
         str | None,
-        typer.Option("--run-id", metavar="ID", help="The durable run of this id; one that is done gives its result."),
+        typer.Option("--run-id", metavar="ID", help="The id of the durable run; one that is done returns its result."),
     ] = None
     session: Annotated[
         str | None,
-        typer.Option(
-            "--session", metavar="NAME", help="The conversation to go on with, which is stored; with --durable."
-        ),
+        typer.Option("--session", metavar="NAME", help="The stored conversation to continue; with --durable."),
     ] = None
     detach: Annotated[
         bool,
@@ -258,32 +262,32 @@ class DurableOptions(DatabaseOptions, QueueOptions, RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeOptions(DatabaseOptions, WatchOptions):
-    """The options of a command that goes on with a durable run, with other tasks perhaps."""
+    """The options of a command that continues a durable run, perhaps with changed tasks."""
 
     override: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="TASK.FIELD=VALUE",
-            help="Another value of a field of a task: review.model=openai:gpt-5, review.instructions=@file.txt; JSON where "
+            help="Override a field of a task: review.model=openai:gpt-5, review.instructions=@file.txt; JSON where "
             "it is JSON (repeatable). Exactly these tasks, and what depends on them, run again.",
         ),
     ] = None
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what would be reused, what run, and what that costs; run nothing.")
+        bool, typer.Option("--plan", help="Print what would be reused, what would run and at what cost; run nothing.")
     ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions(ChangeOptions):
-    """The options of the command that goes on with a durable run."""
+    """The options of the command that resumes a durable run."""
 
     program: Annotated[
         str | None,
         typer.Option(
             "--program",
             metavar="FILE",
-            help="The program as it is now. What asks for the same is answered from the records, wherever it stands.",
+            help="The edited program. Unchanged effects are answered from records, wherever they are in the text.",
         ),
     ] = None
     on_inflight: Annotated[
@@ -291,7 +295,7 @@ class ResumeOptions(ChangeOptions):
         typer.Option(
             "--on-inflight",
             metavar="WHAT",
-            help="What becomes of commands and writes that were at work when the run was interrupted: retry (the default),"
+            help="What to do with commands and writes that were running when the run was interrupted: retry (the default),"
             " ask (stop there), or fail.",
         ),
     ] = None
@@ -299,7 +303,7 @@ class ResumeOptions(ChangeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CancelOptions(DatabaseOptions, WatchOptions):
-    """The options of the command that cancels a durable run: its clean-up may call tools."""
+    """The options of the command that cancels a durable run, whose clean-up may call tools."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +313,7 @@ class ForkOptions(ChangeOptions):
     at: Annotated[
         str,
         typer.Option(
-            "--at", metavar="PATH", help="The effect to begin with, a path: resume RUN --plan --json lists them."
+            "--at", metavar="PATH", help="The path of the effect to begin at; resume RUN --plan --json lists them."
         ),
     ] = ""
     run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="The id of the fork.")] = None
@@ -325,7 +329,7 @@ class DemoOptions(OutputOptions, ModelOptions):
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose parameter ``options``, a dataclass, is one option of the command line per field."""
+    """Turn a command with a parameter ``options``, a dataclass, into one with an option per field."""
     hints = get_type_hints(command, include_extras=True)
     options: type[Any] = hints["options"]
     rows = get_type_hints(options, include_extras=True)
@@ -349,7 +353,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
-    """``name=number`` options over ``base``. Raises UsageError, and ConfigurationError for an unknown limit."""
+    """Apply ``name=number`` options to ``base``. Raises UsageError, and ConfigurationError for an unknown limit."""
     from agentflow.settings import read_limits
 
     values: dict[str, Any] = {}
@@ -358,7 +362,7 @@ def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
         try:
             values[name] = None if number == "none" else float(number) if "." in number else int(number)
         except ValueError:
-            read_limits({name: None})  # an unknown name is the first thing to say
+            read_limits({name: None})  # report an unknown name first
             raise UsageError(
                 f"--limit {text}: a limit is a number, or none", hint=f"write --limit {name}=1000"
             ) from None
@@ -384,7 +388,7 @@ async def ask_on_terminal(request: ApprovalRequest) -> bool:
 
 
 def abridged(text: str, limit: int = 2_000) -> tuple[str, int]:
-    """``text`` as it is first shown to an approver, and how many characters of its middle that leaves out."""
+    """The first view of ``text`` for an approver, and the number of characters it leaves out in the middle."""
     hidden = len(text) - limit
     if hidden <= 0:
         return text, 0
@@ -416,7 +420,7 @@ def approver(mode: str) -> Any:
 
 
 def answerer() -> Any:
-    """Who answers what programs ask: whoever sits at the terminal; None where there is none."""
+    """The function that answers questions of programs on the terminal; None without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     from agentflow.cli.asking import answer_on_terminal
@@ -436,7 +440,7 @@ async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[Ag
 
 
 def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
-    """The same flow, which nobody has entered: nothing is connected or taken over."""
+    """The same flow, not entered: nothing is connected or taken over."""
     if options.app is not None:
         return _application(options.app, options, overrides)
     from agentflow.app import AgentFlow
@@ -450,7 +454,7 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
         "approve": approver(options.approve),
         "answer": None if "durable" in overrides else answerer(),
         "index_cache": True,
-        "take_over": False,  # runs of others want their tools, and outlive the command
+        "take_over": False,  # runs of others need their own tools, and outlive the command
         "notes": options.notes,
         "mcp": options.servers(),
         "record": getattr(options, "record", False) and can_record(),
@@ -460,9 +464,9 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
 
 
 def _application(where: str, options: FlowOptions, overrides: Mapping[str, Any]) -> AgentFlow:
-    """The flow of ``--app``, within the limits of the command line, and with somebody at the terminal to ask.
+    """The flow of ``--app``, within the limits of the command line, asking on the terminal.
 
-    ``overrides`` may say whom to ask instead.
+    ``overrides`` may name other callbacks to ask.
     """
     from agentflow.cli.application import check_durable, check_options, load_flow
 

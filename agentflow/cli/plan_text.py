@@ -33,8 +33,8 @@ def plan_text(plan: RunPlan) -> str:
         lines.append(
             f"{counted(len(plan.runs), 'effect')} {first} about {_cost(plan.runs)} by what such calls cost before:"
         )
-        lines += [f"  {each.path}  {each.kind} {each.name}{_place(each)}  {_cost([each])}" for each in plan.runs]
-        lines.append("what follows from that cannot be known before it has run")
+        lines += [f"  {each.path}  {each.kind} {each.name}{_location(each)}  {_cost([each])}" for each in plan.runs]
+        lines.append("what follows depends on the results")
         if plan.unused:
             lines.append(f"{counted(len(plan.unused), 'more record')}, of {_cost(plan.unused)}, may answer then")
     elif plan.error is not None:
@@ -43,7 +43,7 @@ def plan_text(plan: RunPlan) -> str:
         lines.append("nothing runs")
     if plan.complete and plan.unused:
         are = "is" if len(plan.unused) == 1 else "are"
-        lines.append(f"{counted(len(plan.unused), 'record')}, of {_cost(plan.unused)}, {are} not needed any more")
+        lines.append(f"{counted(len(plan.unused), 'record')}, of {_cost(plan.unused)}, {are} no longer needed")
     return "\n".join(lines)
 
 
@@ -57,7 +57,7 @@ def _cost(effects: Sequence[PlannedEffect]) -> str:
     return f"{counted(requests, 'model call')}, {tokens:,} tokens{cost}{more}"
 
 
-def _place(effect: PlannedEffect) -> str:
+def _location(effect: PlannedEffect) -> str:
     if effect.span is None:
         return ""
     line, column = effect.span.source.position(effect.span.start)
@@ -65,7 +65,7 @@ def _place(effect: PlannedEffect) -> str:
 
 
 def _data(effect: PlannedEffect) -> dict[str, Any]:
-    place = _place(effect).strip(" ()") or None
+    place = _location(effect).strip(" ()") or None
     return {
         "path": effect.path,
         "kind": effect.kind,

@@ -1,4 +1,4 @@
-"""Progress for people: a line per effect, the tree of what is running below them, and totals at the end."""
+"""Progress for people: a line per effect, a tree of running effects below them, and totals at the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _STYLES = {">": "dim", "<": "green", "x": "bold red", "!": "yellow", "-": "cyan"
 
 
 class Totals:
-    """Counts over the events of a run, for the closing lines. A plain observer."""
+    """Counts over the events of a run, for the closing lines. An observer."""
 
     deltas = False
 
@@ -76,14 +76,14 @@ class Totals:
 
 
 _DATA = ("{", "[", '"', "```")
-"""How answers begin that are data, or may be."""
+"""The first characters of answers that are data, or may be."""
 
 
 class Answer:
-    """The text of the task that gives a program's answer, written as it streams.
+    """The text of the task that produces a program's answer, written as it streams.
 
-    Parameters: ``out`` where it is written; ``gives`` says of a task that starts whether it gives the answer. Data is not
-    streamed: what looks like JSON is shown when it is whole. ``last`` is what was streamed of the last model call.
+    Parameters: ``out`` is the stream to write to; ``gives`` tells of a starting task whether it produces the answer. Data is
+    not streamed: text that looks like JSON is shown when it is complete. ``last`` is the streamed text of the last model call.
     """
 
     def __init__(self, out: TextIO, gives: Callable[[TaskStarted], bool]) -> None:
@@ -95,7 +95,7 @@ class Answer:
         self._models: set[int] = set()
 
     def piece(self, event: Event) -> str:
-        """The piece of the answer that an event carries."""
+        """The piece of the answer in an event; empty if there is none."""
         match event:
             case TextDelta() if event.parent in self._models:
                 if not self.last and event.text.lstrip().startswith(_DATA):
@@ -116,7 +116,7 @@ class Answer:
         return ""
 
     def ends(self, event: Event) -> bool:
-        """Whether the task that gives the answer ends with an event."""
+        """Whether an event is the end of the task that produces the answer."""
         return isinstance(event, TaskFinished) and event.started in self._tasks
 
     def write(self, text: str) -> None:
@@ -126,13 +126,13 @@ class Answer:
         self.out.flush()
 
     def end_line(self) -> None:
-        """End the line that was begun, if one was."""
+        """End the current line, if one was started."""
         if self.text and not self.text.endswith("\n"):
             self.write("\n")
 
 
 def beside_bounds(run: RunFinished, most: Mapping[str, str]) -> Text:
-    """The model calls and the money of a run beside the ``most`` that its text said; nothing where it said nothing."""
+    """The model calls and cost of a run beside ``most``, the bounds of its program; empty without bounds."""
     shown: list[str] = []
     if "model_calls" in most:
         shown.append(
@@ -150,16 +150,16 @@ class _Effect:
 
 
 class Progress:
-    """A plain observer that shows people how a run goes.
+    """An observer that shows people the progress of a run.
 
-    On a terminal each effect is a line when it ends, but for one of many side by side, and below them a tree says what is
-    running, with the text that a model is streaming; at the end a table has the costs by task. Elsewhere (pipes,
-    files, ``TERM=dumb``, ``CI``) each effect is a plain line when it starts and one when it ends. Lines wait while the
-    answer is being written to the same screen, and while somebody is asked for an approval.
+    On a terminal each effect becomes a line when it ends (unless it is one of many running concurrently), a tree below shows
+    what is running, with the text streamed by a model, and a table at the end has the costs by task. Elsewhere (pipes, files,
+    ``TERM=dumb``, ``CI``) each effect is a plain line when it starts and one when it ends. Lines are held back while the
+    answer is being written to the same screen, and during an approval.
 
-    Parameters: ``stream`` takes the lines; ``clean`` is applied to everything that came from a model, a tool or a file
-    (it strips control sequences and secrets); ``answer`` is written from the deltas of its task; ``live`` false shows no
-    tree on a terminal either, ``table`` false no table at the end.
+    Parameters: ``stream`` takes the lines; ``clean`` is applied to everything from a model, a tool or a file (it strips
+    control sequences and secrets); ``answer`` is written from the deltas of its task; ``live`` false shows no tree even on a
+    terminal, ``table`` false no table at the end.
     """
 
     bounds = True
@@ -276,7 +276,7 @@ class Progress:
         self._settle(ends_line=True)
 
     def _settle(self, *, ends_line: bool = False) -> None:
-        """Write what was held back, as far as the screen is free, and show the live line when it is."""
+        """Write the lines held back, if the screen is free, and resume the live rows."""
         if self._questions:
             return
         if self._answer is not None:
@@ -300,7 +300,7 @@ class Progress:
             self._live.stop()
 
     def _in_tree(self, event: Event) -> bool:
-        """Show an event in the tree; True if nothing else is to be shown of it."""
+        """Show an event in the tree; True if it needs no line of its own."""
         folded = isinstance(event, FinishedBase) and event.outcome == "ok" and self._tree.folds(event)
         self._tree(event)
         if folded and isinstance(event, FinishedBase):
@@ -309,7 +309,7 @@ class Progress:
         return folded
 
     def _rows(self, spinner: str, height: int) -> list[Text]:
-        """The running tree, and below it the end of a model's streamed text."""
+        """The tree of running effects, and below it the end of a model's streamed text."""
         console = self._screen
         rows = self._tree.rows(spinner, height - _STREAMED_LINES, width=console.width, ascii_only=not is_utf8(console))
         for row in rows:

@@ -1,4 +1,4 @@
-"""``agentflow repl``: reads forms or Python, prints values, streams answers; Ctrl-C ends one form, not the shell."""
+"""``agentflow repl``: reads forms or Python, prints values, streams answers; Ctrl-C ends the form, not the shell."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def is_complete(text: str, language: Language = SEXP) -> bool:
 
 
 def names_in_sight(flow: Flow, env: SexpEnvironment, language: Language = SEXP) -> list[str]:
-    """All names to complete: variables, tasks and tools, and the words of the language."""
+    """All names for completion: variables, tasks and tools, and the words of the language."""
     return sorted({*env.names(), *flow.engine.effects.known_names(), *language.names})
 
 
@@ -158,7 +158,7 @@ class Shell:
                 await self.evaluate(rest)
                 self.say(f"{self.language.comment} {time.perf_counter() - began:.3f} s")
             case _:
-                self.say(f"there is no command ,{command}; ,help lists them")
+                self.say(f"there is no command ,{command}; ,help lists the commands")
         return True
 
     def documentation(self, name: str) -> str:
@@ -180,7 +180,7 @@ class Shell:
                 value = await self.flow.evaluator.evaluate(Source.unnamed(text, self.language.surface), self.env)
             except AgentflowError as error:
                 self.say(error.render())
-            except Exception as error:  # noqa: BLE001 - the shell outlives whatever a host's tool raised
+            except Exception as error:  # noqa: BLE001 - the shell survives any exception of a host's tool
                 self.say(f"error: {type(error).__name__}: {error}")
             else:
                 self.env.define("_", value)
@@ -205,7 +205,7 @@ def show(value: object, language: Language = SEXP) -> str | None:
             return f"#<result {value.status}> {detail}"
         return language.show(value)
     except AgentflowError as error:
-        return f"{language.comment} a value that cannot be shown: {error}"
+        return f"{language.comment} this value cannot be shown: {error}"
 
 
 @contextlib.contextmanager
@@ -226,7 +226,7 @@ def on_interrupt(cancel: Callable[[], Any]) -> Generator[None]:
 
 
 def default_history() -> Path | None:
-    """``agentflow/history`` in the user's state directory (XDG base directories); None where it cannot be made."""
+    """``agentflow/history`` in the user's state directory (XDG base directories); None if it cannot be created."""
     try:
         return make_private_directory(state_path()) / "history"
     except OSError:
@@ -234,7 +234,7 @@ def default_history() -> Path | None:
 
 
 def surface_of(name: str) -> Surface:
-    """The language of this name. Raises UsageError."""
+    """The language called ``name``. Raises UsageError."""
     if name not in get_args(Surface):
         raise UsageError(f"--surface {name}: there is no such language", hint="write sexp, or python")
     return cast(Surface, name)
@@ -250,10 +250,11 @@ async def repl(
     banner: bool = True,
     surface: Surface = "sexp",
 ) -> int:
-    """Read forms, or statements of the ``surface``, evaluate them in one environment and show their values until the input ends. Returns exit code 0.
+    """Evaluate forms, or statements of ``surface``, in one environment and show their values until the input ends.
 
-    ``flow`` is an AgentFlow; ``bindings`` are variables defined from the start; ``editor`` and ``write`` replace the
-    terminal; ``history`` is the history file (default: :func:`default_history`).
+    ``flow`` is an AgentFlow; ``bindings`` are the initial variables; ``editor`` and ``write`` replace the terminal;
+    ``history`` is the history file (default: :func:`default_history`); ``banner`` false omits the greeting. Returns exit code
+    0.
     """
     env, language = SexpEnvironment(bindings), LANGUAGES[surface]
     output = write or _to_terminal

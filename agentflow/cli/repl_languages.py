@@ -1,4 +1,4 @@
-"""What the shell has to know of the language that is typed into it."""
+"""What the shell needs to know about the language typed into it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ MAX_SHOWN = 20_000
 class Language:
     """A language of the shell.
 
-    ``is_complete`` says whether a text can be evaluated; ``comment`` is what one begins with; ``names`` are the words of the
-    language; ``describe`` documents one, ``call`` shows how a task or tool is called, and ``show`` a value (None: nothing is
-    shown for it).
+    ``is_complete`` tells whether a text can be evaluated; ``comment`` starts a comment; ``names`` are the words of the
+    language; ``describe`` documents one, ``call`` shows the call syntax of a task or tool, and ``show`` formats a value (None:
+    nothing is shown).
     """
 
     surface: Surface
@@ -62,7 +62,7 @@ def _form_of(name: str, info: NameInfo) -> str:
 
 
 def _statements_are_closed(text: str) -> bool:
-    """Whether a text is whole Python: an indented block is, once an empty line follows."""
+    """Whether a text is complete Python: an indented block is complete after an empty line."""
     try:
         if codeop.compile_command(text, "<repl>", "exec") is None:
             return False

@@ -15,7 +15,7 @@ from agentflow.lib.private_files import write_private
 async def report_runs(
     run: str | None, other: str | None, output: str | None, directory: str | None, db: str | None, *, as_json: bool
 ) -> int:
-    """Write a recorded run as an HTML page; with ``other``, an earlier one, their difference too. Returns the exit code."""
+    """Write a recorded run as an HTML page, with ``other`` also its difference to that run. Returns the exit code."""
     from agentflow.observe.report.build import report_html
     from agentflow.providers.shown import wire_of
     from agentflow.providers.table import Router
@@ -29,7 +29,7 @@ async def report_runs(
             if not events:
                 raise UsageError(
                     f"the events of {summary.run_id} were not recorded, or were removed",
-                    hint="agentflow runs show says what is known",
+                    hint="agentflow runs show prints what is known",
                 )
             runs.append(events)
             names.append(summary.run_id)

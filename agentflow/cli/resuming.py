@@ -1,4 +1,4 @@
-"""The command that goes on with a durable run as the command at work would, in another process."""
+"""Builds the command that resumes a durable run in another process, with the options of the current command."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _REPEATED = [
     *fields(FlowOptions),
     *(each for each in fields(ResumeOptions) if each.name == "on_inflight"),
 ]
-"""What finds the run, and makes the flow that goes on with it; all else is stored with the run, or is for one command."""
+"""Options that locate the run and configure its flow; all others are stored with the run or apply to one command only."""
 
 
 def resume_line(run_id: str, options: DurableOptions | ChangeOptions, *, program: str | None = None) -> str:
-    """The command that resumes a run with the flow of ``options``, as the text ``program`` is now if that is named."""
+    """The command that resumes a run with the flow of ``options``; ``program`` names a file whose current text to use."""
     words = ["agentflow", "resume", run_id, *(() if program is None else ("--program", program))]
     for field in _REPEATED:
         value: Any = getattr(options, field.name, field.default)

@@ -1,4 +1,4 @@
-"""``agentflow runs diff``: two runs beside each other, joined by the paths of their effects."""
+"""``agentflow runs diff``: compares two runs, joined by the paths of their effects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show_difference(
     *,
     as_json: bool,
 ) -> None:
-    """Print the effects in which two runs differ: a changed input, only a changed output, or present in one run only."""
+    """Print the effects that differ between two runs: a changed input, a changed output only, or present in one run only."""
     rows: list[dict[str, Any]] = []
     for pair in pairs:
         effect, both = pair.either, (pair.first, pair.second)
@@ -51,8 +51,8 @@ def show_difference(
 
 
 _WORDS = {
-    "input": "asked otherwise",
-    "output": "answered otherwise",
+    "input": "other input",
+    "output": "other output",
     "first": "only in the first",
     "second": "only in the second",
 }

@@ -1,30 +1,34 @@
-"""Lists earlier runs: those whose events were recorded, and the durable ones, joined by their ids."""
+"""Lists earlier runs: recorded and durable ones, joined by id."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import asdict
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from agentflow.cli.amounts import seconds
 from agentflow.cli.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.state import database, state_directory, stored_runs
 from agentflow.core.event_log import LogBounds
+from agentflow.core.journal import QueueLoad
 from agentflow.core.store_ports import EventStore
 from agentflow.core.values import plain
 from agentflow.journal.urls import database_file, is_postgres, open_events, open_store
 from agentflow.lib.terminal import clean
 from agentflow.observe.files import EventFiles
 from agentflow.runtime.catalogue import RunCatalogue, RunSummary
+from agentflow.runtime.durable_run import RunInfo
+
+T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
 async def open_catalogue(directory: str | None = None, db: str | None = None) -> AsyncGenerator[RunCatalogue, None]:
     """The runs of the command; with ``directory`` those of its event files, with ``db`` those of that database.
 
-    Raises ConfigurationError for a URL that names no database.
+    Raises ConfigurationError if ``db`` is not the URL of a database.
     """
     if directory is not None:
         stores: Sequence[EventStore] = [EventFiles(Path(directory))]
@@ -38,16 +42,20 @@ async def open_catalogue(directory: str | None = None, db: str | None = None) ->
 
 
 async def list_runs(directory: str | None, db: str | None, *, limit: int, as_json: bool) -> int:
-    """Print runs, the last changed first."""
+    """Print up to ``limit`` runs, latest change first. Returns the exit code."""
     async with open_catalogue(directory, db) as catalogue:
         runs = await catalogue.list(limit=limit)
+    return _print_rows(runs, _line, "no runs yet; agentflow run FILE records one", as_json=as_json)
+
+
+def _print_rows(rows: Sequence[T], line: Callable[[T], str], nothing: str, *, as_json: bool) -> Exit:
+    """Print a ``line`` for each of ``rows``, or all of them as JSON; ``nothing`` is the line if there are none."""
     if as_json:
-        write_json([asdict(run) for run in runs])
-        return Exit.OK
-    for run in runs:
-        write_out(clean(_line(run)).rstrip() + "\n")
-    if not runs:
-        write_out("no runs yet; agentflow run FILE records one\n")
+        write_json(plain(rows))
+    elif rows:
+        write_out("".join([clean(line(row)).rstrip() + "\n" for row in rows]))
+    else:
+        write_out(f"{nothing}\n")
     return Exit.OK
 
 
@@ -60,38 +68,33 @@ def _line(run: RunSummary) -> str:
 
 
 async def list_durable(url: str | None, *, as_json: bool) -> int:
-    """Print the durable runs of a database, the last changed first."""
+    """Print the durable runs of a database, latest change first. Returns the exit code."""
+
+    def line(run: RunInfo) -> str:
+        when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")
+        return f"{when}  {run.status:<10} {run.run_id}  {run.name}  {run.error or ''}"
+
     async with stored_runs(url) as flow:
         runs = await flow.runs()
-    if as_json:
-        write_json(plain(runs))
-        return Exit.OK
-    for run in runs:
-        when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")
-        write_out(clean(f"{when}  {run.status:<10} {run.run_id}  {run.name}  {run.error or ''}").rstrip() + "\n")
-    if not runs:
-        write_out("no durable runs; agentflow run FILE --durable starts one, --db sqlite:///FILE looks elsewhere\n")
-    return Exit.OK
+    nothing = "no durable runs; agentflow run FILE --durable starts one, --db sqlite:///FILE looks elsewhere"
+    return _print_rows(runs, line, nothing, as_json=as_json)
 
 
 async def show_load(url: str | None, *, as_json: bool) -> int:
-    """Print what the workers of a database have to do."""
+    """Print the load of the workers of a database. Returns the exit code."""
+
+    def line(each: QueueLoad) -> str:
+        tenant = f" for {each.tenant}" if each.tenant else ""
+        oldest = f"; the first for {seconds(each.oldest_s)}" if each.queued else ""
+        return f"{each.queue}{tenant}: {each.queued} queued, {each.running} at work, {each.waiting} waiting{oldest}"
+
     async with stored_runs(url) as flow:
         loads = await flow.load()
-    if as_json:
-        write_json(plain(loads))
-        return Exit.OK
-    for each in loads:
-        tenant = f" for {each.tenant}" if each.tenant else ""
-        line = f"{each.queue}{tenant}: {each.queued} queued, {each.running} at work, {each.waiting} waiting"
-        write_out(clean(line + (f"; the first for {seconds(each.oldest_s)}" if each.queued else "")) + "\n")
-    if not loads:
-        write_out("workers have nothing to do\n")
-    return Exit.OK
+    return _print_rows(loads, line, "workers have nothing to do", as_json=as_json)
 
 
 async def collect(directory: str | None, db: str | None, bounds: LogBounds, *, as_json: bool) -> int:
-    """Remove the oldest logs beyond ``bounds``, and say which."""
+    """Remove the oldest logs beyond ``bounds``, and print their runs. Returns the exit code."""
     async with open_catalogue(directory, db) as catalogue:
         gone = await catalogue.gc(bounds)
     if as_json:
@@ -104,7 +107,10 @@ async def collect(directory: str | None, db: str | None, bounds: LogBounds, *, a
 async def collect_durable(
     older_than: str | None, keep: int | None, megabytes: int | None, db: str | None, *, as_json: bool
 ) -> int:
-    """Remove the durable runs that ended so long ago, and the oldest beyond the bounds; say how many. Raises UsageError."""
+    """Remove durable runs that ended longer ago than ``older_than``, and the oldest beyond the other bounds.
+
+    Prints their number. Returns the exit code. Raises UsageError.
+    """
     async with stored_runs(db) as flow:
         try:
             count = await flow.remove_runs(older_than, keep=keep, megabytes=megabytes)

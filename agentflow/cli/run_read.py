@@ -1,4 +1,4 @@
-"""``agentflow runs show``, ``tail`` and ``diff``: what was recorded of runs, read back."""
+"""``agentflow runs show``, ``tail`` and ``diff``: read recorded runs back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentflow.runtime.codec import lasting
 
 
 async def show(run: str | None, directory: str | None, db: str | None, *, as_json: bool) -> int:
-    """Print one run; the last one without an id."""
+    """Print one run; without an id the latest. Returns the exit code."""
     async with open_catalogue(directory, db) as catalogue:
         summary, events = await read_run(catalogue, run)
         row = await catalogue.row(summary.run_id)
@@ -34,7 +34,7 @@ async def show(run: str | None, directory: str | None, db: str | None, *, as_jso
 
 
 async def compare(one: str, other: str, directory: str | None, db: str | None, *, as_json: bool) -> int:
-    """Print what two runs did differently, by their events; by their journals where those do not have all of it."""
+    """Print the differences of two runs by their events, or by their journals where the events are incomplete. Returns the exit code."""
     async with open_catalogue(directory, db) as catalogue:
         first, events = await read_run(catalogue, one)
         second, more = await read_run(catalogue, other)
@@ -47,7 +47,7 @@ async def compare(one: str, other: str, directory: str | None, db: str | None, *
                 if not read:
                     raise UsageError(
                         f"the events of {summary.run_id} were not recorded, or were removed",
-                        hint="agentflow runs show says what is known",
+                        hint="agentflow runs show prints what is known",
                     )
             pairs = pairs_of(events, more)
     show_difference(first, second, pairs, as_json=as_json)
@@ -55,7 +55,7 @@ async def compare(one: str, other: str, directory: str | None, db: str | None, *
 
 
 async def tail(run: str | None, directory: str | None, db: str | None, *, follow: bool, as_json: bool) -> int:
-    """Print the events of a run as lines; with ``follow`` those that come too, until it ends."""
+    """Print the events of a run, one per line; with ``follow`` also new ones until it ends. Returns the exit code."""
     async with open_catalogue(directory, db) as catalogue:
         summary = await _find(catalogue, run)
 
@@ -82,7 +82,7 @@ def _outcome(value: Any) -> Any:
 
 
 def _from_records(*runs: list[dict[str, Any]]) -> bool:
-    """Whether some effects are missing from the events, because records answered them."""
+    """Whether events of some effects are missing because records answered them."""
     return any(event.get("type") == "effect_replayed" for events in runs for event in events)
 
 
@@ -96,7 +96,7 @@ async def _find(catalogue: RunCatalogue, run: str | None) -> RunSummary:
 
 
 async def read_run(catalogue: RunCatalogue, run: str | None) -> tuple[RunSummary, list[dict[str, Any]]]:
-    """A run by its id, by the beginning of it, or by a file of events."""
+    """Find a run by its id, by the beginning of it, or by a file of events; return it with its events. Raises UsageError."""
     if run is not None and (run.endswith(SUFFIX) or "/" in run):
         return await asyncio.to_thread(_read_file, Path(run))
     summary = await _find(catalogue, run)
@@ -106,14 +106,14 @@ async def read_run(catalogue: RunCatalogue, run: str | None) -> tuple[RunSummary
 def _read_file(path: Path) -> tuple[RunSummary, list[dict[str, Any]]]:
     logs = read_infos(path)
     if not logs:
-        raise UsageError(f"{path} is no file of events", code="cli/unreadable", hint="--events-file writes one")
+        raise UsageError(f"{path} is not a file of events", code="cli/unreadable", hint="--events-file writes one")
     with path.open("rb") as file:
         events = [event for event in read_events(file) if event.get("run_id") == logs[0].run_id]
     return summary_of(logs[0]), events
 
 
 def event_text(event: Mapping[str, Any], began: float) -> str:
-    """One event on a line, for people; empty for one that is of no interest to them."""
+    """One event as a line for people; empty for events that do not interest them."""
     kind = str(event["type"])
     if kind.endswith("_delta") or kind in ("program_loaded", "attempt_started", "partial_output"):
         return ""

@@ -1,4 +1,4 @@
-"""``agentflow runs show``: a run over the text of its programs, then what its tasks cost and where it failed."""
+"""``agentflow runs show``: prints a run over the text of its programs, its costs by task, and its failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MARKS: Mapping[State, tuple[str, str]] = {
     "failed": ("x", "bold red"),
     "error": ("x", "bold red"),
 }
-"""The sign and the style of each state of an expression."""
+"""The sign and style for each state of an expression."""
 _MOST_LINES = 2_000
 _BRANCHES = frozenset({"parallel", "pmap", "race"})
 
@@ -48,7 +48,10 @@ def show_run(
     records: Sequence[EffectRow] = (),
     db: str | None = None,
 ) -> None:
-    """Print a run, of ``db``, and what it asks; ``text`` is its program and ``records`` its effects where no event tells them."""
+    """Print a run of ``db`` and its open ``questions``.
+
+    ``text`` is its program and ``records`` are its effects, for runs without events.
+    """
     view = RunView(events)
     if text:
         view.texts.setdefault(summary.name, text)
@@ -73,7 +76,7 @@ def _asked(question: Question) -> dict[str, Any]:
 
 
 def open_question(question: Question, db: str | None) -> Text:
-    """What a waiting run of ``db`` asks, and the command that answers."""
+    """A question of a waiting run of ``db``, with the command that answers it."""
     text = Text("asks    ", style="dim").append(" ".join(clean(question.question).split()), style="bold yellow")
     schema = "" if question.schema is None else f"  (answer: {json.dumps(question.schema)})"
     text.append(clean(schema), style="not bold dim")
@@ -82,7 +85,7 @@ def open_question(question: Question, db: str | None) -> Text:
 
 
 def run_data(summary: RunSummary, view: RunView) -> dict[str, Any]:
-    """What ``--json`` prints of a run."""
+    """The JSON form of a run, for ``--json``."""
     return {
         **asdict(summary),
         "model_calls": view.model_calls,
@@ -102,7 +105,7 @@ def head(summary: RunSummary, view: RunView) -> Text:
     rows = [
         ("run", f"{summary.run_id}  {summary.name}"),
         ("began", datetime.fromtimestamp(summary.started).strftime("%Y-%m-%d %H:%M:%S")),
-        ("state", summary.state + (f" in {summary.slices} stretches" if summary.slices > 1 else "")),
+        ("state", summary.state + (f" in {summary.slices} slices" if summary.slices > 1 else "")),
     ]
     if summary.labels:
         rows.append(("labels", ", ".join(f"{name}={value}" for name, value in summary.labels.items())))
@@ -125,7 +128,7 @@ def head(summary: RunSummary, view: RunView) -> Text:
 
 
 def program(name: str, view: RunView) -> Text:
-    """A program's text, each line with the state, calls, time and cost of the expressions that begin on it."""
+    """A program's text; each line shows the state, calls, time and cost of the expressions that start on it."""
     lines: dict[int, list[Tally]] = {}
     for site, tally in sorted(view.sites.items(), key=lambda each: each[0]):
         if site.source == name:
@@ -147,7 +150,7 @@ def _gutter(tallies: Sequence[Tally]) -> Text:
         return Text(f"{'':>31}")
     states: list[State] = [*MARKS]
     mark, style = MARKS[states[max(states.index(tally.state) for tally in tallies)]]
-    # The branches of a form contain what else stands on its line, and would count it twice.
+    # Skip the branches of a form: they contain other expressions of its line, which would be counted twice.
     tallies = [tally for tally in tallies if tally.name not in _BRANCHES] or tallies
     costs = [tally.cost_usd for tally in tallies]
     cost = None if None in costs else sum(each or 0.0 for each in costs)

@@ -1,6 +1,6 @@
-"""``agentflow runs``: what earlier runs did, and what may be done with them.
+"""``agentflow runs``: lists, shows, compares, answers, cancels and removes earlier runs.
 
-Each command here parses its options, calls one function and exits with its code; without one the runs are listed.
+Each command here parses its options, calls one function and exits with its code; without a command the runs are listed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def list_(
     directory: Directory = None,
     db: Database = None,
     durable: Annotated[bool, typer.Option("--durable", help="List durable runs only.")] = False,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, metavar="NUMBER", help="At most so many runs.")] = 100,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, metavar="NUMBER", help="Maximum number of runs.")] = 100,
     json: AsJson = False,
 ) -> None:
     """List earlier runs, newest first, or look at one.
 
-    The command records what it runs; how a run ended, what it took and cost is in the list.
+    The command records its runs; the list shows how each ended, how long it took and what it cost.
     """
     if context.invoked_subcommand is not None:
         return
@@ -55,8 +55,8 @@ def list_(
 def show(run: Run = None, directory: Directory = None, db: Database = None, json: AsJson = False) -> None:
     """Show what a run did, over its program's text, what it cost and where it failed.
 
-    Before each line stand the state of the expressions that begin on it (+ done, = from records, > running, ~ suspended,
-    - cancelled, x failed), how often they ran, how long, and what they cost.
+    Each line starts with the state of the expressions that begin on it (+ done, = from records, > running, ~ suspended,
+    - cancelled, x failed), how often they ran, how long they took, and what they cost.
     """
     from agentflow.cli.run_read import show as show_run
 
@@ -73,7 +73,7 @@ def tail(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Print the events of a run, a line each."""
+    """Print the events of a run, one per line."""
     from agentflow.cli.run_read import tail as tail_run
 
     sys.exit(run_async(partial(tail_run, run, directory, db, follow=follow, as_json=json), as_json=json))
@@ -87,7 +87,7 @@ def diff(
     db: Database = None,
     json: AsJson = False,
 ) -> None:
-    """Say what two runs did differently: asked, answered, alone."""
+    """Compare two runs: other inputs, other outputs, in one run only."""
     from agentflow.cli.run_read import compare
 
     sys.exit(run_async(partial(compare, one, other, directory, db, as_json=json), as_json=json))
@@ -96,30 +96,30 @@ def diff(
 @runs.command()
 def gc(
     keep: Annotated[
-        int | None, typer.Option("--keep", min=0, metavar="NUMBER", help="Keep so many runs. Default: 500.")
+        int | None, typer.Option("--keep", min=0, metavar="NUMBER", help="Number of runs to keep. Default: 500.")
     ] = None,
     megabytes: Annotated[
-        int | None, typer.Option("--megabytes", min=0, metavar="NUMBER", help="Keep so much. Default: 1000.")
+        int | None, typer.Option("--megabytes", min=0, metavar="NUMBER", help="Megabytes to keep. Default: 1000.")
     ] = None,
     durable: Annotated[
-        bool, typer.Option("--durable", help="Remove durable runs that have ended, with all that is stored of them.")
+        bool, typer.Option("--durable", help="Remove durable runs that have ended, with all their records.")
     ] = False,
     older_than: Annotated[
         str | None,
         typer.Option(
             "--older-than",
             metavar="TIME",
-            help="Remove durable runs that ended so long ago, and results for reuse: 30d. Without the others nothing else.",
+            help="Remove durable runs that ended longer ago, and results for reuse: 30d. Without other options nothing else.",
         ),
     ] = None,
     directory: Directory = None,
     db: Database = None,
     json: AsJson = False,
 ) -> None:
-    """Remove the records of the oldest runs, but of none that waits or works.
+    """Remove the records of the oldest runs, except waiting or active ones.
 
-    The command does so by itself; what a durable run needs to go on is not touched. With --durable or --older-than the
-    durable runs are bounded instead: those that have ended, and results for reuse, the oldest first.
+    The command does this by itself, and keeps what durable runs need to continue. With --durable or --older-than it removes
+    durable runs instead: those that have ended, and results for reuse, oldest first.
     """
     from agentflow.cli.run_list import collect, collect_durable
 
@@ -137,9 +137,9 @@ def gc(
 
 @runs.command()
 def load(db: Database = None, json: AsJson = False) -> None:
-    """Say what workers have to do, by queue and tenant.
+    """Show the load of workers, by queue and tenant.
 
-    How many runs are queued, at work and waiting, and for how long the first has been queued.
+    The numbers of queued, active and waiting runs, and how long the first has been queued.
     """
     from agentflow.cli.run_list import show_load
 
@@ -149,14 +149,14 @@ def load(db: Database = None, json: AsJson = False) -> None:
 @runs.command()
 def send(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of what it asks.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of the question.")],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="The answer: JSON where it is JSON, else text.")],
     db: Database = None,
     json: AsJson = False,
 ) -> None:
     """Answer a question or an approval of a durable run. The first answer counts.
 
-    Approvals are answered by true or false.
+    Answer an approval with true or false.
     """
     from agentflow.cli.waiting import send_answer
 
@@ -170,7 +170,7 @@ def cancel(
 ) -> None:
     """Cancel a durable run for good. Its finally forms run, as for any run that is cancelled.
 
-    One that waits or was interrupted is replayed from its records first, as far as they go.
+    A waiting or interrupted run is first replayed from its records, as far as they go.
     """
     from agentflow.cli.durable import cancel_run
 
@@ -182,7 +182,7 @@ def cancel(
 def fork(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")], options: ForkOptions
 ) -> None:
-    """Carry a durable run out again from one effect on, beside it, and print the value.
+    """Repeat a durable run from one effect on, as a new run, and print its value.
 
     The effect at the path and what started after it had ended run again; all else is answered from its records.
     """
@@ -194,9 +194,7 @@ def fork(
 @runs.command()
 def report(
     run: Run = None,
-    other: Annotated[
-        str | None, typer.Argument(metavar="OTHER", help="An earlier run, to show the difference to.")
-    ] = None,
+    other: Annotated[str | None, typer.Argument(metavar="OTHER", help="An earlier run to compare with.")] = None,
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it. Default: RUN.html here.")
     ] = None,
@@ -219,7 +217,9 @@ def export(
             "--format", metavar="NAME", help="chrome (Perfetto, speedscope) or otlp (OpenTelemetry collectors)."
         ),
     ] = "chrome",
-    content: Annotated[bool, typer.Option("--content", help="With what models and tools were told and gave.")] = False,
+    content: Annotated[
+        bool, typer.Option("--content", help="Include the inputs and outputs of models and tools.")
+    ] = False,
     directory: Directory = None,
     db: Database = None,
     json: AsJson = False,

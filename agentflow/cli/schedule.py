@@ -15,14 +15,14 @@ from agentflow.lib.terminal import clean
 
 
 async def schedule(cron: str | None, file: str | None, options: ScheduleOptions) -> int:
-    """Store a schedule, or list or remove those there are. Returns the exit code. Raises UsageError."""
+    """Store, list or remove schedules, as ``options`` ask for. Returns the exit code. Raises UsageError."""
     if (cron is None) != (file is None) or (cron is not None and options.remove is not None):
         raise UsageError(
-            "a schedule is a line of cron's and a program", hint="agentflow schedule '0 7 * * *' FILE --db URL"
+            "a schedule needs a cron expression and a program", hint="agentflow schedule '0 7 * * *' FILE --db URL"
         )
     if options.db is None and options.app is None:
         raise UsageError(
-            "schedules are in a database in PostgreSQL, which workers share",
+            "schedules need a PostgreSQL database, which workers share",
             hint="agentflow schedule '0 7 * * *' FILE --db postgresql://user@host/database",
         )
     async with open_flow(options, durable=options.db, approve=None, answer=None) as flow:

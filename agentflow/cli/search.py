@@ -1,4 +1,4 @@
-"""``agentflow index`` and ``agentflow search``: the file index by itself, for people, scripts and measurements."""
+"""``agentflow index`` and ``agentflow search``: the file index on its own, for people, scripts and measurements."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ async def index_command(
     embeddings_url: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Index ``root``, or update its index, and print what was done and what was left out. Returns the exit code.
+    """Index ``root``, or update its index, and print the changes and the skipped files. Returns the exit code.
 
-    ``embeddings`` is a model that makes vectors of the files, on the server at ``embeddings_url``; both may stand in
-    the environment. Raises DataError (``memory/root``, ``memory/database``) and what the server's failure is.
+    ``embeddings`` is a model that computes vectors of the files, on the server at ``embeddings_url``; the environment may
+    name both. Raises DataError (``memory/root``, ``memory/database``), and ProviderError from the server.
     """
     config = {"cache_dir": str(cache_dir or default_cache_dir()), "history": history}
     async with _memory(root, config, embeddings, embeddings_url) as memory:
@@ -86,8 +86,9 @@ async def search_command(
     embeddings_url: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Print the best ``k`` matches below ``root`` for ``query``, a row each: score, place, reason, and the line that
-    matches best. Returns the exit code.
+    """Print the best ``k`` matches below ``root`` for ``query``, one per row: score, location, reason, best matching line.
+
+    Returns the exit code.
 
     Without any match: exit code 0 and an empty list. Raises UsageError for an empty query, an unknown kind or a ``k``
     below one, DataError (``memory/root``, ``memory/database``).
@@ -96,10 +97,10 @@ async def search_command(
         raise UsageError("nothing to search for", hint='write agentflow search "what you look for"')
     if k < 1:
         raise UsageError(f"cannot give {k} results", hint="ask for at least one: -k 10")
-    known: tuple[str, ...] = get_args(MatchKind)
+    kinds_known: tuple[str, ...] = get_args(MatchKind)
     for kind in kinds:
-        if kind not in known:
-            raise UsageError(f"there is no kind '{kind}'", hint=f"the kinds are {', '.join(known)}")
+        if kind not in kinds_known:
+            raise UsageError(f"there is no kind '{kind}'", hint=f"the kinds are {', '.join(kinds_known)}")
     config = {"cache_dir": str(cache_dir or default_cache_dir())}
     async with _memory(root, config, embeddings, embeddings_url) as memory:
         matches = await memory.search(query, k, kinds=cast(Sequence[MatchKind], kinds))
@@ -125,7 +126,7 @@ def _row(match: MatchItem) -> Text:
         (sum(term in line.lower() for term in terms), -at, line) for at, line in enumerate(match.content.splitlines())
     ]
     row = Text(f"{match.score:.3f}  ", style="dim")
-    row.append(_one_line(_place(match)), style="not dim bold cyan")
+    row.append(_one_line(_location(match)), style="not dim bold cyan")
     row.append(f"  {_one_line(match.relevance)}", style="not dim")
     if held and match.kind != "commit":
         excerpt = Text(_one_line(max(held)[2]), style="not dim italic")
@@ -138,7 +139,7 @@ def _row(match: MatchItem) -> Text:
     return row
 
 
-def _place(match: MatchItem) -> str:
+def _location(match: MatchItem) -> str:
     if match.kind == "commit":
         return str(match.metadata["digest"])[:12]
     return f"{match.metadata.get('relative_path', match.path)}:{match.start_line}-{match.end_line}"
@@ -225,7 +226,7 @@ class _Server:
         history = _field(request, "history", bool, True)
         if root != self._root or self._memory is None:
             await self.aclose()
-            # what changes is looked for when it is asked for, so that an answer depends on the requests alone
+            # no background updates: changes are indexed on request, so that answers depend on the requests alone
             self._memory, self._root = _memory(root, {"refresh_s": _NEVER_S}, *self._embeddings), root
         return _counts(await self._memory.index_git_repository(root, {"history": history}))
 
@@ -239,7 +240,7 @@ class _Server:
     async def _do_update(self, request: dict[str, Any]) -> dict[str, Any]:
         paths = cast(list[Any], _field(request, "paths", list))
         if not all(isinstance(path, str) for path in paths):
-            raise UsageError("paths holds something that is no string", hint='write {"op":"update","paths":["a.py"]}')
+            raise UsageError("paths has an element that is not a string", hint='write {"op":"update","paths":["a.py"]}')
         return _counts(await self._opened().index.update_paths(self._root, cast(list[str], paths)))
 
     def _opened(self) -> FileMemory:
@@ -257,16 +258,16 @@ def _request(line: bytes) -> dict[str, Any]:
     try:
         request: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"a line is no JSON: {error}", hint='write {"op":"query","q":"..."}') from None
+        raise UsageError(f"a line is not valid JSON: {error}", hint='write {"op":"query","q":"..."}') from None
     if not isinstance(request, dict):
-        raise UsageError("a request is no JSON object", hint='write {"op":"query","q":"..."}')
+        raise UsageError("a request is not a JSON object", hint='write {"op":"query","q":"..."}')
     return cast(dict[str, Any], request)
 
 
 def _field(request: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
     value = request.get(name, default)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise UsageError(f"'{name}' is {value!r}", hint=f"'{name}' is to be a {kind.__name__}")
+        raise UsageError(f"'{name}' is {value!r}", hint=f"'{name}' must be a {kind.__name__}")
     return value
 
 

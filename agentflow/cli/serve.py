@@ -11,11 +11,11 @@ from agentflow.cli.serve_options import ServeOptions
 
 _PACKAGES = ("starlette", "uvicorn")
 KEYS = "AGENTFLOW_SERVE_KEYS"
-"""The variable that names the file of the keys."""
+"""The environment variable that names the keys file."""
 
 
 def print_new_key(name: str) -> int:
-    """Make a key: its table goes to standard output, the key itself to standard error, once. Returns the exit code."""
+    """Create a key; print its table to standard output and the key itself to standard error. Returns the exit code."""
     check_packages(*_PACKAGES, extra="serve")
     from agentflow.serve.keys import new_key
 
@@ -26,7 +26,7 @@ def print_new_key(name: str) -> int:
 
 
 async def serve_flow(paths: list[str], options: ServeOptions) -> int:
-    """Serve until the process is asked to stop. Returns the exit code. Raises UsageError, and ConfigurationError."""
+    """Serve until the process is asked to stop. Returns the exit code. Raises UsageError and ConfigurationError."""
     check_packages(*_PACKAGES, extra="serve")
     from agentflow.serve import FlowServer
     from agentflow.serve.exports import exports_of
@@ -36,18 +36,18 @@ async def serve_flow(paths: list[str], options: ServeOptions) -> int:
     keys = options.keys or os.environ.get(KEYS)
     if keys is None and not is_local(options.host):
         raise UsageError(
-            f"--host {options.host}: without keys a server is for this machine alone",
+            f"--host {options.host}: without keys a server accepts connections from this machine only",
             code="serve/open",
             hint="agentflow serve --new-key NAME >> keys.toml, then --keys keys.toml",
         )
     exports = exports_of(paths, options.export or ())
     if not exports and not options.programs:
-        raise UsageError("there is nothing to serve", hint="name programs, a directory of them, or --export TASK")
+        raise UsageError("there is nothing to serve", hint="pass programs, a directory of them, or --export TASK")
     if options.on_disconnect not in ("cancel", "continue"):
         raise UsageError(f"--on-disconnect {options.on_disconnect}: write cancel or continue")
     hosts = [*LOCAL, options.host, *(options.allow_host or ())]
     if not is_local(options.host) and not options.allow_host:
-        hosts.append("*")  # whoever asks has a key, which no page of another site can make a browser send
+        hosts.append("*")  # with keys any host name is safe: pages of other sites cannot make a browser send a key
     asked = None if options.approve == "ask" else approver(options.approve)
     async with open_flow(options, approve=asked, answer=None) as flow:
         server = FlowServer(

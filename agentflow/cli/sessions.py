@@ -1,4 +1,4 @@
-"""``agentflow sessions``: the conversations that last, of ``run --session`` and ``flow.session``."""
+"""``agentflow sessions``: stored conversations, of ``run --session`` and ``flow.session``."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from agentflow.cli.options import AsJson, Database
 from agentflow.cli.state import stored_runs
 from agentflow.lib.terminal import clean
 
-sessions = typer.Typer(invoke_without_command=True, help="List or delete conversations that last.")
+sessions = typer.Typer(invoke_without_command=True, help="List or delete stored conversations.")
 
 
 @sessions.callback()
 def list_(
     context: typer.Context,
     db: Database = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, metavar="NUMBER", help="At most so many.")] = 100,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", min=1, metavar="NUMBER", help="Maximum number of conversations.")
+    ] = 100,
     json: AsJson = False,
 ) -> None:
-    """List the conversations that last, the last changed first: how much was said in each, and the run that has it."""
+    """List stored conversations, latest change first, with their length and the run that holds each."""
     if context.invoked_subcommand is None:
         sys.exit(run_async(partial(list_sessions, db, limit=limit, as_json=json), as_json=json))
 
 
 async def list_sessions(db: str | None, *, limit: int, as_json: bool) -> int:
-    """Print conversations, a line each, or as JSON. Returns the exit code. Raises JournalError."""
+    """Print conversations, one per line or as JSON. Returns the exit code. Raises JournalError."""
     async with stored_runs(db) as flow:
         stored = await flow.sessions(limit)
     if as_json:
@@ -53,15 +55,15 @@ def delete(
     db: Database = None,
     json: AsJson = False,
 ) -> None:
-    """Delete conversations for good, with all that was said in them.
+    """Delete conversations for good.
 
-    One that a run holds which has not ended, or that somebody has open, is not deleted: the command says who.
+    One that is held by a run that has not ended, or that somebody has open, is not deleted: the command says by whom.
     """
     sys.exit(run_async(partial(delete_sessions, names, db, as_json=json), as_json=json))
 
 
 async def delete_sessions(names: list[str], db: str | None, *, as_json: bool) -> int:
-    """Delete conversations; returns the exit code, FAILED if a name does not exist. Raises SessionBusy, JournalError."""
+    """Delete conversations; return the exit code, FAILED if a name does not exist. Raises SessionBusy, JournalError."""
     async with stored_runs(db) as flow:
         deleted = [name for name in names if await flow.delete_session(name)]
     missing = [name for name in names if name not in deleted]

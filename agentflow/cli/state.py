@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def state_directory() -> Path:
-    """Where run files go: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a new temporary one."""
-    # a name that can be guessed, in a directory that all can write to, may be somebody else's by now
+    """The directory for run files: ``$XDG_STATE_HOME/agentflow``, else ``~/.local/state/agentflow``, else a new temporary one."""
+    # not a fixed name: in a directory that all can write to, somebody else could have created it
     return state_path() if can_record() else Path(tempfile.mkdtemp(prefix=f"agentflow-{os.getuid()}-"))
 
 
@@ -33,12 +33,12 @@ def can_record() -> bool:
 
 
 def database(url: str | None) -> str:
-    """The URL of the durable runs: the given one, else that of the command's own."""
+    """The URL of the durable runs: ``url`` if set, else that of the command's own database."""
     return url or f"sqlite:///{state_directory().absolute() / 'runs.db'}"
 
 
 def stored_runs(url: str | None) -> AgentFlow:
-    """A flow to look after the durable runs of a database, which goes on with none by itself."""
+    """A flow for managing the durable runs of a database; it resumes none by itself."""
     from agentflow.app import AgentFlow
 
     return AgentFlow(durable=database(url), take_over=False)

@@ -17,7 +17,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 _PLAIN_WIDTH = 120
-"""Columns of a progress line where there is no terminal to say."""
+"""Columns of a progress line if there is no terminal to ask."""
 _TICK_S = 0.1
 _SHARE = 50
 _ESCAPES = "agentflow-escapes"
@@ -29,8 +29,9 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 def prepare_streams() -> None:
-    """Let standard output and error write every character, those that their encoding lacks as JSON escapes: text stays legible,
-    and JSON stays JSON.
+    """Let standard output and error write every character.
+
+    Characters that their encoding lacks become JSON escapes: text stays legible and JSON stays JSON.
     """
     codecs.register_error(_ESCAPES, _escape)
     for stream in (sys.stdout, sys.stderr):
@@ -39,18 +40,18 @@ def prepare_streams() -> None:
 
 
 def screen(stream: TextIO) -> Console:
-    """Rich's view of ``stream``: colours (not with ``NO_COLOR``) and width; nothing in a text is markup."""
+    """Rich's console for ``stream``, with its colours (not with ``NO_COLOR``) and width; text is never read as markup."""
     width = None if stream.isatty() else _PLAIN_WIDTH
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def is_interactive(stream: TextIO) -> bool:
-    """Whether a live line can be shown: a terminal that can move its cursor, and a person before it."""
+    """Whether live rows can be shown: on a terminal that can move its cursor, with a person in front of it."""
     return stream.isatty() and not screen(stream).is_dumb_terminal and not os.environ.get("CI")
 
 
 def same_screen(one: TextIO, other: TextIO) -> bool:
-    """Whether what is written to both streams ends up on the same lines: one terminal, or one pipe or file."""
+    """Whether output to both streams ends up on the same lines: one terminal, or one pipe or file."""
     if one.isatty() and other.isatty():
         return True
     try:
@@ -60,12 +61,12 @@ def same_screen(one: TextIO, other: TextIO) -> bool:
 
 
 def print_line(console: Console, line: Text) -> None:
-    """Print ``line`` on one line of the screen: what does not fit is cut off."""
+    """Print ``line`` on one line of the screen, cut at its width."""
     console.print(line, no_wrap=True, overflow=_overflow(console))
 
 
 def print_text(console: Console, text: Text) -> None:
-    """Print ``text`` as it is, however long its lines are."""
+    """Print ``text`` unchanged, without wrapping its lines."""
     console.print(text, soft_wrap=True)
 
 
@@ -79,10 +80,10 @@ def error_text(rendered: str) -> Text:
 
 
 class LiveRows:
-    """The last lines of a terminal, drawn anew while things run. Used on the event loop.
+    """The last lines of a terminal, redrawn while things run. Used on the event loop.
 
-    Parameters: ``console`` the terminal; ``describe`` gives the lines, from the spinner's frame and how many there may be.
-    Drawing takes at most a fiftieth of the time: what is slow to draw is drawn less often.
+    Parameters: ``console`` is the terminal; ``describe`` returns the lines for the spinner's frame and a maximum number of
+    lines. Drawing takes at most a fiftieth of the time: slow drawings happen less often.
     """
 
     def __init__(self, console: Console, describe: Callable[[str, int], list[Text]]) -> None:
@@ -93,7 +94,7 @@ class LiveRows:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Show the lines, until :meth:`stop`."""
+        """Show the lines until :meth:`stop`."""
         if self._live is None:
             self._live = Live(
                 get_renderable=self._rows,
@@ -106,7 +107,7 @@ class LiveRows:
             self._tick(self._live)
 
     def stop(self) -> None:
-        """Take the lines away."""
+        """Remove the lines."""
         live, self._live = self._live, None
         if self._timer is not None:
             self._timer.cancel()
@@ -128,7 +129,7 @@ class LiveRows:
 
 
 def is_utf8(console: Console) -> bool:
-    """Whether a terminal shows every character."""
+    """Whether a terminal can show every character."""
     return console.encoding.startswith("utf")
 
 

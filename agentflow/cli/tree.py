@@ -1,7 +1,7 @@
-"""The running expressions as a tree: forms with branches, the tasks and tools at work, what they wait for.
+"""The running expressions as a tree: forms with branches, running tasks and tools, and what they wait for.
 
-Fed with every event, drawn some times a second: an event costs the same however many branches there are, and drawing looks
-at no more of them than it shows.
+The tree processes every event and is drawn a few times per second. An event costs the same however many branches there
+are, and drawing visits no more branches than it shows.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from agentflow.core.events import (
 from agentflow.core.source import Span
 
 SHOWN = 4
-"""Rows shown of what runs side by side in one form."""
+"""Maximum number of rows for concurrent nodes of one form."""
 MAX_STREAMED = 1_000
-"""Characters kept of the end of what a model is writing."""
+"""Number of characters kept from the end of a model's streamed text."""
 _BAR = 20
 _LEAST_BAR = 4
 _SNIPPET = 48
@@ -44,10 +44,10 @@ _LEAST_SNIPPET = 16
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """Something at work: the run, a form with branches, a loop, a branch, or a task, tool or lookup.
+    """A running node: the run, a form with branches, a loop, a branch, or a task, tool or lookup.
 
-    ``children`` run within it; ``ended`` counts those that have ended well by their names, ``failed`` the others.
-    ``model`` and ``waits`` are the state of a task, ``text`` the end of what its model is writing, ``share`` how far a tool is.
+    ``children`` run within it; ``ended`` counts finished ones by name, ``failed`` failed ones. ``model`` and ``waits`` are the
+    state of a task, ``text`` the end of its model's streamed text, ``share`` the progress of a tool.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """How rows are drawn: the spinner's frame, the width of the terminal, whether it knows ASCII alone."""
+    """How rows are drawn: the spinner's frame, the width of the terminal, and whether it is limited to ASCII."""
 
     spinner: str
     width: int
@@ -77,7 +77,7 @@ class _Look:
 
 
 class RunTree:
-    """The tree of one run; a plain observer."""
+    """The tree of one run; an observer."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -87,7 +87,7 @@ class RunTree:
         self._writing: dict[int, Node] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take one event."""
+        """Process one event."""
         match event:
             case RunStarted():
                 self.root = Node("run", event.name, began=self._clock())
@@ -129,7 +129,7 @@ class RunTree:
                 pass
 
     def folds(self, event: FinishedBase) -> bool:
-        """Whether a finished node is one of many that run side by side, and is shown as a count."""
+        """Whether a finished node is one of many concurrent ones, and is shown as a count only."""
         node: Node | None = self._open.get(event.started)
         while node is not None:
             if node.kind in ("form", "loop") and (node.count or 0) > 2 * SHOWN:
@@ -142,7 +142,7 @@ class RunTree:
 
     def _add(self, event: Event, node: Node, parent: Node | None = None) -> None:
         at = parent or _innermost(self._at(event))
-        if node.kind != "branch":  # what runs on a strand is one after the other: a form before this is over
+        if node.kind != "branch":  # a strand runs one thing at a time, so an earlier form is over
             for before in [child for child in at.children.values() if child.kind == "form" and not child.children]:
                 del at.children[before.key]
         node.key = -event.seq if node.kind in ("form", "loop") else event.seq
@@ -153,7 +153,7 @@ class RunTree:
             self._open[event.seq] = node
 
     def _form(self, event: BranchStarted) -> Node:
-        """The form that a branch belongs to: its branches have one path up to their numbers."""
+        """The form that a branch belongs to: all its branches have the same path up to their numbers."""
         path = event.path.rpartition(".")[0]
         form = self._forms.get(path)
         if form is None:
@@ -162,7 +162,7 @@ class RunTree:
         return form
 
     def _loop(self, event: LoopProgress) -> None:
-        """A round of a loop, which stands in what does it, within the loops around it."""
+        """A round of a loop, which is shown within the node that runs it and the loops around it."""
         at = self._at(event)
         while (inner := _loop_in(at)) is not None and inner.span != event.span:
             at = inner
@@ -207,13 +207,13 @@ class RunTree:
             (at.ended if outcome == "ok" else at.failed)[node.label] += 1
 
     def streamed(self) -> str | None:
-        """The end of what is being written, if only one model writes: the texts of several would take turns."""
+        """The end of the streamed text if exactly one model streams: texts of several would alternate."""
         return next(iter(self._writing.values())).text if len(self._writing) == 1 else None
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
     def rows(self, spinner: str, height: int, *, width: int = 100, ascii_only: bool = False) -> list[Text]:
-        """At most ``height`` lines that say what is running; bars and texts shrink where ``width`` is small."""
+        """At most ``height`` lines about what is running; bars and texts shrink to ``width`` columns."""
         look = _Look(spinner, width, ascii_only)
         drawn = list(itertools.islice(self._rows(self.root, 0, look), height + 1))
         if len(drawn) > height:
@@ -253,7 +253,7 @@ class RunTree:
 
 
 def _loop_in(node: Node) -> Node | None:
-    """The loop a strand is in; it is the last child, since a strand runs one thing at a time."""
+    """The loop that a strand is in: the last child, since a strand runs one thing at a time."""
     last = next(reversed(node.children.values()), None)
     return last if last is not None and last.kind == "loop" else None
 
@@ -276,7 +276,7 @@ def _bar(form: Node, look: _Look, used: int) -> str:
 
 
 def _end_of(text: str, room: int) -> str:
-    """The end of a text, on one line, where there is room for some words."""
+    """The end of a text on one line, if there is room for a few words."""
     line, size = " ".join(text.split()), min(_SNIPPET, room)
     if len(line) <= size:
         return line

@@ -15,7 +15,7 @@ from agentflow.lib.terminal import clean
 
 
 def problems(value: object) -> list[BaseException]:
-    """The errors of FAILED results, and of failed parts of results, in a program's value, in order."""
+    """The errors of FAILED results and of failed parts of results in a program's value, in order."""
     errors: list[BaseException] = []
     for result in results_in(value):
         error = result.error if result.failed else result.problem() if result.failed_parts else None
@@ -25,7 +25,7 @@ def problems(value: object) -> list[BaseException]:
 
 
 def results_in(value: object) -> Iterator[TaskResult]:
-    """The results that a value is or holds, in order; each container is looked into once."""
+    """The results in a value, in order; each container is searched once."""
     seen: set[int] = set()
     stack = [value]
     while stack:
@@ -39,7 +39,7 @@ def results_in(value: object) -> Iterator[TaskResult]:
 
 
 def result_exit_code(errors: Sequence[BaseException]) -> Exit:
-    """The exit code of a value with these :func:`problems`: a failed part makes a failed workflow."""
+    """The exit code for a value with these :func:`problems`: a failed part makes the workflow fail."""
     if not errors:
         return Exit.OK
     reasons = {error.reason for error in errors if isinstance(error, AgentflowError)}
@@ -47,8 +47,8 @@ def result_exit_code(errors: Sequence[BaseException]) -> Exit:
 
 
 def show_value(value: object) -> str:
-    """The text the command prints for a value: texts and results as they are, lists of them as paragraphs, data as
-    program text, on several lines where one would be long.
+    """The text that the command prints for a value: texts and results as they are, lists of them as paragraphs, data as
+    program text over as many lines as it needs.
     """
     if isinstance(value, str | TaskResult):
         return clean(_text_of(value))
@@ -59,7 +59,7 @@ def show_value(value: object) -> str:
 
 
 def print_data(value: object, *, limit: int | None = None) -> str:
-    """``value`` in program notation, with the results in it as their texts."""
+    """``value`` in program notation, with results as their texts."""
 
     def atom(item: Any) -> str:
         return print_atom(_text_of(item) if isinstance(item, TaskResult) else item)

@@ -1,4 +1,4 @@
-"""Shows what a suspended durable run waits for, and sends answers."""
+"""Shows what a suspended durable run waits for, and sends answers to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
     """Print what a run waits for, with the commands that answer it. Returns the exit code."""
-    db = options.db if options.app is None else flow.database  # runs send takes no --app
+    db = options.db if options.app is None else flow.database  # agentflow runs send has no option --app
     questions = flow.redact([_described(each) for each in handle.waiting])
     if options.as_json or options.events:
         body = {
@@ -40,14 +40,14 @@ def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | 
     for each in questions:
         schema: Mapping[str, Any] | None = each["schema"]
         boolean = schema is not None and schema.get("type") == "boolean"
-        wanted = "" if schema is None else f"\n  the answer fits {to_json(schema)}"
+        wanted = "" if schema is None else f"\n  the answer must fit {to_json(schema)}"
         answer = flow.redact(send_line(handle.run_id, each["key"], "true" if boolean else "VALUE", db))
         print(f"{clean(each['question'])}{clean(wanted)}\n  {clean(answer)}", file=sys.stderr)
     resume = flow.redact(resume_line(handle.run_id, options))
     if handle.wake_at is not None:
         when = datetime.fromtimestamp(handle.wake_at).strftime("%Y-%m-%d %H:%M:%S")
         print(f"{handle.run_id} waits until {when}", file=sys.stderr)
-    print(f"{clean(handle.run_id)} waits, and is kept; this goes on with it:\n  {clean(resume)}", file=sys.stderr)
+    print(f"{clean(handle.run_id)} waits and is kept; this resumes it:\n  {clean(resume)}", file=sys.stderr)
     return Exit.WAITING
 
 
@@ -67,8 +67,8 @@ async def send_answer(run_id: str, key: str, value: str, url: str | None, *, as_
     rest = f"; {len(left)} more to answer" if left else ""
     resume = shlex.join(["agentflow", "resume", run_id, *_at(url)])
     write_out(
-        clean(f"answered{rest}: {resume} goes on with it") + "\n"
-        "  give it the options that the run began with, such as --app, --model or --root, as the line did that named it\n"
+        clean(f"answered{rest}: {resume} resumes it") + "\n"
+        "  add the options of the original command, such as --app, --model or --root, as printed when the run was suspended\n"
     )
     return Exit.OK
 
@@ -84,7 +84,7 @@ def _described(question: Question) -> dict[str, Any]:
 
 
 def send_line(run_id: str, key: str, answer: str, db: str | None) -> str:
-    """The command that answers a question of a run that is stored in ``db``; None for the command's own database."""
+    """The command that answers a question of a run stored in ``db``; None is the command's own database."""
     return shlex.join(["agentflow", "runs", "send", run_id, key, answer, *_at(db)])
 
 

@@ -1,4 +1,4 @@
-"""``agentflow worker``: does runs that others started."""
+"""``agentflow worker``: executes runs that others started."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from agentflow.app import AgentFlow
 
 MEASURE_S = 15.0
-"""Seconds after which the queues are measured again."""
+"""Seconds between two measurements of the queues."""
 _EXTRA = "agentflow worker --db postgresql://user@host/database"
 
 
 async def work(options: WorkerOptions) -> int:
-    """Do runs of others until the process is asked to stop. Returns the exit code. Raises UsageError."""
+    """Execute runs of others until the process is asked to stop. Returns the exit code. Raises UsageError."""
     queues = parse_queues(options.queue or ["default"])
     if options.app is not None:
         check_durable(load_flow(options.app), options.app)
     elif options.db is None:
-        raise UsageError("a worker does the runs of a database in PostgreSQL", hint=_EXTRA)
+        raise UsageError("a worker needs the PostgreSQL database of the runs", hint=_EXTRA)
     async with open_flow(options, durable=options.db, take_over=True, approve=None, answer=None) as flow:
         stop = asyncio.Event()
         _stop_at_signals(stop)
@@ -42,7 +42,7 @@ async def work(options: WorkerOptions) -> int:
 
 
 async def _measure(flow: AgentFlow) -> None:
-    """Write spans and metrics of runs, and metrics of the queues now and then."""
+    """Write spans and metrics of runs, and measure the queues regularly."""
     from agentflow.observe.otel import OpenTelemetry
     from agentflow.observe.queue_gauges import QueueGauges
 
@@ -52,34 +52,32 @@ async def _measure(flow: AgentFlow) -> None:
         try:
             gauges.record(await flow.load())
         except JournalError as error:
-            print(f"what there is to do is not known: {error.message}", file=sys.stderr, flush=True)
+            print(f"the queues cannot be measured: {error.message}", file=sys.stderr, flush=True)
         await asyncio.sleep(MEASURE_S)
 
 
 def parse_queues(texts: list[str]) -> dict[str, int]:
-    """``name`` or ``name:number`` options by name; 0 without a number. Raises UsageError."""
+    """Parse ``name`` or ``name:number`` options by name; 0 without a number. Raises UsageError."""
     queues: dict[str, int] = {}
     for text in texts:
         name, colon, number = text.partition(":")
         if not name or (colon and not (number.isascii() and number.isdigit() and int(number) > 0)):
-            raise UsageError(
-                f"--queue {text}: a queue is a name, or a name and a number", hint="for example --queue slow:5"
-            )
+            raise UsageError(f"--queue {text}: a queue is NAME or NAME:NUMBER", hint="for example --queue slow:5")
         queues[name] = int(number or 0)
     return queues
 
 
 def _stop_at_signals(stop: asyncio.Event) -> None:
-    """Set ``stop`` at the first SIGTERM or Ctrl-C; the second ends the process at once."""
+    """Set ``stop`` on the first SIGTERM or Ctrl-C; the second ends the process at once."""
     if sys.platform == "win32":
-        return  # Ctrl-C cancels there, and whoever looks takes the runs over
+        return  # Ctrl-C cancels there, and another worker takes the runs over
     loop = asyncio.get_running_loop()
 
     def told() -> None:
         stop.set()
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
-        print("no more runs are begun; a second signal ends those at work", file=sys.stderr, flush=True)
+        print("no more runs are started; a second signal ends the active ones", file=sys.stderr, flush=True)
 
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, told)

@@ -7,20 +7,22 @@ from typing import Annotated
 
 import typer
 
-from agentflow.cli.options import AsJson, DatabaseOptions, FlowOptions, QueueOptions
+from agentflow.cli.options import AsJson, DatabaseOptions, FlowOptions, Otel, QueueOptions, Record
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions(DatabaseOptions, FlowOptions):
-    """The options of the command that does runs of others."""
+    """The options of the command that executes runs of others."""
 
-    slots: Annotated[int, typer.Option("--slots", metavar="NUMBER", min=1, help="Runs that are done at a time.")] = 100
+    slots: Annotated[
+        int, typer.Option("--slots", metavar="NUMBER", min=1, help="Maximum number of concurrent runs.")
+    ] = 100
     queue: Annotated[
         list[str] | None,
         typer.Option(
             "--queue",
             metavar="NAME[:NUMBER]",
-            help="A queue whose runs are done; with a number at most so many at a time, in all workers together "
+            help="A queue to work on; with a number, the maximum of concurrent runs in all workers together "
             "(repeatable). Default: default.",
         ),
     ] = None
@@ -30,24 +32,16 @@ class WorkerOptions(DatabaseOptions, FlowOptions):
             "--drain",
             metavar="SECONDS",
             min=0,
-            help="How long runs may go on after SIGTERM or Ctrl-C; then others go on with them.",
+            help="How long runs may continue after SIGTERM or Ctrl-C; then other workers resume them.",
         ),
     ] = 30.0
-    record: Annotated[
-        bool, typer.Option("--record/--no-record", help="Keep the events for agentflow runs. Default: yes.")
-    ] = True
-    otel: Annotated[
-        bool,
-        typer.Option(
-            "--otel",
-            help="Write spans and metrics to the OpenTelemetry SDK of the process: opentelemetry-instrument agentflow ...",
-        ),
-    ] = False
+    record: Record = True
+    otel: Otel = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleOptions(DatabaseOptions, QueueOptions, FlowOptions):
-    """The options of the command that has programs run at certain times."""
+    """The options of the command that schedules programs."""
 
     bind: Annotated[
         list[str] | None,
@@ -60,6 +54,6 @@ class ScheduleOptions(DatabaseOptions, QueueOptions, FlowOptions):
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="The schedule's name. Default: that of the file.")
     ] = None
-    zone: Annotated[str, typer.Option("--zone", metavar="ZONE", help="The time zone of the line of cron's.")] = "UTC"
+    zone: Annotated[str, typer.Option("--zone", metavar="ZONE", help="The time zone of CRON.")] = "UTC"
     remove: Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove this schedule.")] = None
     as_json: AsJson = False

@@ -54,7 +54,7 @@ async def test_past_a_maximum_is_exit_code_3(program: str, capsys: pytest.Captur
 
 async def test_a_size_is_a_name_and_a_number(program: str) -> None:
     """Anything else is an error of usage that says how one is written."""
-    with pytest.raises(UsageError, match="no size"):
+    with pytest.raises(UsageError, match="not a size"):
         await bounds_files([program], OFFLINE, sizes=["files"], maxima=Maxima())
 
 

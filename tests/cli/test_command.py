@@ -100,7 +100,7 @@ async def test_demo_answers_without_key_or_network(tmp_path: Path) -> None:
     assert "(defatom summarise-file" in done.err
     assert "> task answer-question" in done.err
     assert "< task answer-question" in done.err
-    assert "files it rests on:" in done.out
+    assert "based on the files:" in done.out
     for word in ("time", "calls", "tokens", "concurrency", "events"):
         assert word in done.err
     events = [json.loads(line) for line in next((tmp_path / "state").rglob("*.jsonl")).read_text().splitlines()]
@@ -151,8 +151,8 @@ async def test_a_stream_cut_in_the_middle_is_no_answer(model: str, repository: P
         options = [*model_options(model, server.url), "--root", str(repository)]
         done = await agentflow("demo", "cut off streams?", *options, tmp_path=tmp_path, **KEYS)
         assert done.code == 4, done.err
-        assert "is no result" in done.err
-        assert "files it rests on" not in done.out
+        assert "is not a result" in done.err
+        assert "based on the files" not in done.out
         options.append("--events")  # somebody takes deltas, so the call streams
         done = await agentflow("run", EXAMPLE, "-b", "question=cut off streams?", *options, tmp_path=tmp_path, **KEYS)
     assert done.code == 4, done.err

@@ -1,4 +1,4 @@
-"""``agentflow run --durable``: interrupted, the same command goes on; ``resume`` and ``runs --durable``."""
+"""``agentflow run --durable``: interrupted, the same command resumes; ``resume`` and ``runs --durable``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
         process.send_signal(end)
         code, _, err = ended(process)
         assert code == (130 if end == signal.SIGINT else -signal.SIGKILL)
-        assert ("the same command goes on" in err) == (end == signal.SIGINT)
+        assert ("the same command resumes" in err) == (end == signal.SIGINT)
         assert (" --sandbox none\n" in err) == (end == signal.SIGINT), "the line that resumes has the options"
         replayed = [line for line in seen if '"effect_replayed"' in line]
         assert len(replayed) == number and (tmp_path / "a.txt").exists() is not bool(number), "written once"
@@ -104,7 +104,7 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
     words = shlex.split(adopting[adopting.index("agentflow resume") :])[1:]
     code, out, err = ran(tmp_path, *words, "--plan")
     assert code == 0 and out.startswith("1 effect is answered from records, which saves 1 model call"), err
-    assert "tool system:read_files (p.sexp:" in out and "cannot be known before it has run" in out
+    assert "tool system:read_files (p.sexp:" in out and "what follows depends on the results" in out
     (tmp_path / "missing.txt").write_text("here")
     code, out, err = ran(tmp_path, *words, "--json")
     assert code == 0 and "1 effect was answered from records" in err, err
@@ -120,7 +120,7 @@ def test_an_edited_program_is_adopted(tmp_path: Path) -> None:
     assert code == 0 and "1 effect was answered from records" in err, err
     code, _, err = ran(tmp_path, "runs", "fork", second["run_id"], "--at", "0/1.0", *words[4:])
     assert code == 0 and "1 effect was answered from records, which saved 1 model call" in err, err
-    assert f"{second['run_id']} has a fork, " in err and "goes on as" not in err
+    assert f"{second['run_id']} has a fork, " in err and "continues as" not in err
     code, _, err = ran(tmp_path, "resume", second["run_id"], "--set", "ask=x")
     assert code == 2 and "--set task.field=value" in err
 

@@ -117,9 +117,9 @@ async def test_assumptions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (ExploreOptions(assume=["grade"]), "no assumption"),
-        (ExploreOptions(tools=["spare"]), "names no file"),
-        (ExploreOptions(bind=["goal"]), "no binding"),
+        (ExploreOptions(assume=["grade"]), "not an assumption"),
+        (ExploreOptions(tools=["spare"]), "does not name a tool"),
+        (ExploreOptions(bind=["goal"]), "not a binding"),
         (ExploreOptions(app="m:f", tasks="t"), "--tasks and --app"),
     ],
 )

@@ -62,7 +62,7 @@ async def test_what_the_command_runs_is_recorded_and_shown(tmp_path: Path) -> No
 
 
 async def test_two_runs_are_compared(tmp_path: Path) -> None:
-    """diff says which effects were asked otherwise and which are the same, by their paths."""
+    """diff says which effects were asked with other inputs and which are the same, by their paths."""
     for question in "ab":
         await run(tmp_path, "-b", f"Q={question}", "-b", "N=1")
     second, first = [each["run_id"] for each in await runs(tmp_path)]
@@ -70,7 +70,7 @@ async def test_two_runs_are_compared(tmp_path: Path) -> None:
     tasks = {row["path"]: row["change"] for row in found["effects"] if row["kind"] == "task"}
     assert sorted(tasks.values()) == ["input", "same"]
     shown = await agentflow("runs", "diff", first, second, tmp_path=tmp_path, cwd=tmp_path)
-    assert "asked otherwise" in shown.out and "line 2" in shown.out
+    assert "other input" in shown.out and "line 2" in shown.out
 
 
 async def test_tail_gives_the_events_and_gc_removes_them(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_is_shown_of_a_run_controls_no_terminal(capsys: pytest.CaptureFixtu
 
 
 async def test_durable_runs_without_events_are_compared_by_their_records(tmp_path: Path) -> None:
-    """Where the events of a run are not there its journal is: asked otherwise, answered otherwise, alone in one of them."""
+    """Where the events of a run are not there its journal is: asked with other inputs, answered otherwise, alone in one of them."""
     where = f"sqlite:///{tmp_path}/own.db"
 
     seen = {"a": "x", "b": "y", "c": "z", "d": "z"}

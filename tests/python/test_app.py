@@ -92,7 +92,7 @@ def test_a_durable_workflow_goes_on_by_the_command(project: Path) -> None:
         (["--app", "not a module"], "--app MODULE:FLOW"),
         (["--app", "broken:flow"], "importing it raised ZeroDivisionError"),
         (["--app", "shop:flow", "--model", "offline"], "leave out --model"),
-        (["--app", "shop:plain", "--durable"], "stores no runs"),
+        (["--app", "shop:plain", "--durable"], "does not store runs"),
     ],
 )
 def test_what_is_no_application_says_so(project: Path, arguments: list[str], said: str) -> None:
