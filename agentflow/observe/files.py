@@ -49,10 +49,8 @@ class EventFile:
                         lines.append(content_line(digest, body))
                 lines.append(entry.line)
             _write_all(fd, b"\n".join(lines) + b"\n")
-        except (
-            BaseException
-        ):  # also when interrupted: the next write looks at the file, which may end in part of a line
-            self._written = None
+        except BaseException:  # also when interrupted
+            self._written = None  # the file may end in part of a line, so the next write reads it
             raise
         finally:
             os.close(fd)
