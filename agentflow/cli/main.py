@@ -279,7 +279,7 @@ def lsp(
     bind: Bound = None,
     stdio: Annotated[bool, typer.Option("--stdio", help="Accepted because editors pass it; always on.")] = True,
 ) -> None:
-    """Serve an editor: diagnostics, completion, documentation, renaming.
+    """Serve an editor: errors, completion, documentation, renaming.
 
     Speaks the Language Server Protocol over standard input and output; an editor starts it.
     """

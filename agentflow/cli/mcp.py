@@ -19,7 +19,7 @@ from agentflow.cli.serve_options import McpServeOptions
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.lib.terminal import clean, escape
 
-mcp = typer.Typer(no_args_is_help=True, help="Serve as an MCP server; list tools of others; trust a directory's.")
+mcp = typer.Typer(no_args_is_help=True, help="Serve over MCP; list tools of other servers; trust a directory.")
 
 
 @mcp.command("list")
