@@ -1,4 +1,4 @@
-"""The source that finds files by what they mean: vectors of their texts, kept in the index beside the words."""
+"""The source that finds files by meaning: vectors of their texts, stored in the index beside the words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentflow.memory.store import Store
 
 _LINES = 40
 _TEXT = 1_600
-"""Characters of one embedded text at most: small models read no more than some 500 tokens."""
+"""Maximum number of characters per embedded text: small models read about 500 tokens."""
 _TEXTS_OF_A_FILE = 8
 _FILES_AT_ONCE = 16
 _TEXTS_AT_ONCE = 32
@@ -25,10 +25,10 @@ _QUESTION = 4_000
 
 
 class EmbeddingSource:
-    """The :class:`~agentflow.core.memory_ports.CandidateSource` over an embedding model.
+    """The :class:`~agentflow.core.memory_ports.CandidateSource` that uses an embedding model.
 
-    Parameters: ``index`` holds the files, and the vectors in its database; ``embedder`` makes vectors. A file has one for
-    every 40 lines, 8 at most. Raises ConfigurationError (``memory/numpy``) without the extra ``embeddings``.
+    Parameters: ``index`` holds the files, and the vectors in its database; ``embedder`` computes vectors. A file has one per 40
+    lines, up to 8. Raises ConfigurationError (``memory/numpy``) without the extra ``embeddings``.
     """
 
     def __init__(self, index: FileIndex, embedder: Embedder) -> None:
@@ -42,16 +42,16 @@ class EmbeddingSource:
         self._index = index
 
     async def update(self, call: CallContext | None, most: int | None = None) -> int:
-        """Make the vectors of files that are new or have changed, of ``most`` files at most.
+        """Compute the vectors of new and changed files, of at most ``most`` files.
 
-        Gives how many files are known to be left. What was made is kept when the server fails. Raises what the embedder
+        Returns a lower bound of the number of files left. Computed vectors are kept if the server fails. Raises what the embedder
         raises.
         """
         model = self.embedder.model
         done = 0
         while True:
             wanted = _FILES_AT_ONCE if most is None else min(_FILES_AT_ONCE, most - done)
-            # one more than is done, to see whether any is left
+            # one more than will be processed, to see whether any is left
             files = await self._index.read_store(lambda store, limit=wanted + 1: store.vectors.missing(model, limit))
             some = files[:wanted]
             if not some:
@@ -62,13 +62,15 @@ class EmbeddingSource:
             for start in range(0, len(pieces), _TEXTS_AT_ONCE):
                 part = [text for _, (_, _, text) in pieces[start : start + _TEXTS_AT_ONCE]]
                 vectors += _packed(await self.embedder.embed(part, call))
-            made: dict[int, list[tuple[int, int, bytes]]] = {file[0]: [] for file in some}
+            vectors_by_file: dict[int, list[tuple[int, int, bytes]]] = {file[0]: [] for file in some}
             for (file, (first, last, _)), vector in zip(pieces, vectors, strict=True):
-                made[file[0]].append((first, last, vector))
+                vectors_by_file[file[0]].append((first, last, vector))
 
-            def keep(store: Store, files: Sequence[Any] = some, made: dict[int, Any] = made) -> None:
+            def keep(
+                store: Store, files: Sequence[Any] = some, vectors_by_file: dict[int, Any] = vectors_by_file
+            ) -> None:
                 for id, _, _, digest in files:
-                    store.vectors.put(id, digest, model, made[id])
+                    store.vectors.put(id, digest, model, vectors_by_file[id])
 
             await self._index.change_store(keep)
             done += len(some)
@@ -80,18 +82,18 @@ class EmbeddingSource:
         (vector,) = await self.embedder.embed([question.text[:_QUESTION]], call)
         near = await self._index.read_store(lambda store: _nearest(store, self.embedder.model, vector, limit))
         if near is None:
-            # the server has another model under the same name now: its vectors cannot be compared with the stored ones
+            # the server now has another model under this name, whose vectors cannot be compared with the stored ones
             await self._index.change_store(lambda store: store.vectors.clear())
             await self.update(call, most=_FILES_AT_ONCE)
             near = await self._index.read_store(lambda store: _nearest(store, self.embedder.model, vector, limit))
         return [
-            Candidate(path, (first, last), score, f"means the like (similarity {score:.2f})")
+            Candidate(path, (first, last), score, f"similar meaning (similarity {score:.2f})")
             for path, first, last, score in near or ()
         ]
 
 
 def _pieces(path: str, text: str) -> list[tuple[int, int, str]]:
-    """The texts that stand for a file, each with its first and last line; the path says what they are part of."""
+    """The texts to embed for a file, each with its first and last line; the path tells the model what they belong to."""
     lines = text.splitlines()
     starts = islice(range(0, len(lines), _LINES), _TEXTS_OF_A_FILE)
     return [
@@ -102,7 +104,7 @@ def _pieces(path: str, text: str) -> list[tuple[int, int, str]]:
 
 
 def _packed(vectors: Sequence[Sequence[float]]) -> list[bytes]:
-    """Vectors of length one, in half precision: cosines differ by less than a thousandth."""
+    """Unit vectors in half precision: cosines differ by less than a thousandth."""
     import numpy
 
     rows = numpy.asarray(vectors, dtype=numpy.float32)
@@ -111,7 +113,7 @@ def _packed(vectors: Sequence[Sequence[float]]) -> list[bytes]:
 
 
 def _nearest(store: Store, model: str, vector: Sequence[float], limit: int) -> list[tuple[str, int, int, float]] | None:
-    """Path, lines and similarity of the files nearest to ``vector``; None if those stored are of another length."""
+    """Path, lines and similarity of the files nearest to ``vector``; None if the stored vectors have another length."""
     import numpy
 
     asked = numpy.frombuffer(_packed([vector])[0], dtype=numpy.float16).astype(numpy.float32)

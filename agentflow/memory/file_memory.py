@@ -43,25 +43,25 @@ _log = logging.getLogger(__name__)
 _METADATA_FIELDS = ("path", "symbols", "messages")
 _SHOWN_SKIPS = 1_000
 _FIRST_FILES_S = 1.0
-"""How long a question waits for another process to store the first files of an index."""
+"""Seconds that a question waits for another process to store the first files of an index."""
 _TRY_AGAIN_S = 0.1
 _EMBEDDED_BY_A_QUESTION = 200
-"""A question has vectors made for so many changed files at most; indexing makes all."""
+"""Maximum number of changed files that a question computes vectors for; indexing computes all."""
 _LOOK_SHARE = 10
 """Scanning for changes takes at most this fraction (1/n) of the time: very large roots are scanned less often."""
 _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", "max_files", "max_commits")
 
 
 class FileMemory:
-    """Finds relevant files below some roots.
+    """Finds relevant files below its roots.
 
     The :class:`~agentflow.core.memory_ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``,
-    ``candidates`` (how many files a ranker is shown, default 30), ``refresh_s`` (the age in seconds at which a question
-    scans for changes, default 1.0, more for roots that are slow to scan; 0 always scans), ``history``, ``max_bytes``,
-    ``max_files`` and ``max_commits``; ``roots`` directories to index, at the first question or by
-    :meth:`update_global_index` (default: those of ``files``); ``ranker`` re-orders the best candidates; ``sources`` add
-    candidates; ``embedder`` adds files that mean the like; ``files`` the flow's file access; ``weights`` of the ranking. Without ``cache_dir`` the index lives in memory. Raises
-    ConfigurationError for an unknown setting.
+    ``candidates`` (number of files shown to a ranker, default 30), ``refresh_s`` (the age in seconds at which a question scans
+    for changes, default 1.0, more for roots that are slow to scan; 0 always scans), ``history``, ``max_bytes``, ``max_files``
+    and ``max_commits``; ``roots`` are the directories to index, at the first question or by :meth:`update_global_index`
+    (default: those of ``files``); ``ranker`` re-orders the best candidates; ``sources`` add candidates; ``embedder`` adds files
+    of similar meaning; ``files`` is the flow's file access; ``weights`` are those of the ranking. Without ``cache_dir`` the
+    index is in memory. Raises ConfigurationError for an unknown setting.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class FileMemory:
         return report
 
     async def update_global_index(self, index: Mapping[str, str] | None = None) -> list[UpdateReport]:
-        """Index all roots; with ``index`` (path to metadata), add those entries to :attr:`global_index`.
+        """Index all roots and return a report for each; with ``index`` (path to metadata), add those entries to :attr:`global_index`.
 
         Such entries are matched by their text, whether or not their paths are files.
         """
@@ -151,7 +151,7 @@ class FileMemory:
         return reports
 
     async def watch(self, interval_s: float = 2.0) -> AsyncIterator[UpdateReport]:
-        """Look for changes in all roots every ``interval_s`` seconds, without end. Yields a report for each change."""
+        """Check all roots for changes every ``interval_s`` seconds, without end. Yields a report for each change."""
         async for report in self.index.watch(list(self._roots), interval_s):
             await self._describe()
             yield report
@@ -159,11 +159,11 @@ class FileMemory:
     async def find(self, question: ContextGenerationInput, call: CallContext | None = None) -> AssociativeMatchResult:
         """The files relevant to ``question``, best first, each with its best-matching lines.
 
-        ``content`` of a match is those lines, ``start_line``/``end_line`` say which, ``score`` is in 0..1, ``metadata``
-        has ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a root
-        cannot be read. ``skipped`` lists what is not indexed, or not yet. What a source or ranker raises is a warning,
-        and the order the one without it. Both are called within ``call``. With
-        ``fresh_context`` disabled nothing is looked up. Raises only cancellation and LimitExceeded.
+        ``content`` of a match are those lines, ``start_line`` and ``end_line`` their numbers; ``score`` is in 0..1; ``metadata`` has
+        ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a root cannot be read.
+        ``skipped`` lists what is not indexed, or not yet. An error of a source or ranker becomes a warning, and the result is the
+        one without it. Both are called within ``call``. With ``fresh_context`` disabled nothing is looked up. Raises only
+        cancellation and LimitExceeded.
         """
         if question.fresh_context == "disabled":
             return AssociativeMatchResult(context_summary=question.inherited_context)
@@ -193,7 +193,7 @@ class FileMemory:
         return ranked[:k]
 
     async def _ranked(self, question: ContextGenerationInput) -> tuple[list[Ranked], dict[str, float]]:
-        """The files for a question that nobody asks within a run, and its terms by rarity."""
+        """The files for a question asked outside of a run, and its terms with their rarity."""
         await self._refresh(None)
         self._say_notices(None)
         ranked, terms = await self._found(question)
@@ -210,7 +210,7 @@ class FileMemory:
             found += await self._with_stated(question, await self._matches(ranked[:count], terms))
         if "symbol" in question.kinds:
             texts = await self.index.texts((item.file.root, item.file.path) for item in ranked[:FILES_OF_SYMBOLS])
-            # a tokeniser of its own: it caches words, and serves one thread
+            # a separate tokeniser, because its cache of words serves one thread only
             found += await asyncio.to_thread(symbol_items, ranked, texts, terms, Tokeniser(20_000))
         if "commit" in question.kinds:
             found += commit_items(await self.index.commits(question.text, count), terms)
@@ -242,10 +242,9 @@ class FileMemory:
         await self.aclose()
 
     async def _refresh(self, call: CallContext | None) -> list[tuple[str, str]]:
-        """Bring the roots up to date whose time it is. Gives ``(root, reason)`` of those whose index is behind.
+        """Update the roots that are due. Returns ``(root, reason)`` for those whose index is behind.
 
-        A question that comes while a first build is under way, or while another process indexes, is answered from what
-        is stored.
+        A question that arrives during a first build, or while another process indexes, is answered from the stored part.
         """
         now = time.monotonic()
         stale = [root for root in self._roots if now >= self._next_look.get(root, 0.0)]
@@ -268,22 +267,22 @@ class FileMemory:
         return self.index.building and await self.index.is_partial(root)
 
     async def _behind(self, root: str) -> str | None:
-        """Why the index of ``root`` is not what is on disk: it is being built, or another process keeps this one out."""
+        """The reason why the index of ``root`` is behind the disk: it is being built, or another process is updating it."""
         elsewhere = root in self._written_elsewhere
         if elsewhere and await self.index.is_built(root):
-            return "another process is bringing its index up to date, and the answer is from what the index holds now"
+            return "another process is updating its index; the answer uses the index as it is now"
         if elsewhere or await self._is_building(root):
-            return f"it is being indexed: {await self.index.count():,} files so far, and the others are not found yet"
+            return f"it is being indexed: {await self.index.count():,} files so far; the others cannot be found yet"
         return None
 
     def _say_notices(self, call: CallContext | None) -> None:
-        """Warn of what happened to the index's file, once each."""
+        """Warn of each notice about the index's file, once."""
         notices, self.index.notices = self.index.notices, []
         for code, message in notices:
             self._warn(call, code, message)
 
     def _warn(self, call: CallContext | None, code: str, message: str) -> None:
-        """Publish a warning; in the log where nobody asked from within a run."""
+        """Publish a warning; outside of a run, log it."""
         if call is not None:
             call.warn(code, message)
         else:
@@ -304,7 +303,7 @@ class FileMemory:
             except DataError as error:
                 if error.code != "memory/busy":
                     raise
-                # another process is bringing it up to date, and what the index holds is good
+                # another process is updating it; the stored part can be used
                 waited = time.monotonic() - began
                 if waited >= _FIRST_FILES_S or await self.index.count():
                     top = await asyncio.to_thread(absolute_root, root)
@@ -341,7 +340,7 @@ class FileMemory:
     async def _with_sources(
         self, question: ContextGenerationInput, ranked: list[Ranked], call: CallContext | None
     ) -> tuple[list[Ranked], list[tuple[str, str]]]:
-        """``ranked`` fused with what the sources propose; ``(path, reason)`` of proposals that are not in the index."""
+        """``ranked`` fused with the proposals of the sources; ``(path, reason)`` of proposals that are not indexed."""
         answers: list[list[Proposal]] = []
         left_out: list[tuple[str, str]] = []
         limit = max(DEPTH, question.max_results)
@@ -351,8 +350,8 @@ class FileMemory:
                 answer, unknown = await self._proposals(candidates[:limit])
             except LimitExceeded:
                 raise
-            except Exception as error:  # noqa: BLE001 - a source is the host's, and adds to an answer that stands without it
-                self._warn(call, "memory/source", f"{type(source).__name__} proposed nothing: {_said(error)}")
+            except Exception as error:  # noqa: BLE001 - a source belongs to the host, and the answer is valid without it
+                self._warn(call, "memory/source", f"{type(source).__name__} proposed nothing: {_describe_error(error)}")
             else:
                 answers.append(answer)
                 left_out += unknown
@@ -369,8 +368,8 @@ class FileMemory:
             self._warn(
                 call,
                 "memory/embedding",
-                f"{left:,} files or more have no vectors yet, and are found by their words alone;"
-                " `agentflow index --embeddings MODEL` makes them all",
+                f"{left:,} files or more have no vectors yet, and are found by their words only;"
+                " `agentflow index --embeddings MODEL` computes all of them",
             )
         return await source.candidates(question, limit, call)
 
@@ -389,8 +388,8 @@ class FileMemory:
                 order = await ranker.rank(question, described, call)
         except LimitExceeded:
             raise
-        except Exception as error:  # noqa: BLE001 - a ranker is the host's, and orders an answer that stands without it
-            self._warn(call, "memory/rerank", f"the order is the one without the ranker: {_said(error)}")
+        except Exception as error:  # noqa: BLE001 - a ranker belongs to the host, and the answer is valid without it
+            self._warn(call, "memory/rerank", f"the ranker failed, so its order is not used: {_describe_error(error)}")
             return ranked
         best: list[Ranked] = []
         for path, score in order:
@@ -427,12 +426,12 @@ def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
             raise ConfigurationError(
                 f"memory has no setting '{key}'",
                 code="memory/setting",
-                hint=did_you_mean(key, _CONFIG_KEYS) or f"it knows {', '.join(_CONFIG_KEYS)}",
+                hint=did_you_mean(key, _CONFIG_KEYS) or f"the settings are {', '.join(_CONFIG_KEYS)}",
             )
     return config
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return error.message if isinstance(error, AgentflowError) else f"{type(error).__name__}: {clip(str(error), 300)}"
 
 
@@ -441,7 +440,7 @@ def _resolved(roots: Sequence[str]) -> set[str]:
 
 
 def default_cache_dir() -> Path:
-    """The directory of indexes that are kept: ``$XDG_CACHE_HOME/agentflow``, else ``~/.cache/agentflow``."""
+    """The directory of stored indexes: ``$XDG_CACHE_HOME/agentflow``, else ``~/.cache/agentflow``."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "agentflow"
 

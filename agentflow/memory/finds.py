@@ -1,4 +1,4 @@
-"""What a lookup finds besides files: definitions within them, and commits of the past that were like the question."""
+"""Results of a lookup besides files: definitions within them, and past commits similar to the question."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from agentflow.memory.weights import SYMBOL_FILE, SYMBOL_LEAST_RARITY, SYMBOL_NA
 from agentflow.memory.window import clipped, matched_terms, window_score
 
 FILES_OF_SYMBOLS = 30
-"""Definitions are looked for in so many of the best files."""
+"""Number of the best files that are searched for definitions."""
 _SHOWN_FILES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class FoundCommit:
-    """A commit like a question: ``score`` in 0..1, and the files it touched that are still there."""
+    """A commit similar to a question: ``score`` in 0..1, and the files it touched that still exist."""
 
     digest: str
     time: int
@@ -72,7 +72,7 @@ def symbol_items(
 
 
 def found_commits(store: Store, tokeniser: Tokeniser, question: str, limit: int) -> list[FoundCommit]:
-    """The best ``limit`` commits whose messages are like ``question``, best first."""
+    """The best ``limit`` commits whose messages resemble ``question``, best first."""
     terms = tokeniser.query_terms(question)
     alike = store.search("commits", terms, limit) if terms else {}
     if not alike:
@@ -97,7 +97,7 @@ def found_commits(store: Store, tokeniser: Tokeniser, question: str, limit: int)
 
 
 def commit_items(commits: Sequence[FoundCommit], terms: Mapping[str, float]) -> list[MatchItem]:
-    """Commits as matches: how something like the question was done before."""
+    """Commits as matches: examples of how something similar was done before."""
     return [
         MatchItem(
             path=f"commit:{commit.digest}",

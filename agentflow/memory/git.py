@@ -1,8 +1,8 @@
 """Reads files and history of a root from git. The repository is assumed to be hostile.
 
-Every command that a repository's own configuration could make git run (hooks, fsmonitor, pager, external diff, text
-conversion, signature checks, ssh, lazy fetches) is switched off on the command line, the user's and the system's
-configuration are not read, no optional lock is taken, and output and time are bounded.
+Everything that a repository's own configuration could make git run (hooks, fsmonitor, pager, external diff, text
+conversion, signature checks, ssh, lazy fetches) is switched off on the command line, the configurations of user and system
+are not read, no optional lock is taken, and output and time are bounded.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Commit:
 
 
 class GitFailed(Exception):
-    """git could not answer; the argument is the reason, in words for the user."""
+    """git could not answer; the argument is the reason, for users."""
 
 
 class GitRepository:
@@ -99,7 +99,7 @@ class GitRepository:
         if marker is None:
             return None
         if marker.is_file() and not _worktree_is_mutual(marker):
-            raise GitFailed("its .git file points to a repository that does not know this directory")
+            raise GitFailed("its .git file points to a repository that does not belong to this directory")
         repository = cls(root, check)
         top = os.path.realpath(os.fsdecode(repository._run("rev-parse", "--show-toplevel").rstrip(b"\n")))
         if os.path.realpath(marker.parent) != top:
@@ -136,7 +136,7 @@ class GitRepository:
     def log(self, max_commits: int, since: str = "") -> list[Commit]:
         """The last ``max_commits`` commits without merges, newest first, with the files they touched below the root.
 
-        With ``since``, a commit's hash, only those that it does not lead to.
+        With ``since``, a commit's hash, only those that are not among its ancestors.
         """
         if not self.head():
             return []
@@ -165,7 +165,7 @@ class GitRepository:
                 _kill(process)
                 raise
             if code != 0:
-                raise GitFailed(f"git {arguments[0]} ended with exit code {code}")
+                raise GitFailed(f"git {arguments[0]} exited with code {code}")
             output.seek(0)
             return output.read()
 
@@ -180,7 +180,7 @@ class GitRepository:
             if time.monotonic() > deadline:
                 raise GitFailed(f"git took longer than {_TIMEOUT_S:.0f} s")
             if os.fstat(output).st_size > _MAX_OUTPUT:
-                raise GitFailed(f"git answered more than {_MAX_OUTPUT:,} bytes")
+                raise GitFailed(f"git sent more than {_MAX_OUTPUT:,} bytes")
             pause = min(pause * 2, 0.05)
 
 

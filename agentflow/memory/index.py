@@ -1,8 +1,8 @@
 """The file index: the files below some roots, updated by content and searched by terms.
 
-Blocking work runs on one worker thread that the index owns; the methods are coroutines that wait for it. What only reads
-is done between two files of an update. A cancelled update stops at the next file and its transaction is rolled back; the
-caller resumes once the thread is idle.
+Blocking work runs on one worker thread of the index; the methods are coroutines that wait for it. Reads run between two files
+of an update. A cancelled update stops at the next file and its transaction is rolled back; the caller resumes once the thread
+is idle.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["FileIndex", "UpdateReport"]
 
 
 class HeldRoots(Protocol):
-    """Roots whose directories are held open, as :class:`~agentflow.core.executor_ports.FilePort` holds them."""
+    """Roots whose directories are held open, as by :class:`~agentflow.core.executor_ports.FilePort`."""
 
     @property
     def roots(self) -> tuple[Path, ...]: ...
@@ -49,11 +49,10 @@ class HeldRoots(Protocol):
 class FileIndex:
     """An index over several roots.
 
-    Parameters: ``database`` the file that holds it (None: in memory); ``cache`` says that it is nothing but a cache: a
-    damaged file is replaced, and where the file cannot be written the index is built in memory; :attr:`notices` says so,
-    once each; ``rules`` which files are indexed; ``weights``
-    how signals are weighted; ``held`` gives the roots it holds open by their descriptors, so that a path that is swapped
-    for another directory is not followed. Close it with :meth:`aclose`.
+    Parameters: ``database`` is the file of the index (None: in memory). ``cache``: it is only a cache, so a damaged file is
+    replaced, and if the file cannot be written the index is built in memory; :attr:`notices` reports this once each. ``rules``
+    decide which files are indexed; ``weights`` are those of the signals; ``held`` opens roots by the descriptors it holds, so
+    that a path replaced by another directory is not followed. Close it with :meth:`aclose`.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class FileIndex:
         self._database = database
         self._cache = cache
         self.notices: list[tuple[str, str]] = []
-        """``(code, message)`` of what happened to the file since the index was made; whoever shows them removes them."""
+        """``(code, message)`` of events concerning the file since the index was created; whoever shows them removes them."""
         self.rules = rules or IndexRules()
         self.weights = weights or RankWeights()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-index")
@@ -95,7 +94,7 @@ class FileIndex:
         def work(check: Callable[[], None]) -> UpdateReport:
             began, report = self._updates.get((path, rules), (0.0, None))
             if report is not None and began >= asked:
-                return report  # somebody else asked for the same, and it began after this was asked for
+                return report  # an equal update began after this one was requested, and covers it
             began = time.monotonic()
             self._building = None if self._opened().is_built(path) else path
             try:
@@ -109,11 +108,11 @@ class FileIndex:
 
     @property
     def building(self) -> bool:
-        """Whether a root is being indexed for the first time by this index: what changes the store waits for its end."""
+        """Whether this index is indexing a root for the first time; changes to the store wait for the end of that."""
         return self._building is not None
 
     async def is_partial(self, root: str | os.PathLike[str]) -> bool:
-        """Whether ``root`` is being indexed for the first time by this index, and some of its files can be found already."""
+        """Whether this index is indexing ``root`` for the first time, and some of its files can be found already."""
         path = await asyncio.to_thread(self._absolute, root)
         return self._building == path and not await self._read(lambda store: store.is_empty(path))
 
@@ -149,7 +148,7 @@ class FileIndex:
         return await self._read(work)
 
     async def commits(self, text: str, limit: int = 20) -> list[FoundCommit]:
-        """The best ``limit`` commits of the past whose messages are like ``text``, best first."""
+        """The best ``limit`` past commits whose messages resemble ``text``, best first."""
         return await self._read(lambda store: found_commits(store, self._tokeniser, text, limit))
 
     async def past(self, commits: Sequence[int]) -> dict[int, PastCommit]:
@@ -171,11 +170,11 @@ class FileIndex:
         return await self._read(lambda store: store.rows_at(requested))
 
     async def read_store(self, work: Callable[[Store], T]) -> T:
-        """What ``work`` reads of the store, on the worker thread."""
+        """Run ``work``, which reads the store, on the worker thread, and return its result."""
         return await self._read(work)
 
     async def change_store(self, work: Callable[[Store], T]) -> T:
-        """What ``work`` gives, which changes the store, in one transaction on the worker thread."""
+        """Run ``work``, which changes the store, in one transaction on the worker thread, and return its result."""
 
         def changed() -> T:
             store = self._opened()
@@ -189,7 +188,7 @@ class FileIndex:
         return await self._read(lambda store: store.count())
 
     async def descriptions(self) -> dict[str, str]:
-        """A line that describes it for the absolute path of every file."""
+        """A line of description for each file, by absolute path."""
 
         def work(store: Store) -> dict[str, str]:
             version = store.version()
@@ -219,7 +218,7 @@ class FileIndex:
     async def watch(
         self, roots: Sequence[str | os.PathLike[str]], interval_s: float = 2.0
     ) -> AsyncIterator[UpdateReport]:
-        """Look for changes every ``interval_s`` seconds, without end. Yields a report for each change."""
+        """Check for changes every ``interval_s`` seconds, without end. Yields a report for each change."""
         while True:
             for root in roots:
                 try:
@@ -227,7 +226,7 @@ class FileIndex:
                 except DataError as error:
                     if error.code != "memory/busy":
                         raise
-                    continue  # another process is at it
+                    continue  # another process is updating the index
                 if report.changed:
                     yield report
             await asyncio.sleep(interval_s)
@@ -271,7 +270,7 @@ class FileIndex:
             store.close()
 
     async def _write(self, work: Callable[[Callable[[], None]], T]) -> T:
-        """Run ``work`` on the worker thread. What it is given answers questions, and ends it if the caller is cancelled."""
+        """Run ``work`` on the worker thread. Its argument answers waiting questions, and raises if the caller was cancelled."""
         self._check_open()
         stop = threading.Event()
 
@@ -282,18 +281,18 @@ class FileIndex:
                 self._opened().forget()
                 self._answer(within=True)
 
-        return await _settled(self._worker.submit(self._tried, lambda: work(check)), stop)
+        return await _job_result(self._worker.submit(self._tried, lambda: work(check)), stop)
 
     async def _read(self, work: Callable[[Store], T]) -> T:
-        """Run ``work``, which only reads, on the worker thread, between two files if an update is going on."""
+        """Run ``work``, which only reads, on the worker thread, between two files if an update is running."""
         self._check_open()
         question = _Question(work, Future[Any]())
         self._questions.append(question)
         self._worker.submit(self._answer)
-        return await _settled(question.answer)
+        return await _job_result(question.answer)
 
     def _answer(self, within: bool = False) -> None:
-        """Answer the questions that wait, ``within`` an update or by themselves."""
+        """Answer the waiting questions, ``within`` an update or outside of one."""
         while self._questions:
             question = self._questions.popleft()
             answer = question.answer
@@ -305,10 +304,10 @@ class FileIndex:
                 else:
                     answer.set_result(self._tried(partial(self._asked, question.work)))
             except (sqlite3.Error, OSError):
-                # the database may have to be replaced, which cannot be done under the update
+                # the database may have to be replaced, which is impossible during the update
                 self._questions.appendleft(question)
                 return
-            except Exception as error:  # noqa: BLE001 - it is the caller's
+            except Exception as error:  # noqa: BLE001 - raised again for the caller
                 answer.set_exception(error)
 
     def _asked(self, work: Callable[[Store], T]) -> T:
@@ -316,7 +315,7 @@ class FileIndex:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise DataError("the index is closed", code="memory/closed", hint="make a new FileIndex")
+            raise DataError("the index is closed", code="memory/closed", hint="create a new FileIndex")
         self._asked_for = True
 
     def _tried(self, work: Callable[[], T]) -> T:
@@ -342,12 +341,12 @@ class FileIndex:
             with contextlib.suppress(OSError):
                 remove_database(path)
                 self.notices.append(
-                    ("memory/cache-rebuilt", f"the index at {path} was damaged and is built anew: {error}")
+                    ("memory/cache-rebuilt", f"the index at {path} was damaged and is rebuilt: {error}")
                 )
                 return True
         self._database = None
         self.notices.append(
-            ("memory/cache-unusable", f"the index cannot be kept at {path}, so it is in memory: {error}")
+            ("memory/cache-unusable", f"the index cannot be stored at {path}, so it is in memory: {error}")
         )
         return True
 
@@ -362,7 +361,7 @@ class FileIndex:
 
 
 _CACHED_WORDS = 400_000
-"""A tree of 20,000 files has about so many different words."""
+"""About the number of distinct words in a tree of 20,000 files."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -374,14 +373,14 @@ def _code_of(error: Exception) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Something that reads the store, and its answer."""
+    """A read of the store, and its result."""
 
     work: Callable[[Store], Any]
     answer: Future[Any]
 
 
-async def _settled(job: Future[T], stop: threading.Event | None = None) -> T:
-    """The result of ``job``. If the caller is cancelled, end the job and wait until it has ended, cancelled again or not."""
+async def _job_result(job: Future[T], stop: threading.Event | None = None) -> T:
+    """The result of ``job``. If the caller is cancelled, even repeatedly, stop the job and wait for its end first."""
     future = asyncio.wrap_future(job)
     try:
         return await asyncio.shield(future)

@@ -1,4 +1,4 @@
-"""The ranker that needs no model."""
+"""The ranker that works without a model."""
 
 from __future__ import annotations
 

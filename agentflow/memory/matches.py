@@ -1,4 +1,4 @@
-"""Turns ranked files into the matches other rooms see: blends rankings, prefers targets, describes each file."""
+"""Turns ranked files into matches for other packages: blends rankings, prefers targets, describes each file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def blended(ranked: Sequence[Ranked], near: Sequence[Ranked], weight: float) -> 
 
 
 def preferred(ranked: Sequence[Ranked], targets: Sequence[str]) -> list[Ranked]:
-    """``ranked`` with the files that ``targets`` name (by absolute path or by its end) first, if any matched."""
+    """``ranked`` with the files named by ``targets`` (absolute path or end of a path) first, if any match."""
     names = tuple(target.removeprefix("./") for target in targets)
 
     def hit(item: Ranked) -> bool:
@@ -62,10 +62,10 @@ def match_items(
     terms: Mapping[str, float],
     past: Mapping[int, PastCommit],
 ) -> list[MatchItem]:
-    """The matches for ranked files, each with its best lines out of ``texts``; files without a text are left out.
+    """The matches for ranked files, each with its best lines from ``texts``; files without a text are left out.
 
-    ``metadata`` says what spoke for a file: the ``terms`` it holds, the past ``commit`` most like the question, the best
-    file it changes together with (``beside``), and ``why`` other sources propose it.
+    ``metadata`` has the evidence for a file: the ``terms`` it contains, the past ``commit`` most similar to the question, the
+    best file that changes together with it (``beside``), and ``why`` other sources propose it.
     """
     matches: list[MatchItem] = []
     for item in ranked:
@@ -73,7 +73,7 @@ def match_items(
         if text is None:
             continue
         window = best_window(text, terms) if item.lines is None else lines_of(text, *item.lines)
-        spoke = past.get(item.commit) if item.commit is not None else None
+        past_commit = past.get(item.commit) if item.commit is not None else None
         matches.append(
             MatchItem(
                 path=os.path.join(item.file.root, item.file.path),
@@ -82,7 +82,7 @@ def match_items(
                 kind="file",
                 start_line=window.start,
                 end_line=window.end,
-                relevance=_relevance(item, spoke),
+                relevance=_relevance(item, past_commit),
                 metadata={
                     "root": item.file.root,
                     "relative_path": item.file.path,
@@ -90,7 +90,9 @@ def match_items(
                     "lines": item.file.lines,
                     "signals": dict(item.signals),
                     "terms": matched_terms(text, terms),
-                    "commit": {"digest": spoke.digest, "subject": spoke.subject} if spoke is not None else None,
+                    "commit": {"digest": past_commit.digest, "subject": past_commit.subject}
+                    if past_commit is not None
+                    else None,
                     "beside": item.beside.path if item.beside is not None else None,
                     "why": list(item.why),
                 },
@@ -99,7 +101,7 @@ def match_items(
     return matches
 
 
-_SAID = {
+_SIGNAL_TEXTS = {
     "body": "its text",
     "window": "its best lines",
     "path": "its path",
@@ -114,14 +116,16 @@ _SAID = {
 }
 
 
-def _relevance(item: Ranked, spoke: PastCommit | None) -> str:
-    strong = sorted((signal for signal in item.signals.items() if signal[0] in _SAID), key=lambda signal: -signal[1])
-    said = [_SAID[name] for name, value in strong[:3] if value > 0]
-    if spoke is not None and _SAID["commits"] in said:
-        said[said.index(_SAID["commits"])] = f"a past commit ({spoke.subject})"
-    if item.beside is not None and _SAID["cochange"] in said:
-        said[said.index(_SAID["cochange"])] = f"changing with {item.beside.path}"
-    return "; ".join((["matched by " + ", ".join(said)] if said else []) + list(item.why))
+def _relevance(item: Ranked, past_commit: PastCommit | None) -> str:
+    strong = sorted(
+        (signal for signal in item.signals.items() if signal[0] in _SIGNAL_TEXTS), key=lambda signal: -signal[1]
+    )
+    reasons = [_SIGNAL_TEXTS[name] for name, value in strong[:3] if value > 0]
+    if past_commit is not None and _SIGNAL_TEXTS["commits"] in reasons:
+        reasons[reasons.index(_SIGNAL_TEXTS["commits"])] = f"a past commit ({past_commit.subject})"
+    if item.beside is not None and _SIGNAL_TEXTS["cochange"] in reasons:
+        reasons[reasons.index(_SIGNAL_TEXTS["cochange"])] = f"changing with {item.beside.path}"
+    return "; ".join((["matched by " + ", ".join(reasons)] if reasons else []) + list(item.why))
 
 
 def describe_file(language: str, lines: int, symbols: Sequence[str]) -> str:

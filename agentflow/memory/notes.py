@@ -1,4 +1,4 @@
-"""Notes in SQLite: user data, kept apart from the index, which can be built again."""
+"""Notes in SQLite: user data, kept apart from the index, which can be rebuilt."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _FIELDS = "n.id, n.scope, n.text, n.key, n.created, n.updated"
 class NoteBook:
     """The notes in one database, of all scopes.
 
-    Parameters: ``database`` the file, readable by its owner only (None: in memory); ``redact`` takes secrets out of what is
-    stored. Every method raises DataError: ``notes/database`` if the file cannot be used. Close it with :meth:`aclose`.
+    Parameters: ``database`` is the file, readable by its owner only (None: in memory); ``redact`` removes secrets from stored
+    text. Every method raises DataError: ``notes/database`` if the file cannot be used. Close it with :meth:`aclose`.
     """
 
     def __init__(self, database: Path | None, *, redact: Callable[[str], str] = str) -> None:
@@ -46,7 +46,7 @@ class NoteBook:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-notes")
 
     async def add(self, scope: str, text: str, key: str | None = None) -> Note:
-        """Store a note. One of the same key in its scope is replaced; the same text without a key is stored once.
+        """Store a note. A note with the same key in its scope is replaced; equal texts without a key are stored once.
 
         Raises DataError: ``notes/size`` for a text or key that is empty or too long.
         """
@@ -90,7 +90,7 @@ class NoteBook:
         db.execute("insert into af_note_terms(rowid, t) values (?, ?)", (row, terms))
 
     async def forget(self, notes: Sequence[str]) -> int:
-        """Delete the notes with these ids, all or none; gives their number. Raises DataError: ``notes/unknown``."""
+        """Delete the notes with these ids, all or none; returns their number. Raises DataError: ``notes/unknown``."""
 
         def work(db: sqlite3.Connection) -> int:
             for note in dict.fromkeys(notes):
@@ -104,7 +104,7 @@ class NoteBook:
         return await self._run(work)
 
     async def clear(self, scope: str | None = None) -> int:
-        """Delete the notes of a scope (None: of all); gives their number."""
+        """Delete the notes of a scope (None: of all); returns their number."""
 
         def work(db: sqlite3.Connection) -> int:
             where, values = ("", ()) if scope is None else (" where scope = ?", (scope,))
@@ -132,7 +132,7 @@ class NoteBook:
         return await self._run(work)
 
     async def notes(self, scope: str | None = None, limit: int = 1_000) -> list[Note]:
-        """The notes of a scope (None: of all), the last changed first."""
+        """The notes of a scope (None: of all), latest change first."""
 
         def work(db: sqlite3.Connection) -> list[Note]:
             where, values = ("", ()) if scope is None else (" where n.scope = ?", (scope,))
@@ -168,7 +168,7 @@ class NoteBook:
             raise DataError(
                 f"the notes in {self._path or 'memory'} cannot be used: {error}",
                 code="notes/database",
-                hint="notes are your data, so a damaged file is left as it is: mend it with sqlite3, or move it away",
+                hint="notes are your data, so a damaged file is left as it is: repair it with sqlite3, or move it away",
             ) from error
 
     def _open(self) -> sqlite3.Connection:
@@ -188,9 +188,9 @@ class NoteBook:
 class Notes:
     """The notes of a flow: :class:`~agentflow.core.memory_ports.NotePort`.
 
-    Parameters: ``sharing`` ``session``: a note is found again in its conversation, ``flow``: in every run; ``home`` is what
-    the flow's notes belong to (its root); ``book`` holds what lasts; ``passing`` what conversations without a name
-    remember, which nobody could go on with.
+    Parameters: ``sharing`` is ``session`` (a note is found again in its conversation) or ``flow`` (in every run); ``home`` is
+    the owner of the flow's notes (its root); ``book`` holds lasting notes; ``passing`` those of conversations without a name,
+    which nobody could continue.
     """
 
     def __init__(self, sharing: NoteSharing, home: str, book: NoteBook, passing: NoteBook) -> None:
@@ -205,7 +205,7 @@ class Notes:
         return await book.add(scope, text, key)
 
     async def recall(self, question: str, limit: int, call: CallContext) -> list[Note]:
-        """The notes a question is about, best first; without a question the last ones. Raises DataError."""
+        """The notes about a question, best first; without a question the latest ones. Raises DataError."""
         book, scope = self._of(call.session)
         return await (book.search(scope, question, limit) if question.strip() else book.notes(scope, limit))
 
@@ -222,12 +222,12 @@ class Notes:
 
 def _check(text: str, key: str | None) -> None:
     if not text.strip() or (key is not None and not key.strip()):
-        raise DataError("there is nothing to remember: the text or the key is empty", code="notes/size")
+        raise DataError("the text or the key of a note must not be empty", code="notes/size")
     if len(text) > MAX_NOTE or len(key or "") > MAX_KEY:
         raise DataError(
-            f"a note has at most {MAX_NOTE:,} characters, and its key {MAX_KEY}; here are {len(text):,} and {len(key or '')}",
+            f"a note has at most {MAX_NOTE:,} characters, and its key {MAX_KEY}; these have {len(text):,} and {len(key or '')}",
             code="notes/size",
-            hint="remember what matters of it, or write a file",
+            hint="shorten it, or write a file",
         )
 
 

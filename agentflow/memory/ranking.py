@@ -13,16 +13,16 @@ from agentflow.memory.weights import FLATTEN_WINDOW, MENTIONS, RankWeights
 from agentflow.memory.window import WINDOW_LINES, window_score
 
 ReadTexts = Callable[[Sequence[FileRow]], Mapping[int, str]]
-"""Gives the texts of files, by id; files that cannot be read are absent."""
+"""Returns the texts of files by id; files that cannot be read are absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """A file with its score in 0..1 and the signals behind it, each in 0..1.
 
-    ``commit`` is the id of the past commit most like the question that touched it, ``beside`` the best file that it changes
-    together with; None where there is none. ``why`` are the reasons of the sources that proposed it, ``lines`` those that a
-    source found it by, if nothing else did.
+    ``commit`` is the id of the past commit most similar to the question that touched the file, ``beside`` the best file that
+    changes together with it; None if there is none. ``why`` are the reasons of the sources that proposed the file, ``lines``
+    the lines by which a source found it, if nothing else did.
     """
 
     file: FileRow
@@ -54,8 +54,8 @@ def rank(
 ) -> list[Ranked]:
     """The best ``limit`` files for ``question``, best first, ties ordered by path.
 
-    ``fields`` restricts what is searched (default: all of :data:`~agentflow.memory.store.FIELDS`); texts are read
-    unless it leaves out the body.
+    ``fields`` restricts the search (default: all of :data:`~agentflow.memory.store.FIELDS`); texts are read unless it excludes
+    the body.
     """
     terms = tokeniser.query_terms(question)
     if not terms:
@@ -90,7 +90,7 @@ def rank(
 
 
 class _Kinds:
-    """The factor of a file's own signals, by its kind and by what the question speaks of."""
+    """The factor for a file's own signals, by its kind and the subject of the question."""
 
     def __init__(self, question: str, weights: RankWeights) -> None:
         spoken = {kind for kind, pattern in MENTIONS.items() if pattern.search(question)}
@@ -107,7 +107,7 @@ class _Kinds:
 def _lexical(
     store: Store, terms: Sequence[str], fields: Sequence[str]
 ) -> tuple[dict[str, dict[int, float]], dict[int, int]]:
-    """Signals that come from words, and by file the commit that spoke for it most."""
+    """The signals from words, and by file the commit that contributed most."""
     signals = {field: _normalised(store.search(field, terms, _CANDIDATES)) for field in fields}
     if "messages" not in signals:
         return signals, {}
@@ -123,9 +123,9 @@ def _windows(
     rows: Mapping[int, FileRow],
     read: ReadTexts,
 ) -> dict[int, float]:
-    """How much of the question the best lines hold, of the files that all other signals together put first.
+    """The share of the question that the best lines contain, for the files ranked first by all other signals.
 
-    A file that is not longer than a window is its own: its text speaks for it.
+    A file no longer than a window is one window: its whole text counts.
     """
     together: dict[int, float] = {}
     for signal in signals.values():
@@ -163,7 +163,7 @@ def _like_past_commits(store: Store, terms: Sequence[str]) -> tuple[dict[int, fl
 def _cochange(
     store: Store, seeds: Sequence[int], scores: Mapping[int, float]
 ) -> tuple[dict[int, float], dict[int, int]]:
-    """By file, how much it changes together with the seeds, and with which of them most."""
+    """By file, how often it changes together with the seeds, and the seed it changes with most."""
     shares: dict[int, float] = {}
     most: dict[int, tuple[float, int]] = {}
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""Ranks with a model: it scores the candidates of the lexical search, in concurrent shards that fit its budget."""
+"""Ranks with a model, which scores the candidates of the lexical search in concurrent shards that fit its budget."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class RerankFailed(TaskError):
 class LlmRanker:
     """The :class:`~agentflow.core.memory_ports.Ranker` that asks a model.
 
-    Parameters: ``run_task`` runs a template; ``budget_tokens`` estimated tokens per shard; ``concurrency`` shards asked
-    at once; ``templates`` overrides the template names by strategy. The template is given ``query``, ``metadata`` (a
-    JSON list of ``{path, text}``) and ``max_results``; it answers with a JSON list of ``{path, score, relevance}``, or
-    an object that holds one under ``matches`` or ``files``.
+    Parameters: ``run_task`` runs a template; ``budget_tokens`` are the estimated tokens per shard; ``concurrency`` is the number
+    of shards asked at once; ``templates`` overrides the template names by strategy. The template takes ``query``, ``metadata``
+    (a JSON list of ``{path, text}``) and ``max_results``; it answers with a JSON list of ``{path, score, relevance}``, or an
+    object with such a list under ``matches`` or ``files``.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class LlmRanker:
         """
         if call is None:
             raise RerankFailed(
-                "a model can be asked to rank within a run only",
-                hint="ask through get_context, flow.executors or flow.task_system, which open one",
+                "ranking by a model works within a run only",
+                hint="ask through get_context, flow.executors or flow.task_system, which start one",
             )
         parts = shards(candidates, self._budget)
         failures: dict[int, RerankFailed] = {}
@@ -103,7 +103,7 @@ class LlmRanker:
             if result.failed:
                 raise RerankFailed(
                     f"the re-ranking task failed: {result.content}",
-                    hint="memory goes on without a ranker: leave ranker= unset, or mend the model's settings",
+                    hint="memory also works without a ranker: leave ranker= unset, or correct the model's settings",
                     details={"template": template},
                 )
         raise RerankFailed(

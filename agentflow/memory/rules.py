@@ -1,4 +1,4 @@
-"""Which files are indexed: by size, kind, names that are never read, and ``.gitignore`` files."""
+"""Decides which files are indexed: by size, kind, names that are never read, and ``.gitignore`` files."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _TEXT_CONTROLS = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x100)) - {0x
 
 @dataclass(frozen=True, slots=True)
 class IndexRules:
-    """Which files an index holds.
+    """The rules for which files an index holds.
 
-    Parameters: ``max_bytes`` the largest file indexed (bytes); ``max_files`` how many files at most, over all roots;
-    ``skip_directories`` directory names never entered; ``protected`` name patterns never read, the ones that file
-    tools refuse; ``history`` whether git's log is used; ``max_commits`` how far back it is read; ``max_files_per_commit``: a commit that touches
-    more files is left out, since it says little about any of them.
+    Parameters: ``max_bytes`` is the maximum size of an indexed file; ``max_files`` the maximum number of files over all roots;
+    ``skip_directories`` are directory names never entered; ``protected`` name patterns never read, those that file tools
+    refuse; ``history``: whether git's log is used; ``max_commits`` limits its length; commits that touch more than
+    ``max_files_per_commit`` files are left out, since they say little about any of them.
     """
 
     max_bytes: int = 1_000_000
@@ -45,14 +45,14 @@ class IndexRules:
     max_files_per_commit: int = 40
 
     def enters(self, path: str) -> bool:
-        """Whether the directory ``path``, below one that was entered, may hold files worth a look."""
+        """Whether the directory ``path``, whose parent was entered, may contain files to index."""
         name = path.rpartition("/")[2]
         return name not in self.skip_directories and _protected(self.protected, path, name) is None
 
     def names_digest(self) -> str:
-        """A digest of what :meth:`refuse` depends on: names that were accepted are accepted while it is the same."""
-        said = (sorted(self.skip_directories), self.protected, _GENERATED.pattern)
-        return hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()
+        """A digest of the inputs of :meth:`refuse`: names accepted before are accepted while it stays the same."""
+        inputs = (sorted(self.skip_directories), self.protected, _GENERATED.pattern)
+        return hashlib.blake2b(repr(inputs).encode(), digest_size=8).hexdigest()
 
     def refuse(self, path: str) -> str | None:
         """The reason to leave out the file ``path`` by its name alone, or None."""
@@ -70,7 +70,7 @@ class IndexRules:
 
 @lru_cache(maxsize=4096)
 def _refused_directory(protected: tuple[str, ...], skipped: frozenset[str], directory: str) -> str | None:
-    """Why nothing in a directory is indexed, or None: asked for each of its files."""
+    """The reason why nothing in a directory is indexed, or None. Cached, because it is asked for each of its files."""
     parts = directory.split("/")
     if not skipped.isdisjoint(parts):
         return "in a directory that is never indexed"
@@ -78,7 +78,7 @@ def _refused_directory(protected: tuple[str, ...], skipped: frozenset[str], dire
 
 
 def _protected(protected: tuple[str, ...], path: str, name: str) -> str | None:
-    """The reason to leave out ``path``, whose last component is ``name``, or None. The others have been looked at."""
+    """The reason to leave out ``path``, whose last component is ``name``, or None. The other components were checked before."""
     protection = _protection(protected)
     if protection.covers(name) or (protection.ends(name) and protection.find(path.split("/")) is not None):
         return "a protected name"
@@ -100,7 +100,7 @@ class IgnoreRules:
 
     @property
     def any(self) -> bool:
-        """Whether there are any rules."""
+        """Whether there are any ignore files."""
         return bool(self._levels)
 
     def extended(self, directory: str, text: str) -> IgnoreRules:
@@ -117,7 +117,7 @@ class IgnoreRules:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether the first 8 KB hold a NUL byte or more than a tenth control characters; text in UTF-16 is no binary."""
+    """Whether the first 8 KB contain a NUL byte or more than a tenth control characters; UTF-16 text is not binary."""
     head = head[:8192]
     if head.startswith(_UTF16):
         head = head.decode("utf-16", "replace").encode("utf-8", "replace")
@@ -127,7 +127,7 @@ def is_binary(head: bytes) -> bool:
 
 
 def decode(data: bytes) -> str:
-    """Decode as UTF-16 if a byte-order mark says so, as UTF-8 (dropping such a mark), else as Latin-1, which cannot fail."""
+    """Decode as UTF-16 if a byte-order mark says so, else as UTF-8 (without its mark), else as Latin-1, which cannot fail."""
     if data.startswith(_UTF16):
         return data.decode("utf-16", "replace")
     try:

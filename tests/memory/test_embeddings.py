@@ -58,7 +58,7 @@ async def test_a_file_is_found_by_what_it_means(tmp_path: Path, server: Embeddin
     assert Path(matches[0].path).name == "river.py" and "beaver.py" in by_name
     beaver = by_name["beaver.py"]
     assert (beaver.start_line, beaver.end_line) == (41, 52) and "brook" in beaver.content
-    assert beaver.relevance.startswith("means the like (similarity 0.") and beaver.metadata["why"]
+    assert beaver.relevance.startswith("similar meaning (similarity 0.") and beaver.metadata["why"]
 
 
 async def test_only_what_changed_is_embedded_again(tmp_path: Path, server: EmbeddingServer) -> None:
@@ -224,7 +224,7 @@ async def test_the_command_makes_vectors_and_searches_by_them(
     await search_command("stream", root, cache_dir=cache, embeddings="toy", embeddings_url=server.url)
     rows = capsys.readouterr().out.splitlines()
     assert server.texts == ["stream"]
-    assert any("beaver.py" in row and "means the like" in row for row in rows)
+    assert any("beaver.py" in row and "similar meaning" in row for row in rows)
 
 
 async def test_json_lines_are_answered_in_the_order_of_a_search(tmp_path: Path, server: EmbeddingServer) -> None:

@@ -125,7 +125,7 @@ async def test_a_git_file_that_points_at_another_repository_is_not_followed(inde
     repository(tmp_path / "victim", {"a.py": "x"}, "secret merger with Zebra Corp")
     write(tmp_path / "evil", {"a.py": "x", ".git": f"gitdir: {tmp_path}/victim/.git\n"})
     report = await index.update(tmp_path / "evil")
-    assert not report.git and "does not know this directory" in report.note
+    assert not report.git and "does not belong to this directory" in report.note
     assert await indexed(index) == ["a.py"] and await index.search("zebra merger") == []
 
 
