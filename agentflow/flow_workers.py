@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.event_log import FIRST, EventId
-from agentflow.core.journal import QueueLoad, Schedule
+from agentflow.core.journal import FleetCounts, QueueLoad, Schedule
 from agentflow.core.limits import Limits
 from agentflow.flow_durable import DurableMethods
 from agentflow.journal.urls import open_events
@@ -45,6 +45,13 @@ class WorkerMethods(DurableMethods):
     async def load(self) -> list[QueueLoad]:
         """What workers have to do, by queue and tenant. Raises ConfigurationError (``config/where``), and as :meth:`start`."""
         return await self._durable_runs().jobs.load()
+
+    def counts(self) -> FleetCounts:
+        """What has happened to this process among those that share the database: takeovers, lost sessions, refused records.
+
+        Raises ConfigurationError (``config/where``, ``config/durable``).
+        """
+        return self._durable_runs().jobs.counts()
 
     async def schedule(
         self,

@@ -25,6 +25,12 @@ async def work(options: WorkerOptions) -> int:
     """Execute runs of others until the process is asked to stop. Returns the exit code. Raises UsageError."""
     queues = parse_queues(options.queue or ["default"])
     if options.app is not None:
+        if options.db is not None:
+            raise UsageError(
+                f"--db and --app: the runs are those of the database that the flow of {options.app} stores runs in",
+                code="cli/app",
+                hint="leave --db out; for a database of each place let the module read it: durable=os.environ['DATABASE_URL']",
+            )
         check_durable(load_flow(options.app), options.app)
     elif options.db is None:
         raise UsageError("a worker needs the PostgreSQL database of the runs", hint=_EXTRA)
@@ -44,11 +50,12 @@ async def work(options: WorkerOptions) -> int:
 async def _measure(flow: AgentFlow) -> None:
     """Write spans and metrics of runs, and measure the queues regularly."""
     from agentflow.observe.otel import OpenTelemetry
-    from agentflow.observe.queue_gauges import QueueGauges
+    from agentflow.observe.queue_gauges import FleetCounters, QueueGauges
 
     flow.subscribe(OpenTelemetry())
-    gauges = QueueGauges()
+    gauges, counters = QueueGauges(), FleetCounters()
     while True:
+        counters.record(flow.counts())
         try:
             gauges.record(await flow.load())
         except JournalError as error:

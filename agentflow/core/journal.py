@@ -167,6 +167,19 @@ class QueueLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetCounts:
+    """What has happened to this process among those that share a store, since it opened the store.
+
+    ``takeovers``: runs of dead processes that it had queued again; ``sessions_lost``: how often it lost the session that owns
+    its runs; ``refused``: batches of records that were not stored because another process had taken the run over.
+    """
+
+    takeovers: int
+    sessions_lost: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """A program that workers run at certain times.
 
@@ -279,6 +292,7 @@ __all__ = [
     "Deposit",
     "EffectRow",
     "EffectState",
+    "FleetCounts",
     "JsonText",
     "Leased",
     "NewRun",

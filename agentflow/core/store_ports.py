@@ -21,6 +21,7 @@ from agentflow.core.journal import (
     Deposit,
     EffectRow,
     EffectState,
+    FleetCounts,
     Leased,
     NewRun,
     OwnedRun,
@@ -183,6 +184,10 @@ class JobQueue(Protocol):
 
     async def load(self) -> list[QueueLoad]:
         """What there is to do, by queue and tenant; nothing of a tenant whose runs have all ended."""
+        ...
+
+    def counts(self) -> FleetCounts:
+        """What has happened to this process since it opened the store."""
         ...
 
     async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:

@@ -1,17 +1,20 @@
-"""OpenTelemetry metrics of what workers have to do. Needs ``opentelemetry-api``, the extra ``otel``."""
+"""OpenTelemetry metrics of workers: what they have to do, and what has happened to them. Needs ``opentelemetry-api``, the extra ``otel``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agentflow.core.journal import QueueLoad
+from agentflow.core.journal import FleetCounts, QueueLoad
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
 RUNS = "agentflow.queue.runs"
 OLDEST = "agentflow.queue.oldest"
+TAKEOVERS = "agentflow.fleet.takeovers"
+LOST = "agentflow.fleet.sessions_lost"
+REFUSED = "agentflow.fleet.refused"
 
 
 class QueueGauges:
@@ -38,4 +41,24 @@ class QueueGauges:
             self._oldest.set(0.0 if load is None else load.oldest_s, common)
 
 
-__all__ = ["OLDEST", "RUNS", "QueueGauges"]
+class FleetCounters:
+    """Counters of what has happened to this process: takeovers, lost sessions, records that were refused."""
+
+    def __init__(self, meter_provider: MeterProvider | None = None) -> None:
+        from opentelemetry import metrics
+
+        meter = metrics.get_meter("agentflow", meter_provider=meter_provider)
+        self._takeovers = meter.create_counter(TAKEOVERS, "{run}", "Runs of dead workers that were queued again")
+        self._lost = meter.create_counter(LOST, "{session}", "Sessions that owned runs and were lost")
+        self._refused = meter.create_counter(REFUSED, "{batch}", "Records of runs that other workers had taken over")
+        self._before = FleetCounts(takeovers=0, sessions_lost=0, refused=0)
+
+    def record(self, counts: FleetCounts) -> None:
+        """Add what has happened since the last call."""
+        before, self._before = self._before, counts
+        self._takeovers.add(counts.takeovers - before.takeovers)
+        self._lost.add(counts.sessions_lost - before.sessions_lost)
+        self._refused.add(counts.refused - before.refused)
+
+
+__all__ = ["LOST", "OLDEST", "REFUSED", "RUNS", "TAKEOVERS", "FleetCounters", "QueueGauges"]

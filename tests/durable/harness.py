@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -264,14 +264,19 @@ written and nobody knows, before or after a run is stored as waiting, and at the
 
 
 def failpoint_campaign(
-    times: int, seed: int, *, programs: list[str] | None = None, database: NewDatabase = sqlite_in
+    times: int,
+    seed: int,
+    *,
+    programs: list[str] | None = None,
+    database: NewDatabase = sqlite_in,
+    points: Sequence[str] = FAILPOINTS,
 ) -> Report:
-    """Let runs kill themselves at each failpoint, as often as asked, at effects drawn at random."""
+    """Let runs kill themselves at each of ``points``, as often as asked, at effects drawn at random."""
     dice = random.Random(seed)
     report = Report()
     with Nursery() as nursery:
         for number in range(times):
-            for point in FAILPOINTS:
+            for point in points:
                 name = "mixed" if point == "park" else dice.choice(programs or list(PROGRAMS))
                 with tempfile.TemporaryDirectory() as directory:
                     job = job_of(Path(directory), name, database)

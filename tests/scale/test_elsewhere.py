@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agentflow import AgentFlow
 from agentflow.core.errors import JournalError
-from agentflow.observe.queue_gauges import RUNS, QueueGauges
+from agentflow.observe.queue_gauges import LOST, REFUSED, RUNS, TAKEOVERS, FleetCounters, QueueGauges
 from tests.cli.test_command import agentflow
 from tests.scale.child import app
 from tests.scale.workers import detached, working
+from tests.support.postgres import Server
 
 
 async def test_a_run_is_watched_from_elsewhere(postgres_url: str) -> None:
@@ -120,6 +122,45 @@ async def test_what_there_is_to_do_is_counted(postgres_url: str, tmp_path: Path)
         assert runs_of(reader) == {("default", "waiting"): 1, ("slow", "queued"): 1}
         gauges.record(loads[:1])
         assert runs_of(reader) == {("default", "waiting"): 1}
+
+
+async def test_what_has_happened_to_a_worker_is_counted(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """Runs of the dead that it takes over, records that come too late, sessions that it loses; a counter adds what is new."""
+    provider, reader = metered()
+    counters = FleetCounters(provider)
+
+    def sql(text: str) -> str:
+        return postgres_server.sql(text, postgres_url)
+
+    async def until(**counts: int) -> None:
+        while asdict(flow.counts()) != {"takeovers": 0, "sessions_lost": 0, "refused": 0, **counts}:
+            await asyncio.sleep(0.02)
+
+    log = tmp_path / "log"
+    async with app(postgres_url, log, "b") as flow:
+        await detached(flow, "dead")
+        sql("update af_run set status = 'running', owner = 7 where run = 'dead'")  # as if a worker had died with it
+        await until(takeovers=1)
+        async with working(flow, drain_s=0.1):
+            while not log.exists() or "b" not in log.read_text().split():
+                await asyncio.sleep(0.02)
+            sql("update af_run set epoch = epoch + 1 where run = 'dead'")  # as if another had taken it over
+            log.with_name("log.go").touch()
+            await until(takeovers=1, refused=1)
+        sql("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock'")
+        await until(takeovers=1, refused=1, sessions_lost=1)
+        counters.record(flow.counts())
+        counters.record(flow.counts())
+        assert sums_of(reader) == {TAKEOVERS: 1, REFUSED: 1, LOST: 1}
+
+
+def sums_of(reader: InMemoryMetricReader) -> dict[str, Any]:
+    """The counters by name."""
+    data: Any = reader.get_metrics_data()
+    metrics = data.resource_metrics[0].scope_metrics[0].metrics
+    return {each.name: sum([point.value for point in each.data.data_points]) for each in metrics}
 
 
 def metered() -> tuple[MeterProvider, InMemoryMetricReader]:

@@ -118,10 +118,12 @@ class Link:
 class PostgresDatabase:
     """The :class:`~agentflow.journal.writer.Database` behind ``link``.
 
-    ``put`` stores records. Neighbouring records are one transaction, and every other job one of its own.
+    ``put`` stores records. Neighbouring records are one transaction, and every other job one of its own. ``refused`` is the number
+    of jobs whose records belonged to a run that another process had taken over.
     """
 
     def __init__(self, link: Link, put: Callable[[Connection, Sequence[Put]], Awaitable[None]]) -> None:
+        self.refused = 0
         self._link = link
         self._put = put
         self._blocking = Blocking()
@@ -151,6 +153,7 @@ class PostgresDatabase:
             await self._put(db, puts)
         for job in puts:
             job.done = True
+            self.refused += isinstance(job.error, JournalError) and job.error.code == "durable/owned"
 
     async def _do(self, job: Job) -> None:
         assert job.work is not None

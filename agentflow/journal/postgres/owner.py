@@ -44,11 +44,12 @@ _log = logging.getLogger(__name__)
 class OwnerSession:
     """The lock of this process, on a connection and a thread of its own, so that a busy event loop does not count as dead.
 
-    ``id`` is the owner. A lost session is opened again; an owner that took over a run meanwhile has the higher epoch.
+    ``id`` is the owner, ``lost`` how often its session was lost. A lost session is opened again; an owner that took over a run meanwhile has the higher epoch.
     """
 
     def __init__(self, url: str) -> None:
         self.id = secrets.randbits(62) + 1
+        self.lost = 0
         self._url = url
         self._held = threading.Event()
         self._starting = threading.Lock()
@@ -91,6 +92,7 @@ class OwnerSession:
             try:
                 await self._hold()
             except _ERRORS as error:
+                self.lost += self._held.is_set()
                 _log.warning("the session that owns durable runs was lost: %s; another is opened", error)
             await asyncio.sleep(_RETRY_S)
 

@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from agentflow.core.journal import Claim, Deposit, EffectRow, Leased, NewRun, QueueLoad, Schedule
+from agentflow.core.journal import Claim, Deposit, EffectRow, FleetCounts, Leased, NewRun, QueueLoad, Schedule
 from agentflow.journal.postgres import forks, leases, schedules
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
 from agentflow.journal.postgres.jobs import CANCEL, CANCELLED, CHANNEL, LOAD, Engine, check_engine, lost
+from agentflow.journal.postgres.link import PostgresDatabase
 from agentflow.journal.postgres.owner import OwnerSession
 from agentflow.journal.postgres.rows import unescape
 from agentflow.journal.writer import Job, Writer
@@ -45,12 +46,17 @@ _log = logging.getLogger(__name__)
 class PostgresQueue:
     """The :class:`~agentflow.core.store_ports.JobQueue` in the database at ``url``, on a connection of its own.
 
-    Claims are those of ``owner``, so that they are free when it dies. ``writer`` is that of the store.
+    Claims are those of ``owner``, so that they are free when it dies. ``writer`` and ``database`` are those of the store.
+    ``takeovers`` counts the runs of dead workers that the store had queued again.
     """
 
-    def __init__(self, url: str, writer: Writer[Connection], owner: OwnerSession, engine: Engine) -> None:
+    def __init__(
+        self, url: str, writer: Writer[Connection], database: PostgresDatabase, owner: OwnerSession, engine: Engine
+    ) -> None:
+        self.takeovers = 0
         self._url = url
         self._writer = writer
+        self._database = database
         self._owner = owner
         self._engine = engine
 
@@ -109,6 +115,9 @@ class PostgresQueue:
             )
             for queue, tenant, queued, running, waiting, oldest in rows
         ]
+
+    def counts(self) -> FleetCounts:
+        return FleetCounts(takeovers=self.takeovers, sessions_lost=self._owner.lost, refused=self._database.refused)
 
     async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
         check_engine()

@@ -69,11 +69,12 @@ class PostgresJournal:
 
     def __init__(self, url: str) -> None:
         link = Link(url)
-        self._writer: Writer[Connection] = Writer(PostgresDatabase(link, _put), f"durable runs in {link.name}")
+        database = PostgresDatabase(link, _put)
+        self._writer: Writer[Connection] = Writer(database, f"durable runs in {link.name}")
         self._owner = OwnerSession(url)
         self._held: dict[str, int] = {}
         self._engine = Engine()
-        self.jobs = PostgresQueue(url, self._writer, self._owner, self._engine)
+        self.jobs = PostgresQueue(url, self._writer, database, self._owner, self._engine)
         self.sessions = sessions.PostgresSessions(self._writer, self._owner)
         self.results = PostgresResults(self._writer)
 
@@ -262,14 +263,17 @@ class PostgresJournal:
         return {run: status for run, status in rows}
 
     async def abandoned(self) -> list[RunRow]:
-        async def work(db: Connection) -> list[RunRow]:
+        async def work(db: Connection) -> tuple[int, list[RunRow]]:
             await end_stale(db)
             await free_claims(db, self._owner.id)
-            await self._engine.enqueue(db, [run for (run,) in await db.fetch(_REQUEUE, self._owner.id)])
+            requeued = [run for (run,) in await db.fetch(_REQUEUE, self._owner.id)]
+            await self._engine.enqueue(db, requeued)
             rows = await db.fetch(_ABANDONED, self._owner.id)
-            return [replace(run_of(row), status="queued") for row in rows]
+            return len(requeued), [replace(run_of(row), status="queued") for row in rows]
 
-        return await self._writer.do(work)
+        requeued, rows = await self._writer.do(work)
+        self.jobs.takeovers += requeued
+        return rows
 
     async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
         async def work(db: Connection) -> list[EffectRow]:
