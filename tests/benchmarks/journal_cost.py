@@ -1,12 +1,17 @@
 """What a record costs: processor time and wall time an effect of a durable run adds, and what replaying one takes.
 
-python tests/benchmarks/journal_cost.py
+python -m tests.benchmarks.journal_cost
+
+What a record costs that comes alone depends on where the system puts the two threads it passes through: on one core the other
+one is at hand, on two each has to be woken. Which it will be changes from run to run, so both are measured where they can be.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -44,8 +49,21 @@ async def timed(work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-async def added(text: str, effects: int, sync: str) -> tuple[float, float]:
-    """Wall and processor milliseconds that recording adds to an effect: the best of some rounds."""
+def place(loop: set[int], writer: set[int]) -> None:
+    """Put this thread on the cores ``loop``, and the one that writes records on the cores ``writer``, where that is possible."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    for thread in threading.enumerate():
+        if thread.native_id is not None:
+            os.sched_setaffinity(thread.native_id, writer if thread.name.startswith("durable runs") else loop)
+
+
+async def added(text: str, effects: int, sync: str, apart: bool | None = None) -> tuple[float, float]:
+    """Wall and processor milliseconds that recording adds to an effect: the best of some rounds.
+
+    With ``apart`` loop and writer are on two cores, with False on one, with None wherever the system puts them.
+    """
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
     rounds: list[tuple[float, float, float, float]] = []
     for number in range(ROUNDS):
         with tempfile.TemporaryDirectory() as directory:
@@ -56,7 +74,11 @@ async def added(text: str, effects: int, sync: str) -> tuple[float, float]:
                     await (await opened.start(text, run_id=f"r{number}")).result()
 
                 await (await opened.start("1")).result()
+                if apart is not None and cores:
+                    place({min(cores)}, {max(cores) if apart else min(cores)})
                 rounds.append((*await timed(lambda opened=opened: opened.run(text)), *await timed(durable)))
+                if apart is not None and cores:
+                    place(cores, cores)
     wall = min(each[2] for each in rounds) - min(each[0] for each in rounds)
     cpu = min(each[3] for each in rounds) - min(each[1] for each in rounds)
     return wall / effects * 1_000, cpu / effects * 1_000
@@ -92,14 +114,19 @@ def size_of(directory: str) -> int:
 
 async def main() -> None:
     print(f"{'':34}{'wall':>10}{'processor':>12}")
-    for name, text, effects, sync in (
-        ("one alone, normal", ALONE, 300, "normal"),
-        ("one alone, full", ALONE, 300, "full"),
-        ("100 at once, normal", AT_ONCE, 100, "normal"),
-        ("100 at once, full", AT_ONCE, 100, "full"),
-        ("a task alone, normal", f"{TASK} (for-each (lambda (i) (ask (q i))) (range 100))", 100, "normal"),
+    task = f"{TASK} (for-each (lambda (i) (ask (q i))) (range 100))"
+    for name, text, effects, sync, apart in (
+        ("one alone, normal", ALONE, 300, "normal", None),
+        ("one alone, on one core", ALONE, 300, "normal", False),
+        ("one alone, on two cores", ALONE, 300, "normal", True),
+        ("one alone, full", ALONE, 300, "full", None),
+        ("100 at once, normal", AT_ONCE, 100, "normal", None),
+        ("100 at once, full", AT_ONCE, 100, "full", None),
+        ("a task alone, normal", task, 100, "normal", None),
+        ("a task alone, on one core", task, 100, "normal", False),
+        ("a task alone, on two cores", task, 100, "normal", True),
     ):
-        wall, cpu = await added(text, effects, sync)
+        wall, cpu = await added(text, effects, sync, apart)
         print(f"{name:34}{wall:>7.3f} ms{cpu:>9.3f} ms   an effect")
     bare = await replayed("1")
     print(f"{'gone on with, without an effect':34}{bare[0] * 1e3:>7.1f} ms{bare[1] * 1e3:>9.1f} ms   a run")
