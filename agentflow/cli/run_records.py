@@ -27,7 +27,7 @@ def fold_records(records: Sequence[EffectRow], source: Source, view: RunView) ->
         if each.state == EffectState.LOST:
             continue
         if each.kind in ("task", "tool"):
-            _count(each, _how(each), view.tasks.setdefault(each.name, Tally(each.name)))
+            _count(each, _how(each), view.tasks.setdefault(f"{each.kind} {each.name}", Tally(each.name)))
         site = _site_of(each, source)
         if site is None:
             continue

@@ -223,8 +223,9 @@ async def test_a_run_without_events_is_shown_by_its_records(tmp_path: Path, caps
     told = json.loads(capsys.readouterr().out)
     assert told["recorded"] is False and list(told["programs"].values()) == [text]
     tasks = told["tasks"]
-    assert list(tasks) == ["ask"] and tasks["ask"]["calls"] == 2 and tasks["ask"]["outcomes"] == {"ok": 2}
-    assert tasks["ask"]["input_tokens"] > 0 and tasks["ask"]["cost_usd"] is None, "a scripted answer has no price"
+    ask = tasks["task ask"]
+    assert list(tasks) == ["task ask"] and ask["calls"] == 2 and ask["outcomes"] == {"ok": 2}
+    assert ask["input_tokens"] > 0 and ask["cost_usd"] is None, "a scripted answer has no price"
 
 
 MARKED = """(defatom ask (params (q string)) (instructions "{{q}}"))
