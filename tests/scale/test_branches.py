@@ -172,3 +172,24 @@ async def test_a_branch_has_the_authority_and_the_conversation_of_its_run(postgr
         assert "grant" in caught.value.code, caught.value
         nested = "(pmap :on workers (lambda (x) (pmap :on workers (lambda (y) (list x y)) '(1 2))) '(1 2))"
         assert (await (await detached(flow, "nested", nested)).result()).value == [[[1, 1], [1, 2]], [[2, 1], [2, 2]]]
+
+
+async def test_branches_on_workers_within_other_forms(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """Two forms side by side end each for itself; a time-out of one that waits for a person wakes the run, and cancels its branches."""
+    see = "(define (see at) (content (look (at at))))"
+    programs = {
+        "beside": f'{see} (parallel (pmap :on workers see \'("p0" "p1")) (begin (see "a") (pmap :on workers see \'("q0" "q1"))))',
+        "late": f'{see} (try (timeout 0.3 (pmap :on workers (lambda (x) (ask-human x)) (list "r0" "r1"))) (catch (e) (see "late")))',
+        "race": f'{see} (race (pmap :on workers (lambda (x) (ask-human x)) (list "s0")) (list (see "won")))',
+    }
+    async with app(postgres_url, tmp_path / "log") as flow, working(flow):
+        runs = {name: await detached(flow, name, text) for name, text in programs.items()}
+        assert (await runs["beside"].result()).value == [["<p0>", "<p1>"], ["<q0>", "<q1>"]]
+        assert (await runs["late"].result()).value == "<late>"
+        assert (await runs["race"].result()).value == ["<won>"]
+        left = "select count(*) from af_run where parent in ('late', 'race') and status <> 'cancelled'"
+        while postgres_server.sql(left, postgres_url) != "0":
+            await asyncio.sleep(0.02)
+        assert postgres_server.sql("select count(*) from af_fork", postgres_url) == "0"
