@@ -71,9 +71,9 @@ async def parallel(rt: Strand, d: int, span: Span, *thunks: Closure) -> list[Any
 
 
 class _Place:
-    """Where the branches of a run go: its ``runs`` of branches, through its ``journal``."""
+    """Where the branches of a run go: its ``runs`` of branches, through its ``journal``. A plan has no runs: it begins nothing."""
 
-    def __init__(self, journal: RunJournal, runs: BranchRuns) -> None:
+    def __init__(self, journal: RunJournal, runs: BranchRuns | None) -> None:
         self.journal = journal
         self.runs = runs
 
@@ -81,7 +81,7 @@ class _Place:
 def _place(rt: Strand, span: Span) -> _Place | None:
     """Where branches are to be done; None for here. Raises SexpEvaluationError (``branches/no-workers``).
 
-    They are done here in a run that this process keeps to itself, in a plan of one, within a recorded effect, and in clean-up
+    They are done here in a run that this process keeps to itself, within a recorded effect, and in clean-up
     after a cancellation, which has no time to wait for others.
     """
     journal = rt.call.run.journal
@@ -94,10 +94,9 @@ def _place(rt: Strand, span: Span) -> _Place | None:
             span=span,
             hint="store runs in PostgreSQL, durable='postgresql://user@host/database', or leave ':on workers' out",
         )
-    runs = journal.records.branches
-    if runs is None or journal.at is not None or CLEANUP in rt.call.path:
+    if journal.records.run.queue is None or journal.at is not None or CLEANUP in rt.call.path:
         return None
-    return _Place(journal, runs)
+    return _Place(journal, journal.records.branches)
 
 
 def _data(codec: Codec, value: Any, what: str, span: Span) -> dict[str, Any]:
@@ -144,7 +143,7 @@ class _Form:
             if row is None:
                 row = await self._begun()
         except asyncio.CancelledError:
-            if not records.suspending:
+            if not records.suspending and self._runs is not None:
                 records.expect(self._runs.give_up(records.run, path))
             raise
         if row.state == EffectState.FAILED:
@@ -179,7 +178,7 @@ class _Form:
 
     async def _fork(self, row: EffectRow, missing: Sequence[Part]) -> None:
         rt, records, span = self._rt, self._journal.records, self._rt.call.span
-        assert span is not None
+        assert span is not None and self._runs is not None
         form = BranchForm(self._name, row, self._prefix, self._text, f"{span.source.name}:{span.line}")
         try:
             await self._runs.fork(

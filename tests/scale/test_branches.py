@@ -30,6 +30,8 @@ async def test_branches_are_runs_whose_values_come_back_in_order(
         async with working(one), working(other):
             values = [(await run.result()).value for run in runs]
         assert values == [["<a>", ["<p0>", "<p1>", "<p2>"], "<b>"], ["<q0>", "<q1>", 3]]
+        plan = await starter.plan("m")
+        assert plan.complete and [each.name for each in plan.reused] == ["look", "pmap", "pmap", "pmap", "pmap", "look"]
         listed = {run.run_id: run.slices for run in await starter.runs()}
         assert listed == {"m": 2, "p": 2}
     assert Counter(log.read_text().split()) == dict.fromkeys(["a", "p0", "p1", "p2", "b", "q0", "q1"], 1)
