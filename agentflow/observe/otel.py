@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -118,6 +119,21 @@ class OpenTelemetry:
             for key in self._fold.left_open(event):
                 self._spans.pop(key)[0].end(_nanoseconds(event.time))
                 self._models.pop(key, None)
+
+    def carrier(self) -> dict[str, str]:
+        """The current trace as the headers of W3C's trace context; empty where no span is current."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        headers: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(headers)
+        return headers
+
+    def go_on(self, carrier: Mapping[str, str]) -> None:
+        """Let the spans of the current task belong to the trace of :meth:`carrier`, unless a span is current there."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        if not self._trace.get_current_span().get_span_context().is_valid:
+            self._context.attach(TraceContextTextMapPropagator().extract(carrier))
 
     def _start(self, event: EventBase, key: Key, row: Opened) -> None:
         before = self._context.get_current()

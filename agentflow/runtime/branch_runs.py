@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -68,9 +68,17 @@ class Ended:
 
 
 class BranchRuns:
-    """Starts the runs of branches in the queue ``jobs``, and writes the records of their ends."""
+    """Starts the runs of branches in the queue ``jobs``, and writes the records of their ends. ``trace`` is the current trace."""
 
-    def __init__(self, jobs: JobQueue, codec: Codec, sessions: Conversations, stored: StoredInput) -> None:
+    def __init__(
+        self,
+        jobs: JobQueue,
+        codec: Codec,
+        sessions: Conversations,
+        stored: StoredInput,
+        trace: Callable[[], dict[str, str] | None],
+    ) -> None:
+        self._trace = trace
         self._jobs = jobs
         self._codec = codec
         self._sessions = sessions
@@ -96,7 +104,7 @@ class BranchRuns:
         """
         opening, exchanges = self._sessions.opening(session)
         allow = None if grants is None else sorted(grants)
-        limited = limits_data(limits)
+        limited, trace = limits_data(limits), self._trace()
         runs: list[tuple[str, NewRun]] = []
         for part in parts:
             self._stored.refuse_secret("what a branch on workers is given", part.bindings)
@@ -114,6 +122,7 @@ class BranchRuns:
                     "form": form.name,
                     "content": part.content.hex(),
                 },
+                **({} if trace is None else {"trace": trace}),
             }
             new = NewRun(
                 program=form.text,

@@ -49,6 +49,7 @@ from agentflow.runtime.run import Approver, check_name, check_priority, new_run_
 from agentflow.runtime.stored_input import StoredInput, limits_data
 from agentflow.runtime.takeover import LOOK_S, MOST_DEATHS, Takeover, poisoned
 from agentflow.runtime.tenant import Tenant
+from agentflow.runtime.tracing import trace_of
 from agentflow.runtime.waiting import question_of
 
 
@@ -168,6 +169,9 @@ class DurableRuns:
             "session": opening,
             "priority": priority,
         }
+        trace = trace_of(self._engine.observers)
+        if trace is not None:
+            fields["trace"] = trace
         return NewRun(
             program=self._input.text(source),
             digest=digest,

@@ -36,6 +36,7 @@ from agentflow.runtime.resting import Resting
 from agentflow.runtime.run import Approver
 from agentflow.runtime.stored_input import StoredInput
 from agentflow.runtime.tenant import Tenant
+from agentflow.runtime.tracing import go_on_with, trace_of
 
 
 class LiveRuns:
@@ -63,7 +64,7 @@ class LiveRuns:
         self._redactor = redactor
         self._sessions = sessions
         self._input = stored
-        self.branches = None if store.jobs is None else BranchRuns(store.jobs, codec, sessions, stored)
+        self.branches = None if store.jobs is None else BranchRuns(store.jobs, codec, sessions, stored, self._trace)
         self._live: dict[str, DurableRun] = {}
         self._group: asyncio.TaskGroup | None = None
         self._resting = Resting(self.look, self._spawn)
@@ -71,6 +72,9 @@ class LiveRuns:
         self._claimed: set[str] = set()
         self._following = Following(store, self.recorded_end)
         self._closing = False
+
+    def _trace(self) -> dict[str, str] | None:
+        return trace_of(self._engine.observers)
 
     def find(self, run_id: str) -> DurableRun | None:
         """The handle of a run that is worked on or waits here."""
@@ -293,6 +297,7 @@ class LiveRuns:
         row = records.run
         program = work.program
         journal = RunJournal(records, self._codec, self._redactor, program=program.source.digest)
+        go_on_with(self._engine.observers, row.input.get("trace"))
         async with self._engine.open(
             program.source.name,
             session=None if session is None else session.session,
