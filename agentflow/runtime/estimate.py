@@ -18,9 +18,9 @@ from agentflow.core.source import Source, Span
 from agentflow.core.templates import TaskTemplate
 from agentflow.handler.prompt_run import default_cap
 from agentflow.lang.allowance import Allowance
-from agentflow.lang.bounds.analysis import Analysis, Unbounded, analyse_bounds, templates_of
+from agentflow.lang.bounds.analysis import Analysis, Unbounded
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
-from agentflow.lang.diagnosis import analyse
+from agentflow.lang.bounds.texts import readied
 from agentflow.providers.decoding import MAX_TOOL_CALLS
 from agentflow.providers.table import Router
 from agentflow.runtime.inner_programs import InnerPrograms
@@ -136,22 +136,19 @@ class ProgramEstimator:
         """
         granted = None if allow is None else frozenset(allow)
         variables = {*(bindings or {}), *sources}
-        analyzer, tree = analyse(
+        text = readied(
             program, names=names, limits=self._limits, allow=granted, env_names=variables, allowance=allowance
         )
         weights = _Weights(self, granted, defined)
-        templates = templates_of(tree)
-        inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, templates)
-        analysis = analyse_bounds(
-            analyzer,
-            tree,
+        inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, text.templates)
+        analysis = text.follow(
             weights.of,
             bindings=bindings,
             sources=variables - (bindings or {}).keys(),
             shapes=weights.shape,
             programs=inner,
         )
-        authority = authority_of(analysis, templates, self.facts, granted, defined, self._router.full_name)
+        authority = authority_of(analysis, text.templates, self.facts, granted, defined, self._router.full_name)
         return _bounds(analysis, weights, authority)
 
     async def ready(self) -> None:

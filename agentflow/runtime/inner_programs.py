@@ -10,11 +10,10 @@ from agentflow.core.errors import AgentflowError, SexpSyntaxError
 from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, Names, Template, narrowed
 from agentflow.core.ports import NameFacts
-from agentflow.core.source import Source
+from agentflow.core.source import Source, Surface
 from agentflow.lang.allowance import Allowance
-from agentflow.lang.bounds.analysis import analyse_bounds, templates_of
 from agentflow.lang.bounds.inner import PARAMETER, Inner
-from agentflow.lang.diagnosis import analyse
+from agentflow.lang.bounds.texts import readied
 
 _DEEPEST = 8
 """Depth to which inner programs are followed."""
@@ -84,16 +83,23 @@ class InnerPrograms:
         program = Source.unnamed(saved.program, saved.surface)
         return self._analysed(f"workflow {name}", program, saved.allow, saved.parameters, visits)
 
-    def text(self, text: str, allow: frozenset[str], parameters: frozenset[str], visits: int) -> Inner | str:
+    def text(
+        self,
+        text: str,
+        allow: frozenset[str],
+        parameters: frozenset[str],
+        visits: int,
+        surface: Surface = "sexp",
+    ) -> Inner | str:
         """The analysis of a program text that may only call ``allow``, with ``parameters`` bound; a text says why there is none."""
-        return self._analysed(text, Source.unnamed(text, "sexp"), allow, parameters, visits)
+        return self._analysed(text, Source.unnamed(text, surface), allow, parameters, visits)
 
     def _analysed(
         self, key: str, program: Source, allow: frozenset[str] | None, parameters: frozenset[str], visits: int
     ) -> Inner | str:
         if len(self.outer) >= _DEEPEST:
             return "programs run programs that run programs, too many levels deep"
-        whole = key, allow, parameters
+        whole = key, program.surface, allow, parameters
         seen = self.cache.get(whole)
         if seen is None:
             seen = self.cache[whole] = self._worked_out(key, program, narrowed(self.grants, allow), parameters, visits)
@@ -105,7 +111,7 @@ class InnerPrograms:
     ) -> Inner | str:
         around = Around(self.names, self.templates)
         try:
-            analyzer, tree = analyse(
+            text = readied(
                 program,
                 names=around,
                 limits=self.limits,
@@ -117,7 +123,7 @@ class InnerPrograms:
             return Inner({})  # it is refused before its first effect
         except AgentflowError as error:
             return f"the program that is run here cannot be compiled: {error.message}"
-        templates = {name: [*self.templates.get(name, ()), *own] for name, own in templates_of(tree).items()}
+        templates = {name: [*self.templates.get(name, ()), *own] for name, own in text.templates.items()}
         weights = self.weights.within(grants)
         inner = replace(
             self,
@@ -127,9 +133,7 @@ class InnerPrograms:
             outer=(*self.outer, key),
             cache={},
         )
-        analysis = analyse_bounds(
-            analyzer,
-            tree,
+        analysis = text.follow(
             weights.of,
             sources={name: f"{PARAMETER}{name}" for name in parameters},
             shapes=weights.shape,

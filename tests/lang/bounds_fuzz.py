@@ -1,6 +1,7 @@
 """Made-up programs with many effects: what runs is never more than what was said before it ran.
 
     python tests/lang/bounds_fuzz.py --count 100000
+    python tests/lang/bounds_fuzz.py --count 100000 --surface python
 
 Each program is made from its number, so a failure is repeated with ``--first N --count 1``. Programs run over lists of
 several lengths; a run that fails or meets its limits counts with the effects it had.
@@ -25,11 +26,13 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.ports import NameFacts
 from agentflow.core.results import TaskResult
-from agentflow.lang.bounds.analysis import Analysis, analyse_bounds, templates_of
-from agentflow.lang.diagnosis import analyse
+from agentflow.core.source import Source, Surface
+from agentflow.lang.bounds.analysis import Analysis
+from agentflow.lang.bounds.texts import readied
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.inner_programs import InnerPrograms
 from tests.support.bounds_programs import LISTS, TOOLS, effectful_program
+from tests.support.bounds_python import effectful_text
 from tests.support.world import World
 
 LIMITS = Limits(steps=4_000, wall_s=2.0, depth=300, collection=2_000, string=20_000, branches=200, effects=300)
@@ -59,12 +62,12 @@ def _answer(arguments: dict[str, Any]) -> TaskResult:
     return TaskResult.complete("numbers", list(range(ANSWERS)))
 
 
-def bounds(text: str) -> Analysis:
+def bounds(source: Source) -> Analysis:
     """What is said of a program before it runs."""
     world = World(dict.fromkeys(TOOLS, _answer))
-    analyzer, tree = analyse(text, names=world, limits=LIMITS, env_names=LISTS)
-    inner = InnerPrograms(cast(NameFacts, None), world, LIMITS, _Weights(), None, None, templates_of(tree))
-    return analyse_bounds(analyzer, tree, _weights, sources=LISTS, programs=inner)
+    text = readied(source, names=world, limits=LIMITS, env_names=LISTS)
+    inner = InnerPrograms(cast(NameFacts, None), world, LIMITS, _Weights(), None, None, text.templates)
+    return text.follow(_weights, sources=LISTS, programs=inner)
 
 
 class _Counting(World):
@@ -86,23 +89,25 @@ class _Counting(World):
             self.active -= 1
 
 
-async def effects(text: str, lengths: tuple[int, int]) -> tuple[int, int]:
+async def effects(source: Source, lengths: tuple[int, int]) -> tuple[int, int]:
     """How many tools a run calls, however it ends, and how many at once."""
     world = _Counting()
     env = SexpEnvironment({name: list(range(length)) for name, length in zip(LISTS, lengths, strict=True)})
     try:
-        await world.run(text, env, limits=LIMITS)
+        await world.run(source, env, limits=LIMITS)
     except AgentflowError as error:
         if error.code == "host/raised":  # what answers here is broken, and the run tells nothing
             raise AssertionError(str(error)) from error
     return world.calls, world.widest
 
 
-async def check(number: int) -> tuple[str, str | None]:
+async def check(number: int, surface: Surface = "sexp") -> tuple[str, str | None]:
     """How the bound of a program compares with its runs (``exact``, ``over`` or ``unbounded``), and what is wrong."""
-    text = effectful_program(random.Random(number))
+    rng = random.Random(number)
+    text = effectful_program(rng) if surface == "sexp" else effectful_text(rng)
+    source = Source.unnamed(text, surface)
     try:
-        said = bounds(text)
+        said = bounds(source)
     except AgentflowError:
         return "refused", None
     outcome = "exact"
@@ -116,7 +121,7 @@ async def check(number: int) -> tuple[str, str | None]:
                 "unbounded" if said.unbounded else "no reason",
                 None if said.unbounded else f"#{number} gives no reason",
             )
-        ran, wide = await effects(text, lengths)
+        ran, wide = await effects(source, lengths)
         most_wide = said.bound("width").at(sizes)
         if most_wide is not None and wide > most_wide:
             return (
@@ -130,13 +135,13 @@ async def check(number: int) -> tuple[str, str | None]:
     return outcome, None
 
 
-async def _main(first: int, count: int) -> int:
+async def _main(first: int, count: int, surface: Surface) -> int:
     outcomes: collections.Counter[str] = collections.Counter()
     broken = 0
     began = time.process_time()
     for number in range(first, first + count):
         try:
-            outcome, wrong = await asyncio.wait_for(check(number), 120)
+            outcome, wrong = await asyncio.wait_for(check(number, surface), 120)
         except Exception as error:
             outcome, wrong = "crashed", f"#{number}: {type(error).__name__}: {error}"
         outcomes[outcome] += 1
@@ -153,5 +158,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=2_000)
+    parser.add_argument("--surface", choices=("sexp", "python"), default="sexp")
     options = parser.parse_args()
-    sys.exit(asyncio.run(_main(options.first, options.count)))
+    sys.exit(asyncio.run(_main(options.first, options.count, options.surface)))

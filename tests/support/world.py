@@ -74,7 +74,7 @@ class World:
 
     async def run(
         self,
-        text: str,
+        text: str | Source,
         env: SexpEnvironment | None = None,
         *,
         limits: Limits | None = None,
@@ -86,6 +86,7 @@ class World:
         env = env if env is not None else SexpEnvironment()
         granted = frozenset(allow) if allow is not None else None
         names, cache = NamesInForce(self, env, env), self.programs
-        program = compile_program(Source(name, text), names=names, limits=limits, allow=granted, cache=cache)
+        source = text if isinstance(text, Source) else Source(name, text)
+        program = compile_program(source, names=names, limits=limits, allow=granted, cache=cache)
         call = FakeRun(limits=limits, watched=False).call(grants=granted)
         return await run_program(program, env, performer=self, call=call, budget=Budget(limits), programs=cache)

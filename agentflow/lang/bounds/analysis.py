@@ -29,6 +29,10 @@ Shapes: TypeAlias = Callable[[str, Sequence[Any]], Mapping[str, Any] | None]
 """The JSON Schema that the answers of a task keep to, by its name and the templates that the program gives that name."""
 
 
+TOO_LONG = "the analysis took too long: the program is too large, or calls itself in too many ways"
+"""The reason of a program that was not followed to its end."""
+
+
 @frozen
 class Unbounded:
     """A part of a program whose effects have no upper bound, and the reason."""
@@ -114,9 +118,7 @@ def analyse_bounds(
         counts = cost.total.counts
     except TooLong:
         span = analyzer.span(tree.at)
-        unbounded = [
-            Unbounded(span, "the analysis took too long: the program is too large, or calls itself in too many ways")
-        ]
+        unbounded = [Unbounded(span, TOO_LONG)]
         return Analysis({ANYTHING: UNBOUNDED}, unbounded, frozenset(reach.effects), [], visits)
     unbounded = [Unbounded(analyzer.span(each.at), each.reason) for each in reach.loose]
     by_data = [analyzer.span(node) for node in reach.any_name.values()]
@@ -156,4 +158,4 @@ def _nodes(tree: ir.IR) -> Iterator[Any]:
         pending.extend(children(node))
 
 
-__all__ = ["Analysis", "Unbounded", "Weights", "analyse_bounds", "templates_of"]
+__all__ = ["TOO_LONG", "Analysis", "Shapes", "Unbounded", "Weights", "analyse_bounds", "templates_of"]

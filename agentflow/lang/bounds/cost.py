@@ -14,6 +14,8 @@ Again: TypeAlias = tuple[tuple[int, int], ...]
 WIDTH = "width"
 """The key of how many effects run at once; all other keys are counts."""
 MANY = 3
+GROWN = "\1"
+"""What the keys begin with that count by how much the lists of a text in Python grow: these are no effects."""
 
 
 @frozen
@@ -63,6 +65,11 @@ class Cost:
     def free(self) -> bool:
         """Whether no path has an effect or a recursive call."""
         return not any(self.paths) and not self.total.counts
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no path has an effect or a recursive call, though lists may grow on it."""
+        return not any(self.paths) and all(key.startswith(GROWN) for key in self.total.counts)
 
     @property
     def total(self) -> Effects:
@@ -127,4 +134,4 @@ def again(call: int) -> Cost:
     return Cost({((call, 1),): NONE})
 
 
-__all__ = ["FREE", "MANY", "NONE", "WIDTH", "Again", "Cost", "Effects", "again"]
+__all__ = ["FREE", "GROWN", "MANY", "NONE", "WIDTH", "Again", "Cost", "Effects", "again"]

@@ -54,16 +54,25 @@ def guards_of(test: IR, peek: Peek) -> Guards:
         return ([], filled) if name == "null?" else (filled, [])
     if name in ("zero?", "positive?", "negative?") and len(arguments) == 1:
         operator = {"zero?": "=", "positive?": ">", "negative?": "<"}[name]
-        return _compared(operator, peek(arguments[0]), _ZERO, frozenset())
+        return compared(operator, peek(arguments[0]), _ZERO, frozenset())
     if name in _MIRRORED and len(arguments) == 2:
         left, right = arguments
         a, b = peek(left), peek(right)
-        one, other = _compared(name, a, b, _read(right)), _compared(_MIRRORED[name], b, a, _read(left))
-        return one[0] + other[0], one[1] + other[1]
+        return both_ways(name, (a, _read(left)), (b, _read(right)))
     return [], []
 
 
-def _compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] | None) -> Guards:
+def both_ways(
+    operator: str, left: tuple[Value, frozenset[Var] | None], right: tuple[Value, frozenset[Var] | None]
+) -> Guards:
+    """The facts of a comparison of two values, each with the variables that it is worked out from."""
+    one = compared(operator, left[0], right[0], right[1])
+    other = compared(_MIRRORED[operator], right[0], left[0], left[1])
+    return one[0] + other[0], one[1] + other[1]
+
+
+def compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] | None) -> Guards:
+    """The facts of ``value operator bound`` about ``value``."""
     if value.length_of and bound.low is not None and bound.low >= 0:
         least = math.floor(bound.low)
         longer = [Guard("longer", value.length_of, constant(least))]
@@ -95,4 +104,4 @@ def _read(node: IR) -> frozenset[Var] | None:
     return None
 
 
-__all__ = ["Guard", "Relation", "guards_of"]
+__all__ = ["Guard", "Guards", "Relation", "both_ways", "compared", "guards_of"]

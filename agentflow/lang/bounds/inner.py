@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from agentflow.core.frozen import frozen
+from agentflow.core.source import Surface
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import Cost, Effects
 from agentflow.lang.bounds.polynomial import Bound
@@ -37,8 +38,15 @@ class Programs(Protocol):
         """The saved workflow called ``name``, in at most ``visits`` visits."""
         ...
 
-    def text(self, text: str, allow: frozenset[str], parameters: frozenset[str], visits: int) -> Inner | str:
-        """A program text that may call ``allow`` only and finds ``parameters`` bound."""
+    def text(
+        self,
+        text: str,
+        allow: frozenset[str],
+        parameters: frozenset[str],
+        visits: int,
+        surface: Surface = "sexp",
+    ) -> Inner | str:
+        """A program text in ``surface`` that may call ``allow`` only and finds ``parameters`` bound."""
         ...
 
 

@@ -107,6 +107,14 @@ class Scope:
             at = at._outer
         return at is not None
 
+    def kept(self) -> dict[Var, Value]:
+        """A copy of its own variables, for :meth:`put_back`."""
+        return dict(self._values)
+
+    def put_back(self, values: Mapping[Var, Value]) -> None:
+        """Give its own variables the values of a copy."""
+        self._values = dict(values)
+
     def inside(self, outer: Scope) -> bool:
         """Whether this scope is within ``outer``."""
         at: Scope | None = self
@@ -235,7 +243,7 @@ class Interpreter:
 
     def loose(self, at: Node, reason: str, cost: Cost) -> Cost:
         """``cost`` repeated without an upper bound, whose reason is recorded; a cost without effects stays as it is."""
-        if not cost.free and not any(each.at is at and each.reason == reason for each in self.reach.loose):
+        if not cost.quiet and not any(each.at is at and each.reason == reason for each in self.reach.loose):
             self.reach.loose.append(Loose(at, reason))
         return cost.times(None)
 
@@ -300,10 +308,7 @@ class Interpreter:
             return NEVER, FREE
         outcomes: list[Outcome] = []
         for procedure in sorted(operator.procedures, key=position):
-            if isinstance(procedure, Primitive):
-                outcomes.append(self.primitive(procedure, arguments, at))
-            else:
-                outcomes.append(self.closure(cast(Closure, procedure), arguments, at))
+            outcomes.append(self.applied(procedure, arguments, at))
         if operator.foreign:
             outcomes.append((FOREIGN, self.anything(at, "the procedure that is called here comes from elsewhere")))
         elif operator.texts is None and operator.size is None:
@@ -318,6 +323,12 @@ class Interpreter:
         for other, more in outcomes[1:]:
             value, cost = value.join(other), cost.otherwise(more)
         return value, cost
+
+    def applied(self, procedure: Any, arguments: list[Value], at: Node) -> Outcome:
+        """A call of a procedure that is known."""
+        if isinstance(procedure, Primitive):
+            return self.primitive(procedure, arguments, at)
+        return self.closure(cast(Closure, procedure), arguments, at)
 
     def _any(self, at: Node) -> Outcome:
         weights = self._weigh("any", "")
@@ -403,9 +414,10 @@ class Interpreter:
 
 
 def position(procedure: Any) -> tuple[int, str]:
-    if isinstance(procedure, Primitive):
-        return -1, procedure.name
-    return procedure.code.at.start, ""
+    """What procedures are put in order by: those of the language by name, then those of the text by place."""
+    if isinstance(procedure, Closure):
+        return procedure.code.at.start, ""
+    return -1, procedure.name
 
 
 __all__ = [

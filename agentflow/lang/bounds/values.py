@@ -40,6 +40,8 @@ class Value:
     ``item`` what its elements may be; ``fields`` those of a dict whose keys are constants. A number is from ``low`` to
     ``high``, and has no fraction if it is ``whole``; ``exactly`` is an integer that is written out. ``source`` names data that comes from outside, after which the
     sizes of its parts are called, and ``shape`` is what its schema says. ``marks`` say how it came from parameters, ``length_of`` of which lists it is the length.
+    ``sites`` are the places of a text in Python that may have made it, if it is a list, dict or set, which such a text can change
+    (None: any place); parts of which nothing is said by ``item`` or ``fields`` have its places too.
     """
 
     procedures: frozenset[Any] = frozenset()
@@ -57,6 +59,7 @@ class Value:
     marks: Mapping[Parameter, Mark] = field(default_factory=dict[Parameter, Mark])
     length_of: Mapping[Parameter, Mark] = field(default_factory=dict[Parameter, Mark])
     never: bool = False
+    sites: frozenset[Any] | None = None
 
     @property
     def length(self) -> Bound | None:
@@ -87,6 +90,14 @@ class Value:
         parts = [*(self.fields or {}).values(), *([self.item] if self.item else [])]
         return any(part.holds_procedures for part in parts)
 
+    @property
+    def all_sites(self) -> frozenset[Any] | None:
+        """The places that may have made it, or any of its parts."""
+        sites = self.sites
+        for part in [*(self.fields or {}).values(), *([self.item] if self.item else [])]:
+            sites = _either(sites, part.all_sites)
+        return sites
+
     def element(self) -> Value:
         """The abstract value of its elements, or of the values of its keys."""
         within = [*(self.fields or {}).values(), *([self.item] if self.item else [])]
@@ -94,7 +105,7 @@ class Value:
             return joined(within)
         source = f"{self.source}.*" if self.source is not None else None
         shape = None if self.shape is None else self.shape.element()
-        return Value(foreign=self.foreign, texts=None, source=source, shape=shape)
+        return Value(foreign=self.foreign, texts=None, source=source, shape=shape, sites=self.sites)
 
     def part(self, key: str) -> Value:
         """The abstract value of ``key``; nil where the key may be missing."""
@@ -104,7 +115,7 @@ class Value:
             return self.item.join(NIL)
         source = f"{self.source}.{key}" if self.source is not None else None
         shape = None if self.shape is None else self.shape.part(key)
-        return Value(foreign=self.foreign, texts=None, source=source, shape=shape)
+        return Value(foreign=self.foreign, texts=None, source=source, shape=shape, sites=self.sites)
 
     def opened(self, stage: Stage) -> Value:
         """The content of a result, without marks."""
@@ -118,7 +129,7 @@ class Value:
 
     def shapeless(self) -> Value:
         """Its own procedures and texts, without parts and sizes."""
-        return Value(procedures=self.procedures, foreign=self.foreign, texts=self.texts)
+        return Value(procedures=self.procedures, foreign=self.foreign, texts=self.texts, sites=self.sites)
 
     def unmarked(self) -> Value:
         """The same value without marks."""
@@ -132,7 +143,8 @@ class Value:
             return other
         for one, more in ((self, other), (other, self)):
             if one.is_nil and more.source is not None and more.size is None:
-                return more.unmarked()  # nothing is a list without elements: what is said of any length holds of it
+                # Nothing is a list without elements: what is said of any length holds of it.
+                return replace(more.unmarked(), sites=_either(one.sites, more.sites))
         procedures = self.procedures | other.procedures
         foreign = self.foreign or other.foreign
         if len(procedures) > _MOST_PROCEDURES or (depth > _DEEPEST and _any_procedures(self, other)):
@@ -144,6 +156,9 @@ class Value:
         size = left.join(right) if left is not None and right is not None else None
         item, fields = (None, None) if depth > _DEEPEST else _parts(self, other, depth + 1)
         number = self.high is not None and other.high is not None
+        sites = _either(self.sites, other.sites)
+        if item is None and fields is None and sites is not None:
+            sites = _either(self.all_sites, other.all_sites)
         return Value(
             procedures=procedures,
             foreign=foreign,
@@ -159,7 +174,12 @@ class Value:
             shape=self.shape if self.source == other.source and self.shape == other.shape else None,
             marks=_common(self.marks, other.marks),
             length_of=_common(self.length_of, other.length_of),
+            sites=sites,
         )
+
+
+def _either(a: frozenset[Any] | None, b: frozenset[Any] | None) -> frozenset[Any] | None:
+    return None if a is None or b is None else a | b
 
 
 def _any_procedures(*values: Value) -> bool:

@@ -85,6 +85,7 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
         g.wrong(node, "form/value", f"'{node.id}' is not a value", f"wrap it: lambda x: {node.id}(x)")
         return g.const(None)
     if node.id in BUILTINS:
+        g.meanings[node] = ("builtin", node.id)
         return g.const_param(builtin(BUILTINS[node.id]), f"B_{node.id}")
     if not absent(g, node) and g.closed:
         g.wrong(node, "name/unbound", f"'{node.id}' is not bound", near(g, node.id))
@@ -124,6 +125,7 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
     var = g.scope.find(function.id)
     known = known_function(g, function.id, var)
     if known is not None and (var is not None or function.id not in g.own_tasks):
+        g.meanings[node] = ("direct", known)
         return _direct(g, node, known, local=var is not None)
     if var is not None or g.kind(function.id) == "variable":
         return generic(g, node, g.value(function))
@@ -134,6 +136,7 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
         return effects.record(g, node, function.id)
     form = FORMS.get(function.id)
     if form is not None:
+        g.meanings[node] = ("form", form.name)
         return form.write(g, node)
     if function.id == "isinstance":
         return _isinstance(g, node)
@@ -167,6 +170,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
             return effects.call_task(g, node, tool)
         form = FORMS.get(dotted)
         if form is not None:
+            g.meanings[node] = ("form", form.name)
             return form.write(g, node)
         if base.id in _MODULES:
             hint = (
@@ -183,6 +187,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
         )
         g.wrong(function, "name/not-here", f"there is no method '{function.attr}'", hint)
         return g.const(None)
+    g.meanings[node] = ("method", function.attr)
     value = g.value(base)
     args, names = positional(g, node)
     if function.attr == "sort":
@@ -219,6 +224,7 @@ def positional(g: Emitter, node: ast.Call) -> tuple[list[ast.expr], tuple[str, .
 
 def generic(g: Emitter, node: ast.Call, function: ast.expr) -> ast.expr:
     """A call of whatever procedure a value is."""
+    g.meanings[node] = ("generic", None)
     args, names = positional(g, node)
     more = [g.packed_constant(("names", names), lambda: names)] if names else []
     return g.await_(g.ours(call, g.name("rt"), g.name("d"), function, g.tuple_of(args), *more))
@@ -283,6 +289,7 @@ def _arranged(g: Emitter, node: ast.Call, known: Function) -> list[ast.expr] | N
 
 def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
     entry = BUILTINS[title]
+    g.meanings[node] = ("builtin", title)
     if title in ("any", "all") and len(node.args) == 1 and not node.keywords:
         inner = node.args[0]
         if isinstance(inner, ast.GeneratorExp | ast.ListComp):
@@ -306,6 +313,7 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
 
 
 def _isinstance(g: Emitter, node: ast.Call) -> ast.expr:
+    g.meanings[node] = ("builtin", "isinstance")
     kinds: list[Any] = []
     listed = node.args[1] if len(node.args) == 2 and not node.keywords else None
     for each in listed.elts if isinstance(listed, ast.Tuple) else [listed]:

@@ -83,6 +83,20 @@ def compile_python(
     return Compiled(part, g.asked, frozenset(g.own_tasks))
 
 
+def checked(
+    source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
+) -> Emitter:
+    """What has written the code of a text without mistakes, and knows what its names mean.
+
+    Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
+    """
+    g = emitter_of(source, describe, limits, allow, port)
+    written(g, read_tree(g))
+    if g.errors:
+        raise _in_order(g.errors)[0]
+    return g
+
+
 def emitter_of(
     source: Source,
     describe: Describe,

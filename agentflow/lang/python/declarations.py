@@ -131,6 +131,7 @@ def task(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: as
             g.wrong(node, "defatom/invalid", f"the task '{node.name}': {error.message}", error.hint)
             return []
         g.own_infos[node.name] = definition.info
+    g.templates.setdefault(node.name, []).append(definition)
     constants = [g.packed_constant((node.name, at), lambda each=each: each) for at, each in enumerate((definition, ()))]
     return [ast.Expr(g.operation_at("define-task", node, *constants, g.env()), **g.loc)]
 
@@ -175,6 +176,7 @@ def define_at_start(g: Emitter, node: ast.AST, fields: dict[str, Any]) -> str:
     if name not in g.at_start and g.kind(name) != "task":
         definition: Any = {"name": name, **fields}
         definition = g.port.prepare(definition) if g.port is not None else definition
+        g.templates.setdefault(name, []).append(definition)
         constants = [g.packed_constant((name, at), lambda each=each: each) for at, each in enumerate((definition, ()))]
         g.at_start[name] = ast.Expr(g.operation_at("define-task", node, *constants, g.env()), **g.loc)
     return name

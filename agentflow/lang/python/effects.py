@@ -23,6 +23,7 @@ def call_task(g: Emitter, node: ast.Call, name: str, function: Any = data_of) ->
     own = name in g.own_tasks or g.info(name).untrusted
     if not g.granted(name, node.func, own=own):
         return g.const(None)
+    g.meanings[node] = ("effect", name)
     args, names, spread = _named(g, node, name)
     constant = g.packed_constant(("names", names), lambda: names)
     given = [g.name("rt"), g.name("d"), g.env(), g.const(name), constant, g.tuple_of(args), g.span_constant(node)]
@@ -73,6 +74,7 @@ _SPREAD: dict[Any, Any] = {data_of: data_of_dict, outcome_of: outcome_of_dict}
 def task_value(g: Emitter, node: ast.Name, name: str) -> ast.expr:
     """A task or tool as a value: a procedure of its parameters in order."""
     info: NameInfo = g.info(name)
+    g.meanings[node] = ("effect", name)
     if not g.granted(name, node, own=name in g.own_tasks or info.untrusted):
         return g.const(None)
     names = (
@@ -86,6 +88,7 @@ def task_value(g: Emitter, node: ast.Name, name: str) -> ast.expr:
 def record(g: Emitter, node: ast.Call, name: str) -> ast.expr:
     """``Review(worst="...", grade="low")``: a dict with the fields of the class, in order."""
     fields: dict[str, ast.expr | None] = g.records[name]
+    g.meanings[node] = ("record", name)
     given = dict(zip(fields, node.args, strict=False))
     given.update({each.arg: each.value for each in node.keywords if each.arg is not None})
     unknown = [each for each in given if each not in fields]

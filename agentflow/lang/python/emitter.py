@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
@@ -34,6 +34,8 @@ MAX_BLOCKS = 18
 MAX_ERRORS = 50
 
 
+Meaning: TypeAlias = "tuple[Literal['builtin', 'direct', 'effect', 'form', 'generic', 'method', 'record'], Any]"
+"""What a call is, and of what: the name of a task, a form or a function, or the definition of a function."""
 Expression = Callable[["Emitter", Any], ast.expr]
 Statement = Callable[["Emitter", Any], "list[ast.stmt]"]
 _EXPRESSIONS: dict[type[ast.AST], Expression] = {}
@@ -77,7 +79,8 @@ class TooManyErrors(Exception):
 class Emitter(codegen.Generator):
     """One translation of a text.
 
-    ``errors`` collects what is wrong with it; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
+    ``meanings`` says what calls, and names that are no variables, turned out to be, and ``templates`` which tasks the text defines: these
+    are for those who work out what a text may do. ``errors`` collects what is wrong with it; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
     defines. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call (None: all), ``port`` makes templates.
     """
 
@@ -103,6 +106,8 @@ class Emitter(codegen.Generator):
         self.port = port
         self.limits = limits
         self.errors: list[AgentflowError] = []
+        self.meanings: dict[ast.AST, Meaning] = {}
+        self.templates: dict[str, list[Any]] = {}
         self.asked: dict[str, NameInfo] = {}
         self.own_tasks: set[str] = set()
         self.own_infos: dict[str, NameInfo] = {}

@@ -490,6 +490,7 @@ def iterable(g: Emitter, node: ast.expr) -> ast.expr:
         and g.scope.find("range") is None
         and g.kind("range") == "unknown"
     ):
+        g.meanings[node] = ("builtin", "range")
         with g.at(node):
             return g.ours(rounds, *[g.value(each) for each in node.args])
     return g.ours(values.iterated, g.name("rt"), g.value(node))

@@ -85,18 +85,16 @@ class Names:
         self.wrong: list[tuple[ast.AST, str]] = []
         self._definitions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._count = 0
-        self.module = self._scope(None, tree, tree.body)
+        self.module = self._scope(None, tree)
 
     def function(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         """The function that a name of the module certainly is, unless somebody outside of the program rebinds it."""
         return self._definitions.get(name) if self.defined.get(name) == 1 else None
 
-    def _scope(
-        self, parent: Scope | None, node: Function | Comprehension | ast.Module, body: Sequence[ast.AST]
-    ) -> Scope:
+    def _scope(self, parent: Scope | None, node: Function | Comprehension | ast.Module) -> Scope:
         scope = self.scopes[node] = Scope(parent, node)
         inner: list[ast.AST] = []
-        nodes = list(_own_nodes(body, inner))
+        nodes = list(own_nodes(parts_of(node), inner))
         for each in nodes:
             if isinstance(each, ast.Global):
                 scope.globals.update(each.names)
@@ -107,26 +105,15 @@ class Names:
             for each in parameters(node.args):
                 self._bind(scope, each)
         for each in nodes:
-            for name in _bound(each):
+            for name in bound_by(each):
                 self._bind(scope, name, each)
         for name in _lists(nodes):
             if name in scope.vars:
                 scope.vars[name].lists += 1
         for each in inner:
-            if isinstance(each, ast.Lambda):
-                self._scope(scope, each, [each.body])
-            elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-                self._scope(scope, each, each.body)
-            elif isinstance(each, COMPREHENSIONS):
-                self._comprehension(scope, each)
+            if isinstance(each, (*FUNCTIONS, *COMPREHENSIONS)):
+                self._scope(scope, each)
         return scope
-
-    def _comprehension(self, parent: Scope, node: Comprehension) -> None:
-        """All but the first iterable belongs to the comprehension."""
-        parts: list[ast.AST] = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        for at, each in enumerate(node.generators):
-            parts += [each.target, *each.ifs, *([each.iter] if at else [])]
-        self._scope(parent, node, parts)
 
     def _bind(self, scope: Scope, name: str, by: ast.AST | None = None) -> None:
         function = by if isinstance(by, ast.FunctionDef | ast.AsyncFunctionDef) else None
@@ -174,7 +161,19 @@ def _lists(nodes: Sequence[ast.AST]) -> Iterator[str]:
                 yield target.id
 
 
-def _own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AST]:
+def parts_of(node: Function | Comprehension | ast.Module) -> Sequence[ast.AST]:
+    """What belongs to the scope of a function, comprehension or module. The first iterable of a comprehension does not."""
+    if isinstance(node, ast.Lambda):
+        return [node.body]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
+        return node.body
+    parts: list[ast.AST] = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    for at, each in enumerate(node.generators):
+        parts += [each.target, *each.ifs, *([each.iter] if at else [])]
+    return parts
+
+
+def own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AST]:
     """The nodes of a scope in order; ``inner`` collects those that open one of their own."""
     pending = list(reversed(body))
     while pending:
@@ -191,7 +190,7 @@ def _own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AS
             pending.extend(reversed(children(node)))
 
 
-def _bound(node: ast.AST) -> Iterator[str]:
+def bound_by(node: ast.AST) -> Iterator[str]:
     """The names that a node itself binds."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         yield node.id

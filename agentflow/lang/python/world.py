@@ -82,6 +82,7 @@ def ask(g: Emitter, node: ast.Call) -> ast.expr:
         **({"output_format": output} if output else {}),
     }
     name = define_at_start(g, node, fields)
+    g.meanings[node] = ("effect", name)
     names = g.packed_constant(("names", ("prompt",)), lambda: ("prompt",))
     prompt = g.tuple_of([g.value(node.args[0])])
     first = [g.name("rt"), g.name("d"), g.env(), g.const(name)]
@@ -212,6 +213,7 @@ def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast
     given = keywords_of(g, node, 1, 1, option)
     if given is None or not g.granted(tool, node.func):
         return g.const(None)
+    g.meanings[node] = ("effect", tool)
     values = [g.value(node.args[0]), *map(g.value, given.values())]
     arguments = ast.Dict([g.const(first), *map(g.const, given)], values, **g.loc)
     effect = g.call(g.const_param(ToolCall, "ToolCall"), [g.const(tool), arguments])

@@ -1,0 +1,308 @@
+"""Abstract interpretation of the calls of a text in Python: of tasks and tools, and of the forms of the language."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import cast
+
+from agentflow.lang.bounds.cost import FREE, Cost
+from agentflow.lang.bounds.interpret import Outcome, Scope
+from agentflow.lang.bounds.polynomial import ONE, Bound
+from agentflow.lang.bounds.python.expressions import Keyed, assign_to, element_of, iterations
+from agentflow.lang.bounds.python.heap import scalar
+from agentflow.lang.bounds.python.interpret import LEFT_OUT, NONE, Form, Python
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, TEXT, Value, joined, number, sequence
+from agentflow.lang.python.names import Function
+
+
+def call(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    """A call of any kind, as what the text's names turned out to be."""
+    meaning = i.text.meaning(node)
+    if meaning is None:
+        return FOREIGN, i.anything(i.at(node), "nothing is known of this call")
+    kind, about = meaning
+    if kind == "form":
+        return i.tables.forms[about](i, node, scope)
+    if kind == "generic":
+        operator, cost = i.value(node.func, scope)
+        arguments, keywords, more = arguments_of(i, node, scope)
+        value, called = i.by_name(operator, arguments, keywords, i.at(node))
+        return value, cost.then(more).then(called)
+    if kind == "method":
+        receiver, cost = i.value(cast(ast.Attribute, node.func).value, scope)
+        arguments, keywords, more = arguments_of(i, node, scope)
+        value, called = i.tables.methods[about](i, node, [receiver, *arguments], keywords)
+        return value, cost.then(more).then(called)
+    arguments, keywords, cost = arguments_of(i, node, scope)
+    if kind == "effect":
+        value, called = i.task(about, i.at(node))
+    elif kind == "builtin":
+        value, called = i.tables.functions[about](i, node, arguments, keywords)
+    elif kind == "direct":
+        value, called = _direct(i, node, about, arguments, keywords, scope)
+    else:
+        value, called = _record(i, node, about, arguments, keywords, scope), FREE
+    return value, cost.then(called)
+
+
+def arguments_of(i: Python, node: ast.Call, scope: Scope) -> tuple[list[Value], dict[str, Value], Cost]:
+    """The abstract values of arguments, by position and by name, and their cost."""
+    nodes = [each.value if isinstance(each, ast.Starred) else each for each in node.args]
+    values, cost = i.values([*nodes, *(each.value for each in node.keywords)], scope)
+    keywords = {each.arg: value for each, value in zip(node.keywords, values[len(nodes) :], strict=True) if each.arg}
+    return values[: len(nodes)], keywords, cost
+
+
+def _direct(
+    i: Python, node: ast.Call, known: Function, arguments: list[Value], keywords: Mapping[str, Value], scope: Scope
+) -> Outcome:
+    code = i.text.code(known)
+    names = i.text.signature(code).names
+    rest = [keywords.get(name, LEFT_OUT) for name in names[len(arguments) :]]
+    name = cast(ast.Name, node.func)
+    operator, _ = i.value(name, scope)
+    return i.call(operator, [*arguments, *rest], i.at(node))
+
+
+def _record(
+    i: Python, node: ast.Call, name: str, arguments: list[Value], keywords: Mapping[str, Value], scope: Scope
+) -> Value:
+    fields = i.text.g.records[name]
+    given = {**dict(zip(fields, arguments, strict=False)), **keywords}
+    for each, default in fields.items():
+        if each not in given and default is not None:
+            given[each] = i.value(default, scope)[0]
+    return i.made(Keyed(node), Value(size=Bound.of(len(given)), fields=given))
+
+
+# -- forms --------------------------------------------------------------------------------------------------------
+
+
+def _run(i: Python, node: ast.expr, scope: Scope) -> Outcome:
+    """An expression that a form runs itself; of a lambda without parameters, its body."""
+    if isinstance(node, ast.Lambda) and not i.text.parameters[node]:
+        return i.value(node.body, scope)
+    return i.value(node, scope)
+
+
+def _parallel(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    only = node.args[0] if len(node.args) == 1 else None
+    if isinstance(only, ast.Starred) and isinstance(only.value, ast.ListComp | ast.GeneratorExp):
+        return _each(i, node, only.value, scope)
+    values, cost = _branches(i, node.args, scope)
+    return i.made(node, sequence(len(values), joined(values))), cost
+
+
+def _branches(i: Python, nodes: Sequence[ast.expr], scope: Scope) -> tuple[list[Value], Cost]:
+    values: list[Value] = []
+    cost = FREE
+    i.beside += 1
+    for each in nodes:
+        value, more = _run(i, each, scope)
+        values.append(value)
+        cost = cost.then(more, beside=True)
+    i.beside -= 1
+    return values, cost
+
+
+def _each(i: Python, node: ast.Call, over: ast.ListComp | ast.GeneratorExp, scope: Scope) -> Outcome:
+    inner = Scope(scope)
+    for var in i.text.own[over]:
+        inner.bind(var, NEVER)
+    generator = over.generators[0]
+    listed, cost = i.value(generator.iter, scope)
+    count = iterations(i, listed)
+    if count is not None and count.number == 0:
+        return i.made(node, sequence(0, NEVER)), cost
+    assign_to(i, generator.target, element_of(i, listed), inner)
+    i.beside += 1
+    value, each = i.value(over.elt, inner)
+    i.beside -= 1
+    made = i.made(node, sequence(count, value))
+    if count is None or count.terms is None:
+        reason = "how often this is done depends on a length that is not known"
+        return made, cost.then(i.loose(i.at(generator.iter), reason, each))
+    return made, cost.then(each.times(count, count))
+
+
+def _race(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    values, cost = _branches(i, node.args, scope)
+    return joined(values), cost
+
+
+def _pmap(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    (procedure, listed, *limits), keywords, cost = arguments_of(i, node, scope)
+    limit = limits[0] if limits else keywords.get("limit")
+    count = iterations(i, listed)
+    wide = count
+    if limit is not None and limit.high is not None and limit.high.number:
+        most = limit.high.number
+        wide = Bound.of(min(most, wide.number)) if wide is not None and wide.number is not None else Bound.of(most)
+    if listed.never or procedure.never:
+        return NEVER, cost
+    i.beside += 1
+    value, more = i.each(procedure, [element_of(i, listed)], count, i.at(node), wide if wide is not None else ONE)
+    i.beside -= 1
+    return i.made(node, sequence(count, value)), cost.then(more)
+
+
+def _timeout(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    _, cost = i.value(node.args[0], scope)
+    value, body = _run(i, node.args[1], scope)
+    return value, cost.then(body)
+
+
+def _wait_for(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    seconds = [*node.args[1:], *(each.value for each in node.keywords)]
+    _, cost = i.values(seconds, scope)
+    value, body = _run(i, node.args[0], scope)
+    return value, cost.then(body)
+
+
+def _retry(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    tries, cost = i.value(node.args[0], scope)
+    value, body = _run(i, node.args[1], scope)
+    if tries.high is None:
+        return value, cost.then(i.loose(i.at(node), "how often 'retry' tries is not known", body))
+    return value, cost.then(body.times(tries.high.join(ONE)))
+
+
+def _outcome(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    inner = node.args[0]
+    called = inner.value if isinstance(inner, ast.Await) else inner
+    assert isinstance(called, ast.Call)
+    meaning = i.text.meaning(called)
+    _, _, cost = arguments_of(i, called, scope)
+    if meaning is None:
+        return FOREIGN, i.anything(i.at(node), "nothing is known of this call")
+    value, more = i.task(meaning[1], i.at(node), raw=True)
+    return value, cost.then(more)
+
+
+def _plain(value: Value) -> Form:
+    """A form that does nothing which counts, and gives ``value``."""
+
+    def follow(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+        return value, arguments_of(i, node, scope)[2]
+
+    return follow
+
+
+def _ask_human(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    _, cost = i.value(node.args[0], scope)
+    answer = i.heap.given(Keyed(node), DATA)
+    return answer, cost.then(i.effect("ask", "ask-human", i.at(node))[1])
+
+
+def _get_context(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    _, _, cost = arguments_of(i, node, scope)
+    value, more = i.effect("context", "get_context", i.at(node))
+    return i.heap.given(Keyed(node), value), cost.then(more)
+
+
+def _workflow(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    _, keywords, cost = arguments_of(i, node, scope)
+    name = cast(str, cast(ast.Constant, node.args[0]).value)
+    value, called = i.effect("workflow", name, i.at(node))
+    if i.programs is not None:
+        inner = i.programs.workflow(name, i.visits)
+        called = called.then(i.program(inner, f"workflow '{name}'", keywords, i.at(node)))
+    return i.heap.given(Keyed(node), value), cost.then(called)
+
+
+def _allowed(node: ast.Call) -> list[str]:
+    """The names that ``allow=`` lists."""
+    for each in node.keywords:
+        if each.arg == "allow" and isinstance(each.value, ast.List | ast.Tuple):
+            return [str(name.value) for name in each.value.elts if isinstance(name, ast.Constant)]
+    return []
+
+
+def _reached(i: Python, node: ast.Call) -> None:
+    """Note what a program may call that is granted names, without what was said of how often."""
+    noted = i.reach.noted()
+    for name in _allowed(node):
+        i.named(name, i.at(node))
+    i.reach.forget(noted)
+
+
+def _solve(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    _, keywords, cost = arguments_of(i, node, scope)
+    _reached(i, node)
+    most = keywords.get("max_model_calls")
+    if most is None or most.high is None:
+        return FOREIGN, cost.then(i.anything(i.at(node), "'solve' runs a program that a model is yet to write"))
+    return FOREIGN, cost.then(i.effect("solve", "solve", i.at(node))[1].times(most.high))
+
+
+def _eval_program(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    (program, *_), keywords, cost = arguments_of(i, node, scope)
+    texts = program.texts
+    bindings = keywords["bindings"].fields if "bindings" in keywords else dict[str, Value]()
+    text = next(iter(texts)) if texts is not None and len(texts) == 1 and not program.foreign else None
+    if i.programs is None or text is None or bindings is None:
+        _reached(i, node)
+        reason = "'eval_program' runs a program that is not known before it runs"
+        return FOREIGN, cost.then(i.anything(i.at(node), reason))
+    inner = i.programs.text(text, frozenset(_allowed(node)), frozenset(bindings), i.visits, "python")
+    called = i.program(inner, "the program of 'eval_program'", bindings, i.at(node))
+    return FOREIGN, cost.then(called)
+
+
+def _director(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    names = ("max_iterations", "first", "director", "executor", "evaluator", "controller")
+    arguments, keywords, cost = arguments_of(i, node, scope)
+    given = {**dict(zip(names, arguments, strict=False)), **keywords}
+    turn, at = number(1, None, whole=True), i.at(node)
+    plan, planned = i.call(given["director"], [FOREIGN, turn], at)
+    result, executed = i.call(given["executor"], [plan, turn], at)
+    judged, evaluated = i.call(given["evaluator"], [result, plan, turn], at)
+    decided, controlled = i.call(given["controller"], [judged, plan, result, turn], at)
+    rounds = planned.then(executed).then(evaluated).then(controlled)
+    most = given["max_iterations"].high
+    value = joined([result, decided.element()])
+    if most is None:
+        return value, cost.then(i.loose(at, "the number of iterations is not known", rounds))
+    return value, cost.then(rounds.times(most))
+
+
+def _random(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    arguments, _, cost = arguments_of(i, node, scope)
+    most = arguments[0].high if arguments else ONE
+    return scalar(number(0, most, whole=bool(arguments))), cost
+
+
+_NUMBER = scalar(number(None, None, whole=False))
+FORMS: Mapping[str, Form] = MappingProxyType(
+    {
+        "ask_human": _ask_human,
+        "asyncio.gather": _parallel,
+        "asyncio.sleep": _plain(NONE),
+        "asyncio.wait_for": _wait_for,
+        "call_workflow": _workflow,
+        "director_evaluator_loop": _director,
+        "eval_program": _eval_program,
+        "get_context": _get_context,
+        "now": _plain(_NUMBER),
+        "outcome": _outcome,
+        "parallel": _parallel,
+        "pmap": _pmap,
+        "print": _plain(NONE),
+        "race": _race,
+        "random": _random,
+        "random.random": _random,
+        "retry": _retry,
+        "sleep": _plain(NONE),
+        "solve": _solve,
+        "time.sleep": _plain(NONE),
+        "time.time": _plain(_NUMBER),
+        "timeout": _timeout,
+        "uuid": _plain(scalar(TEXT)),
+        "uuid.uuid4": _plain(scalar(TEXT)),
+    }
+)
+"""The analysis of forms, by name. Those that ask a model or a note have the meaning of an effect."""
+
+__all__ = ["FORMS", "call"]

@@ -1,0 +1,182 @@
+"""A text in Python, as its analysis sees it: the variable behind each name, and the code of each function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from agentflow.lang import ir
+from agentflow.lang.ir import Lambda, Var
+from agentflow.lang.python.emitter import Emitter, Meaning
+from agentflow.lang.python.names import Function, Scope, bound_by, own_nodes, parameters, parts_of
+from agentflow.lang.syntax import Atom, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a function of the text does, as a node that is followed."""
+
+    function: Function
+
+
+@dataclass(eq=False, slots=True)
+class Signature:
+    """How a function is called: its parameters in order, the first ``positional`` also by position; what stands for those left out."""
+
+    names: Sequence[str]
+    positional: int
+    defaults: dict[str, ast.expr] = field(default_factory=dict[str, ast.expr])
+
+
+class Text:
+    """What is known of a text before it is followed.
+
+    ``used`` are the names of the environment that stand for values. ``variables`` is the variable that a name, a definition or a handler stands for, None for one of the environment. A variable that one
+    function assigns more than once, or in a loop, while another reads it, may be anything (``mutated``).
+    """
+
+    def __init__(self, g: Emitter) -> None:
+        self.g = g
+        self.variables: dict[ast.AST, Var | None] = {}
+        self.parameters: dict[ast.AST, list[Var]] = {}
+        self.module: dict[str, Var] = {}
+        self.own: dict[ast.AST, list[Var]] = {}
+        self.used: dict[str, None] = {}
+        self._vars: dict[Hashable, Var] = {}
+        self._codes: dict[ast.AST, Lambda] = {}
+        self._signatures: dict[int, Signature] = {}
+        self._places: dict[ast.AST, Node] = {}
+        self._home = ir.Function("main", None)
+        self._owner: dict[Var, Scope] = {}
+        self._writes: dict[Var, int] = {}
+        self._apart: set[Var] = set()
+        self._again: set[Var] = set()
+        for node, scope in g.scopes.scopes.items():
+            self._note(cast(Any, node), scope)
+        for var in self._apart:
+            var.mutated = self._writes.get(var, 0) != 1 or var in self._again
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def _note(self, node: Any, scope: Scope) -> None:
+        nodes = list(own_nodes(parts_of(node), []))
+        again = set(_in_loops(nodes)) if not isinstance(node, _COMPREHENSIONS) else set(nodes)
+        if scope.is_function:
+            self.parameters[node] = [self._var(scope, name) for name in parameters(node.args)]
+            for var in self.parameters[node]:
+                self._writes[var] = self._writes.get(var, 0) + 1
+        called = {each.func for each in nodes if isinstance(each, ast.Call)}
+        for each in nodes:
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
+                var = self.variables[each] = self._find(scope, each.id)
+                if var is None and each not in called:
+                    self.used[each.id] = None
+                elif var is not None and _function_of(scope) is not _function_of(self._owner[var]):
+                    self._apart.add(var)
+            for name in bound_by(each):
+                var = self.variables[each] = self._find(scope, name)
+                if var is not None:
+                    self._writes[var] = self._writes.get(var, 0) + 1
+                    if each in again:
+                        self._again.add(var)
+                    if name in scope.globals or name in scope.nonlocals:
+                        self._writes[var] += 1
+                        self._apart.add(var)
+        outermost = scope.parent is None
+        self.own[node] = (
+            [self._of_module(name) for name in self.g.scopes.defined]
+            if outermost
+            else [self._var(scope, name) for name in scope.vars]
+        )
+
+    def _find(self, scope: Scope, name: str) -> Var | None:
+        at: Scope | None = scope
+        while at is not None and name not in at.globals:
+            if name in at.vars:
+                return self._var(at, name)
+            at = at.parent
+        known = name in self.g.scopes.defined and name not in self.g.own_tasks
+        return self._of_module(name) if known else None
+
+    def _var(self, scope: Scope, name: str) -> Var:
+        var = self._vars.get(scope.vars[name])
+        if var is None:
+            var = self._vars[scope.vars[name]] = Var(name, scope.vars[name].py, self._home)
+            self._owner[var] = scope
+        return var
+
+    def _of_module(self, name: str) -> Var:
+        var = self.module.get(name)
+        if var is None:
+            var = self.module[name] = Var(name, name, self._home)
+            self._owner[var] = self.g.scopes.module
+        return var
+
+    def once(self, var: Var) -> bool:
+        """Whether a variable is bound in one place, so that it has one value in each call."""
+        return self._writes.get(var, 0) == 1 and var not in self._again
+
+    # -- code -----------------------------------------------------------------------------------------------------
+
+    def code(self, node: Function) -> Lambda:
+        """The code of a function: the same each time."""
+        code = self._codes.get(node)
+        if code is None:
+            name = None if isinstance(node, ast.Lambda) else node.name
+            function = ir.Function("lambda", self._home)
+            body = cast(ir.IR, Body(node))
+            code = self._codes[node] = Lambda(self.place(node), name, self.parameters[node], None, body, function)
+            self._signatures[id(code)] = _signature(node.args)
+        return code
+
+    def signature(self, code: Lambda) -> Signature:
+        """How a function is called."""
+        return self._signatures[id(code)]
+
+    def place(self, node: ast.AST) -> Node:
+        """Where a node stands."""
+        place = self._places.get(node)
+        if place is None:
+            span = self.g.span_at(node)
+            place = self._places[node] = Atom(None, span.start, span.end)
+        return place
+
+    def meaning(self, node: ast.AST) -> Meaning | None:
+        """What a call turned out to be."""
+        return self.g.meanings.get(node)
+
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def _function_of(scope: Scope) -> Scope | None:
+    """The function that the code of a scope is part of; None for the module."""
+    at: Scope | None = scope
+    while at is not None and not at.is_function:
+        at = at.parent
+    return at
+
+
+def _in_loops(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    for each in nodes:
+        if isinstance(each, ast.For | ast.While):
+            inner = [each.target] if isinstance(each, ast.For) else [each.test]
+            yield from own_nodes([*inner, *each.body], [])
+
+
+def _signature(args: ast.arguments) -> Signature:
+    by_position = [*args.posonlyargs, *args.args]
+    names = [*(each.arg for each in by_position), *(each.arg for each in args.kwonlyargs)]
+    defaults: dict[str, ast.expr] = {}
+    if args.defaults:
+        last = by_position[-len(args.defaults) :]
+        defaults |= {each.arg: default for each, default in zip(last, args.defaults, strict=True)}
+    for each, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        if default is not None:
+            defaults[each.arg] = default
+    return Signature(names, len(by_position), defaults)
+
+
+__all__ = ["Body", "Signature", "Text"]

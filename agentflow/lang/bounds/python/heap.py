@@ -1,0 +1,152 @@
+"""Lists, dicts and sets of a text in Python, which may change after they are made.
+
+A *site* is a place of the text, or a value from outside of it, that makes containers. What is known of one when it is made
+is kept only if nothing in the whole text changes a container of its site; of one that changes, all that is ever put into it is
+joined, and its length is what it begins with and all by which it grows. An analysis is therefore repeated until no site changes that
+the one before took to be steady: each site that does is noted in ``found``, which the next begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+from agentflow.lang.bounds.cost import FREE, GROWN, Cost, Effects
+from agentflow.lang.bounds.polynomial import ONE, UNBOUNDED, ZERO, Bound
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value, joined
+
+NOWHERE: frozenset[Hashable] = frozenset()
+"""The sites of what is no container."""
+_DEEPEST = 8
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is known of the sites that change: what is put in, by how much they grow; ``all``: any container may change."""
+
+    contents: dict[Hashable, Value] = field(default_factory=dict[Hashable, Value])
+    growth: dict[Hashable, Bound] = field(default_factory=dict[Hashable, Bound])
+    all: bool = False
+
+
+class Heap:
+    """The containers of one pass of the analysis: ``known`` is what earlier passes found, ``found`` what this one finds."""
+
+    def __init__(self, known: Changes) -> None:
+        self.known = known
+        self.found = Changes(all=known.all)
+        self._numbers: dict[Hashable, int] = {}
+
+    def made(self, site: Hashable, value: Value) -> Value:
+        """A container with this form that is made at ``site``."""
+        if self.known.all:
+            return FOREIGN
+        here = frozenset({site})
+        if site not in self.known.contents:
+            return replace(value, sites=here)
+        item = self.known.contents[site]
+        if value.size != ZERO:
+            item = item.join(_spread(value.element()))
+        size, growth = value.length, self.known.growth.get(site, ZERO)
+        if size is not None:
+            size = None if growth.terms is None else size + growth
+        return Value(foreign=value.foreign, size=size, item=item, sites=here)
+
+    def given(self, site: Hashable, value: Value) -> Value:
+        """A value from outside: it and its parts are one site."""
+        if self.known.all:
+            return FOREIGN
+        here = frozenset({site})
+        if site in self.known.contents:
+            return replace(FOREIGN, sites=here)
+        return _at(value, here, 0)
+
+    def change(self, value: Value, put: Value = NEVER, more: Bound | None = ZERO) -> Cost:
+        """``put`` gets into a container, which grows by ``more`` elements (None: nobody knows by how many)."""
+        if value.never:
+            return FREE
+        if value.sites is None:
+            self.found.all = True
+            return FREE
+        counts: dict[str, Bound] = {}
+        for site in value.sites:
+            before = self.found.contents.get(site, NEVER)
+            self.found.contents[site] = before if put.never else before.join(_spread(put))
+            if more != ZERO:
+                counts[self._key(site)] = UNBOUNDED if more is None else more
+        return Cost({(): Effects(counts)}) if counts else FREE
+
+    def settled(self, counts: Mapping[str, Bound], passes: int) -> bool:
+        """Whether this pass found nothing new; if it did, ``known`` is what the next begins with.
+
+        ``counts`` are those of the whole program, ``passes`` how many there were before.
+        """
+        known, found = self.known, self.found
+        if known.all:
+            return True
+        if found.all or passes >= _LAST:
+            self.known = Changes(all=True)
+            return False
+        grown = {site: counts.get(self._key(site), ZERO) for site in found.contents}
+        news = Changes()
+        for site, put in found.contents.items():
+            before = known.contents.get(site)
+            news.contents[site] = put if before is None else before.join(put)
+            if before is not None and passes >= _WIDENED and news.contents[site] != before:
+                news.contents[site] = FOREIGN
+            growth, was = grown[site], known.growth.get(site)
+            if (was is not None and was != growth and passes >= _WIDENED) or _symbolic(growth):
+                growth = UNBOUNDED
+            news.growth[site] = growth if was is None or was.terms is not None else UNBOUNDED
+        for site, before in known.contents.items():
+            news.contents.setdefault(site, before)
+            news.growth.setdefault(site, known.growth[site])
+        if news.contents == known.contents and news.growth == known.growth:
+            return True
+        self.known = news
+        return False
+
+    def _key(self, site: Hashable) -> str:
+        return f"{GROWN}{self._numbers.setdefault(site, len(self._numbers))}"
+
+
+_WIDENED = 3
+"""The pass from which on what still changes may be anything."""
+_LAST = 8
+"""The pass from which on any container may change."""
+
+
+def _symbolic(bound: Bound) -> bool:
+    """Whether a bound speaks of the sizes within a call, which mean nothing outside of it."""
+    return any(name.startswith("\0") for name in bound.sizes)
+
+
+def _at(value: Value, sites: frozenset[Hashable], depth: int) -> Value:
+    if depth > _DEEPEST:
+        return replace(FOREIGN if value.holds_procedures else DATA, sites=sites)
+    fields = value.fields
+    return replace(
+        value,
+        sites=sites,
+        item=None if value.item is None else _at(value.item, sites, depth + 1),
+        fields=None if fields is None else {key: _at(each, sites, depth + 1) for key, each in fields.items()},
+    )
+
+
+def _spread(value: Value) -> Value:
+    """What a value may be and hold, without its form: all that is said of what containers that change have in them."""
+    within = FOREIGN if value.holds_procedures else DATA
+    return replace(value.plain(), item=replace(within, sites=value.all_sites), sites=value.all_sites)
+
+
+def scalar(value: Value) -> Value:
+    """A value that is no container."""
+    return replace(value, sites=NOWHERE)
+
+
+def size_of_texts(value: Value) -> Bound | None:
+    """The length of the longest of the texts that a value may be; None if it may be another one."""
+    return None if value.texts is None else Bound.of(max((len(each) for each in value.texts), default=0))
+
+
+__all__ = ["NOWHERE", "ONE", "Changes", "Heap", "joined", "scalar", "size_of_texts"]

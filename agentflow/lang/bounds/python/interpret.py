@@ -1,0 +1,369 @@
+"""Abstract interpretation of a text in Python: one pass over it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from agentflow.core.frozen import frozen
+from agentflow.lang.bounds.cost import FREE, Cost
+from agentflow.lang.bounds.guards import Guard
+from agentflow.lang.bounds.inner import Programs
+from agentflow.lang.bounds.interpret import Closure, Interpreter, Outcome, Rule, Scope, Weigh
+from agentflow.lang.bounds.loops import Setters
+from agentflow.lang.bounds.python.facts import Body, Text
+from agentflow.lang.bounds.python.guards import guards_of
+from agentflow.lang.bounds.python.heap import NOWHERE, Heap
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value, joined
+from agentflow.lang.ir import IR, Var
+from agentflow.lang.syntax import Node
+
+State: TypeAlias = "dict[Var, Value]"
+
+
+@frozen
+class Named:
+    """A function of the language, or a task or tool, as a value; ``about`` is what it is called with."""
+
+    name: str
+    is_effect: bool
+
+
+@dataclass(slots=True)
+class Flow:
+    """The ways out of statements, each with what it costs until there; None for one that is not taken.
+
+    ``falls``: to what follows; ``left``: out of the function; ``raised``: by an error; ``broke`` and ``again``: out of a loop,
+    and to its next round. ``value`` covers what is returned.
+    """
+
+    falls: Cost | None = None
+    left: Cost | None = None
+    raised: Cost | None = None
+    broke: Cost | None = None
+    again: Cost | None = None
+    value: Value = NEVER
+
+    def after(self, before: Cost) -> Flow:
+        """The same after ``before``."""
+        if before is FREE:
+            return self
+        return Flow(*(None if each is None else before.then(each) for each in self.ways()), self.value)
+
+    def ways(self) -> tuple[Cost | None, ...]:
+        """The costs of all ways."""
+        return self.falls, self.left, self.raised, self.broke, self.again
+
+    def either(self, other: Flow) -> Flow:
+        """One of both."""
+        pairs = zip(self.ways(), other.ways(), strict=True)
+        return Flow(*(either(a, b) for a, b in pairs), self.value.join(other.value))
+
+    def whole(self) -> Cost:
+        """The cost of any way."""
+        cost: Cost | None = None
+        for each in self.ways():
+            cost = either(cost, each)
+        return FREE if cost is None else cost
+
+
+def either(a: Cost | None, b: Cost | None) -> Cost | None:
+    """The cost of one of both, of which one may not be there."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a.otherwise(b)
+
+
+Statement: TypeAlias = "Callable[[Python, Any, Scope], Flow]"
+Form: TypeAlias = "Callable[[Python, ast.Call, Scope], Outcome]"
+"""Follows the calls of one form."""
+Function: TypeAlias = "Callable[[Python, ast.AST, list[Value], Mapping[str, Value]], Outcome]"
+"""Follows the calls of one function of the language, with arguments by position and by name."""
+
+
+@frozen
+class Rules:
+    """How each kind of expression, statement, form and function is followed."""
+
+    expressions: Mapping[type[Any], Rule]
+    statements: Mapping[type[ast.stmt], Statement]
+    forms: Mapping[str, Form]
+    functions: Mapping[str, Function]
+    methods: Mapping[str, Function]
+
+
+class Python(Interpreter):
+    """One pass over a text in Python. ``heap`` has what is known of its containers, ``sources`` the names of sizes of variables."""
+
+    def __init__(
+        self,
+        text: Text,
+        rules: Rules,
+        heap: Heap,
+        weigh: Weigh,
+        variables: Mapping[str, Value],
+        kind: Callable[[str], str],
+        *,
+        shape: Callable[[str], Mapping[str, Any] | None],
+        programs: Programs | None,
+        visits: int,
+    ) -> None:
+        super().__init__(
+            weigh,
+            variables,
+            kind,
+            frozenset(),
+            rules=rules.expressions,
+            operations={},
+            higher={},
+            shape=shape,
+            programs=programs,
+            setters=Setters(),
+            visits=visits,
+        )
+        self.text = text
+        self.tables = rules
+        self.heap = heap
+        self.seen: list[State] = []
+        self._given = variables.keys()
+        self.items: dict[ast.For, Value] = {}
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def at(self, node: ast.AST) -> Node:
+        """Where a node stands."""
+        return self.text.place(node)
+
+    def value(self, node: ast.expr, scope: Scope) -> Outcome:
+        """The abstract value of an expression, and its cost."""
+        return self.follow(cast(IR, node), scope)
+
+    def values(self, nodes: Sequence[ast.expr], scope: Scope) -> tuple[list[Value], Cost]:
+        """The abstract values of expressions in sequence, and their cost."""
+        return self.in_order(cast("Sequence[IR]", nodes), scope)
+
+    def statement(self, node: ast.stmt, scope: Scope) -> Flow:
+        """The ways out of a statement."""
+        self.visits -= 1
+        return self.tables.statements[type(node)](self, node, scope)
+
+    def block(self, nodes: Sequence[ast.stmt], scope: Scope) -> Flow:
+        """The ways out of statements in sequence."""
+        return cast(Flow, self.follow(cast(IR, Block(tuple(nodes))), scope))
+
+    def made(self, site: Hashable, value: Value) -> Value:
+        """A container that is made at ``site``."""
+        return self.heap.made(site, value)
+
+    def peeked(self, node: ast.expr, scope: Scope) -> Value:
+        """The abstract value of an operand of a test, if nothing happens in it."""
+        return self.value(node, scope)[0] if is_pure(node) else FOREIGN
+
+    def guards_in(self, test: ast.expr, scope: Scope) -> tuple[list[Guard], list[Guard]]:
+        """The facts of a test that is true, and those of one that is false."""
+        return guards_of(test, lambda each: self.peeked(each, scope), self._steady)
+
+    def _steady(self, node: ast.expr) -> frozenset[Var] | None:
+        """The variables that a pure expression reads; None if one may change."""
+        if not is_pure(node):
+            return None
+        names = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each in self.text.variables]
+        variables = [var for each in names if (var := self.text.variables[each]) is not None]
+        if self.heap.known.all or any(not self.text.once(var) for var in variables):
+            return None
+        return frozenset(variables)
+
+    @contextmanager
+    def told(self, guards: Sequence[Guard]) -> Generator[None]:
+        """Around what is reached only if ``guards`` hold."""
+        count = len(self.guards)
+        self.guards.extend(guards)
+        try:
+            yield
+        finally:
+            del self.guards[count:]
+
+    # -- variables ------------------------------------------------------------------------------------------------
+
+    def assign(self, node: ast.AST, value: Value, scope: Scope) -> None:
+        """Bind the variable that a name stands for."""
+        var = self.text.variables.get(node)
+        if var is None:
+            return
+        for each in self.seen:
+            each[var] = each.get(var, NEVER).join(value)
+        scope.define(var, value)
+
+    @contextmanager
+    def recorded(self) -> Generator[State]:
+        """Collects what is assigned within."""
+        state: State = {}
+        self.seen.append(state)
+        try:
+            yield state
+        finally:
+            self.seen.pop()
+
+    def knows(self, name: str) -> bool:
+        """Whether a variable comes from outside."""
+        return name in self._given
+
+    def read_global(self, name: str) -> Value:
+        """The abstract value of a variable from outside."""
+        return self.heap.given(("given", name), super().read_global(name))
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def call(self, operator: Value, arguments: list[Value], at: Node) -> Outcome:
+        """A call of any procedure that ``operator`` may be: no text is one here."""
+        called = Value(procedures=operator.procedures, foreign=operator.foreign, never=operator.never)
+        return super().call(called, arguments, at)
+
+    def applied(self, procedure: Any, arguments: list[Value], at: Node) -> Outcome:
+        """A call of a procedure that is known."""
+        if isinstance(procedure, Named):
+            node = cast(ast.AST, procedure)
+            if procedure.is_effect:
+                return self.task(procedure.name, at)
+            return self.tables.functions[procedure.name](self, node, arguments, {})
+        return super().applied(procedure, arguments, at)
+
+    def task(self, name: str, at: Node, *, raw: bool = False) -> Outcome:
+        """A call of a task or tool; ``raw``: its result is not opened."""
+        value, cost = self.named(name, at)
+        value = self.heap.given(at, value)
+        return value if raw else value.opened("value"), cost
+
+    def closure(self, procedure: Closure, arguments: list[Value], at: Node) -> Outcome:
+        """A call of a function of the text, with arguments in order; NEVER for one that is left out."""
+        signature = self.text.signature(procedure.code)
+        names = signature.names
+        if len(arguments) > len(names):
+            return NEVER, FREE
+        given = [*arguments, *[NEVER] * (len(names) - len(arguments))]
+        for index, name in enumerate(names):
+            left_out = index >= len(arguments) or arguments[index] is LEFT_OUT
+            if left_out and name not in signature.defaults:
+                return NEVER, FREE
+            if left_out:
+                given[index] = self.value(signature.defaults[name], procedure.scope)[0]
+        return super().closure(procedure, given, at)
+
+    def by_name(
+        self, operator: Value, arguments: list[Value], keywords: Mapping[str, Value], at: Node
+    ) -> Outcome:
+        """A call with arguments by name of any procedure that ``operator`` may be."""
+        if not keywords:
+            return self.call(operator, arguments, at)
+        value, cost = NEVER, None
+        for each in operator.procedures:
+            one = Value(procedures=frozenset({each}))
+            placed = self._placed(each, arguments, keywords)
+            result, more = (NEVER, FREE) if placed is None else self.call(one, placed, at)
+            value, cost = value.join(result), either(cost, more)
+        if operator.foreign:
+            result, more = self.call(FOREIGN, arguments, at)
+            value, cost = value.join(result), either(cost, more)
+        return value, FREE if cost is None else cost
+
+    def _placed(
+        self, procedure: Any, arguments: list[Value], keywords: Mapping[str, Value]
+    ) -> list[Value] | None:
+        if isinstance(procedure, Named):
+            return [*arguments, *keywords.values()] if procedure.is_effect else arguments
+        if not isinstance(procedure, Closure):
+            return None
+        names = self.text.signature(procedure.code).names
+        if set(keywords) - set(names):
+            return None
+        rest = [keywords.get(name, LEFT_OUT) for name in names[len(arguments) :]]
+        return [*arguments, *rest]
+
+    def body(self, node: Body, scope: Scope) -> Outcome:
+        """What calling a function does: its parameters are bound in ``scope``."""
+        function = node.function
+        bound = set(self.text.parameters[function])
+        for var in self.text.own[function]:
+            if var not in bound:
+                scope.bind(var, NEVER)
+        if isinstance(function, ast.Lambda):
+            return self.value(function.body, scope)
+        flow = self.block(function.body, scope)
+        value = flow.value if flow.falls is None else flow.value.join(NONE)
+        return value, flow.whole()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements in sequence, as a node that is followed."""
+
+    nodes: tuple[ast.stmt, ...]
+
+
+LEFT_OUT = Value(never=True, source="\1left out")
+"""Stands for an argument that a call leaves out."""
+NONE = Value(size=NIL.size, sites=NOWHERE)
+"""``None``, which a function without ``return`` gives."""
+_PURE = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.expr_context, ast.operator, ast.unaryop, ast.Subscript)
+_FUNCTIONS = frozenset(("len", "min", "max", "abs", "int"))
+
+
+def is_pure(node: ast.expr) -> bool:
+    """Whether an expression does nothing but compute, of names, constants, arithmetic and lengths."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call):
+            if not isinstance(each.func, ast.Name) or each.func.id not in _FUNCTIONS or each.keywords:
+                return False
+        elif not isinstance(each, _PURE):
+            return False
+    return True
+
+
+def loop_values(before: State, seen: Mapping[Var, Value]) -> State:
+    """The variables of a scope in any round of a loop, of what they were before it and what it assigns."""
+    state = dict(before)
+    for var, value in seen.items():
+        if var in before:
+            state[var] = widened(before[var], before[var].join(value))
+    return state
+
+
+def widened(before: Value, after: Value) -> Value:
+    """``after`` without sizes and numbers that may grow on; ``before`` if it is the same."""
+    if after == before:
+        return before
+    within = FOREIGN if after.holds_procedures else DATA
+    plain = after.plain()
+    item = Value(
+        procedures=plain.procedures, foreign=within.foreign, texts=None, item=None, sites=after.all_sites
+    )
+    return Value(
+        procedures=after.procedures,
+        foreign=after.foreign,
+        texts=after.texts,
+        item=item,
+        sites=after.all_sites,
+        whole=after.whole,
+    )
+
+
+__all__ = [
+    "LEFT_OUT",
+    "NONE",
+    "Block",
+    "Flow",
+    "Form",
+    "Function",
+    "Named",
+    "Python",
+    "Rules",
+    "Statement",
+    "either",
+    "is_pure",
+    "joined",
+    "loop_values",
+    "widened",
+]

@@ -1,0 +1,73 @@
+"""A program text of either surface, made ready for the analysis of its bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from agentflow.core.frozen import frozen
+from agentflow.core.limits import Limits
+from agentflow.core.names import Names
+from agentflow.core.source import Source
+from agentflow.lang.allowance import Allowance
+from agentflow.lang.bounds.analysis import Analysis, Shapes, Weights, analyse_bounds, templates_of
+from agentflow.lang.bounds.inner import Programs
+from agentflow.lang.bounds.interpret import MOST_VISITS
+from agentflow.lang.diagnosis import analyse
+from agentflow.lang.program import as_source, describer
+
+
+class Follow(Protocol):
+    """Follows a text; parameters as for :func:`~agentflow.lang.bounds.analysis.analyse_bounds`."""
+
+    def __call__(
+        self,
+        weights: Weights,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        sources: Iterable[str] | Mapping[str, str] = (),
+        shapes: Shapes = ...,
+        programs: Programs | None = None,
+        around: Mapping[str, Sequence[Any]] | None = None,
+        visits: int = MOST_VISITS,
+    ) -> Analysis: ...
+
+
+@frozen
+class Readied:
+    """A text that can be followed. ``templates`` are the tasks that it defines, by name."""
+
+    templates: Mapping[str, Sequence[Any]]
+    follow: Follow
+
+
+def readied(
+    source: Source | str,
+    *,
+    names: Names | None = None,
+    limits: Limits | None = None,
+    allow: Iterable[str] | None = None,
+    env_names: Iterable[str] = (),
+    allowance: Allowance | None = None,
+) -> Readied:
+    """Read and check a text. Parameters as for :func:`~agentflow.lang.program.compile_program`.
+
+    Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
+    """
+    source = as_source(source)
+    if source.surface == "python":
+        from agentflow.lang.bounds.python.analysis import analyse_python  # Most processes never see such a text.
+        from agentflow.lang.python.compiling import checked
+
+        describe = describer(names, frozenset(env_names))
+        granted = None if allow is None else frozenset(allow)
+        g = checked(source, describe, limits or Limits(), granted, names)
+        return Readied(g.templates, partial(analyse_python, g))
+    analyzer, tree = analyse(
+        source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance
+    )
+    return Readied(templates_of(tree), partial(analyse_bounds, analyzer, tree))
+
+
+__all__ = ["Readied", "readied"]

@@ -1,0 +1,310 @@
+"""Made-up texts in Python with many effects, for what is said of texts before they run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.support.bounds_programs import LISTS, TOOLS
+
+
+def effectful_text(rng: random.Random) -> str:
+    """A text that calls tools in loops, recursions and functions that it passes around, changes what it made, and mostly ends."""
+    author = _Author(rng)
+    lines: list[str] = []
+    for _ in range(rng.randrange(1, 4)):
+        lines += author.definition()
+    return "\n".join([*lines, *author.statements(rng.randrange(2, 5), 3, loop=False, inside=False), author.expression(2)])
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines or ["pass"]]
+
+
+class _Author:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.numbers: list[str] = []
+        self.lists: list[str] = [*LISTS]
+        self.made: list[str] = []
+        self.functions: list[str] = []
+        self.dicts: list[str] = []
+        self.count = 0
+
+    def name(self, stem: str) -> str:
+        self.count += 1
+        return f"{stem}{self.count}"
+
+    def pick(self, choices: list[Callable[[], str]]) -> str:
+        return self.rng.choice(choices)()
+
+    # -- expressions ----------------------------------------------------------------------------------------------
+
+    def effect(self, depth: int) -> str:
+        tool = self.rng.choice(TOOLS)
+        if self.rng.random() < 0.15:
+            return f"len(outcome({tool}(x={self.number(0)})).content)"
+        return f"{tool}(x={self.number(0) if depth <= 0 else self.expression(depth - 1)})"
+
+    def number(self, depth: int) -> str:
+        if depth <= 0 or self.rng.random() < 0.3:
+            return self.rng.choice([*self.numbers, str(self.rng.randrange(4))])
+        choices: list[Callable[[], str]] = [
+            lambda: f"{self.number(depth - 1)} {self.rng.choice('+-*')} {self.number(depth - 1)}",
+            lambda: f"len({self.listed(depth - 1)})",
+            lambda: f"min({self.number(depth - 1)}, {self.rng.randrange(1, 5)})",
+            lambda: f"max({self.number(depth - 1)}, {self.number(depth - 1)})",
+            lambda: f"({self.number(depth - 1)} if {self.test(depth - 1)} else {self.number(depth - 1)})",
+            lambda: f"{self.number(depth - 1)} // 2",
+            lambda: f"sum({self.listed(depth - 1)})",
+        ]
+        return f"({self.pick(choices)})"
+
+    def listed(self, depth: int) -> str:
+        if depth <= 0 or self.rng.random() < 0.3:
+            return self.rng.choice([*self.lists, "[1, 2]", "[]", f"list(range({self.number(0)}))"])
+        choices: list[Callable[[], str]] = [
+            lambda: f"{self.listed(depth - 1)} + {self.listed(depth - 1)}",
+            lambda: f"{self.listed(depth - 1)}[{self.rng.choice(['1:', ':2', ':-1', '1:3', '::2', ':'])}]",
+            lambda: f"sorted({self.listed(depth - 1)})",
+            lambda: f"[{self.element(depth - 1)}, *{self.listed(depth - 1)}]",
+            lambda: self.comprehension(depth - 1),
+            lambda: f"list(map({self.function(depth - 1)}, {self.listed(depth - 1)}))",
+            lambda: f"list(filter({self.function(depth - 1)}, {self.listed(depth - 1)}))",
+            lambda: f"pmap({self.function(depth - 1)}, {self.listed(depth - 1)}, limit={self.rng.randrange(1, 4)})",
+            lambda: f"parallel({self.element(depth - 1)}, {self.element(depth - 1)})",
+            lambda: self.gathered(depth - 1),
+            lambda: self.effect(depth - 1),
+            lambda: f"list(reversed({self.listed(depth - 1)}))",
+            lambda: f"[e for e in {{**{self.mapping(depth - 1)}}}.values()]",
+            lambda: f"list(zip({self.listed(depth - 1)}, {self.listed(depth - 1)}))",
+            lambda: f"({self.listed(depth - 1)} * {self.rng.randrange(3)})",
+        ]
+        return f"({self.pick(choices)})"
+
+    def mapping(self, depth: int) -> str:
+        if depth <= 0 or (self.dicts and self.rng.random() < 0.5):
+            return self.rng.choice([*self.dicts, '{"a": 1}'])
+        return f'{{"a": {self.element(depth - 1)}, "b": {self.element(depth - 1)}}}'
+
+    def element(self, depth: int) -> str:
+        return self.pick([lambda: self.number(depth), lambda: self.effect(depth), lambda: self.number(depth)])
+
+    def comprehension(self, depth: int) -> str:
+        name, source = self.name("c"), self.listed(depth)
+        self.numbers.append(name)
+        ifs = f" if {self.test(depth - 1)}" if self.rng.random() < 0.3 else ""
+        text = f"[{self.element(depth)} for {name} in {source}{ifs}]"
+        self.numbers.remove(name)
+        return text
+
+    def gathered(self, depth: int) -> str:
+        name, source = self.name("c"), self.listed(depth)
+        self.numbers.append(name)
+        text = f"parallel(*[{self.element(depth)} for {name} in {source}])"
+        self.numbers.remove(name)
+        return text
+
+    def function(self, depth: int) -> str:
+        if depth <= 0 or (self.functions and self.rng.random() < 0.6):
+            return self.rng.choice([*self.functions, *TOOLS])
+        name = self.name("l")
+        self.numbers.append(name)
+        text = f"(lambda {name}: {self.expression(depth - 1)})"
+        self.numbers.remove(name)
+        return text
+
+    def test(self, depth: int) -> str:
+        choices: list[Callable[[], str]] = [
+            lambda: f"{self.number(depth - 1)} {self.rng.choice(['<', '>', '==', '!=', '<=', '>='])} {self.number(0)}",
+            lambda: f"{self.listed(depth - 1)}",
+            lambda: f"not {self.number(depth - 1)}",
+            lambda: f"({self.number(0)} < 2 and {self.effect(0)})",
+            lambda: f"({self.effect(0)} or {self.number(0)})",
+        ]
+        return self.pick(choices)
+
+    def expression(self, depth: int) -> str:
+        choices: list[Callable[[], str]] = [
+            lambda: self.effect(depth - 1),
+            lambda: self.number(depth),
+            lambda: self.listed(depth),
+            lambda: f"{self.function(depth - 1)}({self.number(depth - 1)})",
+            lambda: f"({self.expression(depth - 1)} if {self.test(depth - 1)} else {self.expression(depth - 1)})",
+            lambda: f"retry({self.rng.randrange(1, 3)}, {self.effect(depth - 1)})",
+            lambda: f"timeout(5, {self.effect(depth - 1)})",
+            lambda: f"race({self.effect(0)}, {self.effect(0)})",
+            lambda: f"{self.mapping(depth - 1)}.get('{self.rng.choice('az')}', {self.function(0)})",
+            lambda: f"[{self.function(0)}, {self.function(0)}][{self.rng.randrange(2)}]({self.number(0)})",
+            lambda: f"{{'f': {self.function(depth - 1)}}}['f']({self.number(0)})",
+        ]
+        return self.pick(choices) if depth > 0 else self.element(0)
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def statements(self, count: int, depth: int, *, loop: bool, inside: bool) -> list[str]:
+        lines: list[str] = []
+        for _ in range(count):
+            lines += self.statement(depth, loop=loop, inside=inside)
+        return lines
+
+    def statement(self, depth: int, *, loop: bool, inside: bool) -> list[str]:
+        rng = self.rng
+        kinds = ["assign", "list", "grow", "change", "call", "again", "dict"]
+        if depth > 0:
+            kinds += ["if", "for", "while", "try", "function", "for", "while", "drain"]
+        if loop:
+            kinds += ["leave"]
+        if inside:
+            kinds += ["return"]
+        kind = rng.choice(kinds)
+        if kind == "assign":
+            text = self.expression(2) if rng.random() < 0.3 else self.number(2)
+            name = rng.choice([*self.numbers, self.name("n")]) if rng.random() < 0.4 else self.name("n")
+            if name.startswith("n") and name not in self.numbers:
+                self.numbers.append(name)
+            return [f"{name} = {text}"]
+        if kind == "list":
+            name, text = self.name("v"), self.listed(2)
+            self.lists.append(name)
+            self.made.append(name)
+            return [f"{name} = {text}"]
+        if kind == "dict":
+            name, text = self.name("d"), self.mapping(2)
+            self.dicts.append(name)
+            return [f"{name} = {text}"]
+        if kind == "again":
+            name = rng.choice([*self.numbers, self.name("n")])
+            new = [] if name in self.numbers else [f"{name} = 0"]
+            if new:
+                self.numbers.append(name)
+            return [*new, f"{name} {rng.choice(['+=', '-='])} {rng.randrange(1, 3)}"]
+        if kind == "grow":
+            return [self.growth()]
+        if kind == "change":
+            return [self.change()]
+        if kind == "call":
+            return [self.expression(2)]
+        if kind == "leave":
+            return [f"if {self.test(1)}:", f"    {rng.choice(['break', 'continue'])}"]
+        if kind == "return":
+            return [f"if {self.test(1)}:", f"    return {self.expression(1)}"]
+        return self.compound(kind, depth, loop=loop, inside=inside)
+
+    def growth(self) -> str:
+        name = self.rng.choice(self.made or ["[1]"])
+        choices: list[Callable[[], str]] = [
+            lambda: f"{name}.append({self.element(1)})",
+            lambda: f"{name}.extend({self.listed(1)})",
+            lambda: f"{name}.insert(0, {self.number(0)})",
+        ]
+        if name in self.made:
+            choices.append(lambda: f"{name} += {self.listed(1)}")
+        return self.pick(choices)
+
+    def change(self) -> str:
+        name = self.rng.choice(self.made or ["[1]"])
+        key = self.rng.choice(['"a"', '"b"', '"k"'])
+        target = self.rng.choice(self.dicts or ['{"a": 1}'])
+        choices: list[Callable[[], str]] = [
+            lambda: f"{name}.sort()",
+            lambda: f"{name}.clear()",
+            lambda: f"{target}[{key}] = {self.rng.choice([self.element(1), self.function(0), self.listed(1)])}",
+            lambda: f"{target}.setdefault({key}, []).append({self.number(0)})",
+            lambda: f"{target}.update({self.mapping(1)})",
+            lambda: f"{target}.pop({key}, None)",
+        ]
+        return self.pick(choices)
+
+    def compound(self, kind: str, depth: int, *, loop: bool, inside: bool) -> list[str]:
+        rng = self.rng
+        if kind == "if":
+            then = self.block(depth, loop=loop, inside=inside)
+            other = ["else:", *self.block(depth, loop=loop, inside=inside)] if rng.random() < 0.5 else []
+            return [f"if {self.test(2)}:", *then, *other]
+        if kind == "for":
+            name, source = self.name("n"), self.listed(2) if rng.random() < 0.6 else f"range({self.number(1)})"
+            self.numbers.append(name)
+            other = ["else:", *self.block(depth, loop=False, inside=inside)] if rng.random() < 0.2 else []
+            return [f"for {name} in {source}:", *self.block(depth, loop=True, inside=inside), *other]
+        if kind == "while":
+            return self.counter(depth, inside=inside)
+        if kind == "drain":
+            name = self.name("v")
+            lines = [f"{name} = list({self.listed(1)})", f"while {name}:"]
+            self.lists.append(name)
+            return [*lines, f"    {self.name('n')} = {name}.pop()", *self.block(depth, loop=True, inside=inside)]
+        if kind == "try":
+            final = ["finally:", *self.block(depth, loop=False, inside=False)] if rng.random() < 0.3 else []
+            wrong = rng.choice([f"[][{rng.randrange(2)}]", "1 // 0", self.expression(1)])
+            caught = ["except Exception as e:", *self.block(depth, loop=loop, inside=inside)]
+            other = ["else:", *self.block(depth, loop=loop, inside=inside)] if rng.random() < 0.3 else []
+            body = self.block(depth, loop=loop, inside=inside)
+            return ["try:", *body, f"    {wrong}", *caught, *other, *final]
+        return self.definition(depth - 1)
+
+    def block(self, depth: int, *, loop: bool, inside: bool) -> list[str]:
+        return _indented(self.statements(self.rng.randrange(1, 3), depth - 1, loop=loop, inside=inside))
+
+    def counter(self, depth: int, *, inside: bool) -> list[str]:
+        rng, name = self.rng, self.name("i")
+        up = rng.random() < 0.6
+        start = rng.choice(["0", "1", self.number(0)]) if up else self.number(1)
+        step = rng.randrange(1, 3)
+        test = f"{name} < {self.number(1)}" if up else f"{name} > {rng.randrange(2)}"
+        change = f"    {name} {'+' if up else '-'}= {step}"
+        body = self.block(depth, loop=True, inside=inside)
+        if rng.random() < 0.25:
+            test, body = "True", [f"    if not {test}:", "        break", *body]
+        lines = [change, *body] if rng.random() < 0.5 else [*body, change]
+        return [f"{name} = {start}", f"while {test}:", *lines]
+
+    def definition(self, depth: int = 2) -> list[str]:
+        kind = self.rng.choice(["plain", "plain", "list", "number", "halves"])
+        name, parameter = self.name("f"), self.name("n")
+        outer = [*self.numbers], [*self.lists], [*self.made], [*self.dicts]
+        if kind == "list":
+            lines = self.along(name, parameter, depth)
+        elif kind == "number":
+            lines = self.down(name, parameter, depth)
+        elif kind == "halves":
+            lines = [
+                f"def {name}({parameter}):",
+                f"    if {self.rng.choice([f'{parameter} < 1', f'not {parameter} > 0'])}:",
+                "        return 0",
+                f"    {self.effect(0)}",
+                f"    return {name}({parameter} // 2)",
+            ]
+        else:
+            more = f", k={self.number(0)}" if self.rng.random() < 0.2 and not self.numbers else ""
+            self.numbers.append(parameter)
+            body = self.statements(self.rng.randrange(1, 4), depth, loop=False, inside=True)
+            lines = [f"def {name}({parameter}{more}):", *_indented([*body, f"return {self.expression(2)}"])]
+        self.numbers, self.lists, self.made, self.dicts = outer
+        if kind != "list":
+            self.functions.append(name)
+        else:
+            wrapped = self.name("w")
+            lines += [f"def {wrapped}({parameter}):", f"    return {name}({self.listed(1)})"]
+            self.functions.append(wrapped)
+        return lines
+
+    def along(self, name: str, parameter: str, depth: int) -> list[str]:
+        """A function that goes along a list, mostly well."""
+        self.lists.append(parameter)
+        test = self.rng.choice([f"not {parameter}", f"len({parameter}) == 0", f"len({parameter}) < 1"])
+        rest = self.rng.choice([f"{parameter}[1:]", f"{parameter}[1:]", f"{parameter}[:-1]", parameter])
+        body = self.statements(self.rng.randrange(1, 3), depth - 1, loop=False, inside=True)
+        last = self.rng.choice(
+            [f"return {name}({rest})", f"return [{self.element(1)}, *{name}({rest})]", f"{name}({rest})"]
+        )
+        return [f"def {name}({parameter}):", *_indented([f"if {test}:", "    return []", *body, last])]
+
+    def down(self, name: str, parameter: str, depth: int) -> list[str]:
+        """A function that counts down, mostly to its end."""
+        self.numbers.append(parameter)
+        test = self.rng.choice([f"{parameter} <= 0", f"{parameter} < 1", f"{parameter} == 0", f"not {parameter}"])
+        body = self.statements(self.rng.randrange(1, 3), depth - 1, loop=False, inside=True)
+        again = f"{name}({parameter} - {self.rng.randrange(1, 3)})"
+        last = self.rng.choice([f"return {again}", f"return {self.number(0)} + {again}", f"parallel({again}, {again})"])
+        return [f"def {name}({parameter}):", *_indented([f"if {test}:", f"    return {self.element(0)}", *body, last])]
