@@ -95,15 +95,16 @@ class ProgramMethods:
         *,
         bindings: Mapping[str, Any] | None = None,
         allow: Iterable[str] | None = None,
+        surface: Surface | None = None,
     ) -> Bounds:
         """The most that a program may do and cost, worked out from its text: nothing of it runs.
 
         ``bindings`` are values that it is given; the lengths of those that are not given, and of lists in models' answers,
         are sizes by name (``len(files)``, ``len(plan.steps)``), and :meth:`Bounds.at` fills them in. ``allow`` are the only
-        tasks and tools it may name. What a tool of the host does itself is not counted; attempts that a provider retries
+        tasks and tools it may name, ``surface`` is the language of a text (``"sexp"`` or ``"python"``). What a tool of the host does itself is not counted; attempts that a provider retries
         are one call. Raises SexpSyntaxError and SexpEvaluationError with the span.
         """
-        loaded = await load_program(program)
+        loaded = await load_program(in_surface(program, surface))
         source = loaded.source if isinstance(loaded, Program) else as_source(loaded)
         own = loaded.allow if isinstance(loaded, Program) else None
         granted = own if allow is None else frozenset(allow)

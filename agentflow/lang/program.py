@@ -102,12 +102,17 @@ class Program:
             return VARIABLE if name in variables else self.free.get(name, UNKNOWN)
 
         variables = {*(bindings or {}), *[name for name, info in self.free.items() if info.kind == "variable"]}
+        sources = variables - (bindings or {}).keys()
+        if self.source.surface == "python":
+            from agentflow.lang.bounds.python.analysis import analyse_python
+            from agentflow.lang.python.compiling import checked
+
+            g = checked(self.source, describe, self.limits, self.allow, None)
+            return analyse_python(g, lambda kind, name, own: {}, bindings=bindings, sources=sources)
         with collector_paused():
             forms = read(self.source, limits=self.limits)
             analyzer, tree = analysis_of(self.source, forms, describe, self.limits, self.allow)
-        return analyse_bounds(
-            analyzer, tree, lambda kind, name, own: {}, bindings=bindings, sources=variables - (bindings or {}).keys()
-        )
+        return analyse_bounds(analyzer, tree, lambda kind, name, own: {}, bindings=bindings, sources=sources)
 
     def fits(self, describe: Describe, revision: object = None) -> bool:
         """Whether the free names are what they were when this was compiled, in kind and in what calls of them take.

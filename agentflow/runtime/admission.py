@@ -54,7 +54,7 @@ class Admission:
         purse = call.run.purse
         calls, usd = call.run.calls_left, None if purse is None else purse.usd_left
         source = as_source(program)
-        if self._estimator is None or (calls is None and usd is None) or source.surface != "sexp":
+        if self._estimator is None or (calls is None and usd is None):
             return None
         return over_budget(await self._bounds(self._estimator, source, allow, bindings, call), calls, usd)
 
@@ -64,14 +64,14 @@ class Admission:
         """The grants of a program written by a model that is about to run at ``call``, after the approval it needs.
 
         A program that calls tools which need approval is approved once, and is granted what was approved and no more. A
-        program that may run code which its text does not show, or one in Python, asks for each call.
+        program that may run code which its text does not show asks for each call.
         Raises AgentflowError (``bounds/not-approved``).
         """
         grants, estimator, source = call.grants, self._estimator, as_source(program)
         if grants is None:
             return None
         call.run.cover(call.path, {})
-        if estimator is None or source.surface != "sexp":
+        if estimator is None:
             return grants
         if not any(tool.approval for name in grants if (tool := self._tools.find(name))):
             return grants

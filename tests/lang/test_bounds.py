@@ -24,10 +24,12 @@ from tests.support.bounds_programs import LISTS, TOOLS
 from tests.support.world import World
 
 _TASKS = ("ask", "grade", "plan")
-_GIVEN = ("files", "other", "n", "f")
+GIVEN = ("files", "other", "n", "f")
 
 
-class _Names:
+class Described:
+    """A world of three tasks and a tool."""
+
     def describe(self, name: str) -> NameInfo | None:
         kind = "task" if name in _TASKS else "tool" if name == "look" else None
         return None if kind is None else NameInfo(kind, None, open=True)
@@ -43,10 +45,14 @@ def _weights(kind: str, name: str, templates: Any) -> dict[str, float]:
     return {"task": {"calls": 1.0}, "tool": {"tools": 1.0}, "any": {"calls": 1.0, "tools": 1.0}}.get(kind, {})
 
 
+WEIGHTS = _weights
+"""What each kind of effect counts as."""
+
+
 def said(text: str, **bindings: Any) -> Analysis:
     """The analysis of a text in a world of three tasks and a tool."""
-    analyzer, tree = analyse(text, names=_Names(), env_names=_GIVEN)
-    return analyse_bounds(analyzer, tree, _weights, sources=_GIVEN, bindings=bindings)
+    analyzer, tree = analyse(text, names=Described(), env_names=GIVEN)
+    return analyse_bounds(analyzer, tree, WEIGHTS, sources=GIVEN, bindings=bindings)
 
 
 TAKE = "(define (take l n) (if (or (= n 0) (null? l)) nil (cons (first l) (take (rest l) (- n 1)))))"
@@ -291,7 +297,7 @@ def test_a_hostile_text_is_given_up(name: str) -> None:
     except AgentflowError as error:
         assert error.code in ("limits/nodes", "limits/nesting")
         return
-    found = analyse_bounds(analyzer, tree, _weights, sources=LISTS, visits=5_000)
+    found = analyse_bounds(analyzer, tree, WEIGHTS, sources=LISTS, visits=5_000)
     assert found.visits <= 5_001
     assert found.bound("tools") == UNBOUNDED or found.bound("tools") != ZERO
 

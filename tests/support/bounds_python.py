@@ -14,7 +14,9 @@ def effectful_text(rng: random.Random) -> str:
     lines: list[str] = []
     for _ in range(rng.randrange(1, 4)):
         lines += author.definition()
-    return "\n".join([*lines, *author.statements(rng.randrange(2, 5), 3, loop=False, inside=False), author.expression(2)])
+    return "\n".join(
+        [*lines, *author.statements(rng.randrange(2, 5), 3, loop=False, inside=False), author.expression(2)]
+    )
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -203,7 +203,7 @@ class Interpreter:
         self.setters = setters
         self._defined: dict[str, Value] = {}
         self._globals = dict(variables)
-        self.visits = visits
+        self.visits: int = visits
         self._level = 0
         self._numbers = 0
         self.beside = 0

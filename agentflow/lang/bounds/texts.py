@@ -55,18 +55,15 @@ def readied(
 
     Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
     """
-    source = as_source(source)
+    source, limits = as_source(source), limits or Limits()
     if source.surface == "python":
         from agentflow.lang.bounds.python.analysis import analyse_python  # Most processes never see such a text.
         from agentflow.lang.python.compiling import checked
 
-        describe = describer(names, frozenset(env_names))
         granted = None if allow is None else frozenset(allow)
-        g = checked(source, describe, limits or Limits(), granted, names)
+        g = checked(source, describer(names, frozenset(env_names)), limits, granted, names)
         return Readied(g.templates, partial(analyse_python, g))
-    analyzer, tree = analyse(
-        source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance
-    )
+    analyzer, tree = analyse(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
     return Readied(templates_of(tree), partial(analyse_bounds, analyzer, tree))
 
 

@@ -23,7 +23,11 @@ from agentflow.lang.bounds.values import NEVER, Value, constant
 from agentflow.lang.python.emitter import Emitter
 
 RULES = Rules(
-    MappingProxyType({**EXPRESSIONS, ast.Call: call, Block: cast(Any, block)}), STATEMENTS, FORMS, FUNCTIONS, METHOD_RULES
+    MappingProxyType({**EXPRESSIONS, ast.Call: call, Block: cast(Any, block)}),
+    STATEMENTS,
+    FORMS,
+    FUNCTIONS,
+    METHOD_RULES,
 )
 """How each kind of node is followed."""
 

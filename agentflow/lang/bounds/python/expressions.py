@@ -187,10 +187,10 @@ def element_of(i: Python, value: Value) -> Value:
     """What going over a value gives: elements, the keys of a dict, the characters of a text."""
     if value.never:
         return NEVER
-    if value.fields is not None and _is_keyed(value):
+    if value.fields is not None and is_keyed(value):
         return scalar(one_of(*value.fields)) if value.fields else NEVER
-    if value.size is not None and value.size.number == 0 and value.item is None and value.source is None:
-        return NEVER if not _may_be_text(value) else _TEXT
+    if _is_empty(value):
+        return NEVER
     element = value.element()
     return element if value.source is not None or not _may_be_dict(value) else element.join(_TEXT)
 
@@ -200,7 +200,13 @@ def is_positional(value: Value) -> bool:
     return value.sites is not None and all(isinstance(each, ast.List | ast.Tuple | Pair) for each in value.sites)
 
 
-def _is_keyed(value: Value) -> bool:
+def _is_empty(value: Value) -> bool:
+    """Whether a value is a container without elements, for sure."""
+    return value.is_nil and value.source is None and value.sites is not None
+
+
+def is_keyed(value: Value) -> bool:
+    """Whether what is known of the parts of a value are those of a dict, by key."""
     return value.sites is not None and not any(map(_makes_lists, value.sites))
 
 
@@ -251,7 +257,7 @@ def _subscript(i: Python, node: ast.Subscript, scope: Scope) -> Outcome:
 
 def at_key(value: Value, key: Value) -> Value:
     """``value[key]``."""
-    if value.never or key.never:
+    if value.never or key.never or _is_empty(value):
         return NEVER
     if key.texts is not None and len(key.texts) == 1 and key.sites == NOWHERE and not is_number(key):
         return value.part(next(iter(key.texts)))
@@ -276,8 +282,8 @@ def part(i: Python, value: Value, lower: Value | None, upper: Value | None, *, s
     size = found.length
     if size is None or size.number is None or (most.number is not None and most.number < size.number):
         size = most
-    marks = found.marks if drop else {}
-    return replace(found, size=size, source=None, item=whole.element(), marks=marks)
+    listed = replace(found, size=size, source=None, item=whole.element())
+    return listed if drop else listed.unmarked()
 
 
 def _dropped_by(lower: Value | None, upper: Value | None) -> int:
@@ -431,6 +437,7 @@ __all__ = [
     "assign_to",
     "at_key",
     "element_of",
+    "is_keyed",
     "is_number",
     "iterations",
     "operated",

@@ -5,12 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from agentflow.lang import ir
 from agentflow.lang.ir import Lambda, Var
 from agentflow.lang.python.emitter import Emitter, Meaning
-from agentflow.lang.python.names import Function, Scope, bound_by, own_nodes, parameters, parts_of
+from agentflow.lang.python.names import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    Comprehension,
+    Function,
+    Scope,
+    bound_by,
+    own_nodes,
+    parameters,
+    parts_of,
+)
 from agentflow.lang.syntax import Atom, Node
 
 
@@ -54,16 +64,16 @@ class Text:
         self._apart: set[Var] = set()
         self._again: set[Var] = set()
         for node, scope in g.scopes.scopes.items():
-            self._note(cast(Any, node), scope)
+            self._note(cast("Function | Comprehension | ast.Module", node), scope)
         for var in self._apart:
             var.mutated = self._writes.get(var, 0) != 1 or var in self._again
 
     # -- names ----------------------------------------------------------------------------------------------------
 
-    def _note(self, node: Any, scope: Scope) -> None:
+    def _note(self, node: Function | Comprehension | ast.Module, scope: Scope) -> None:
         nodes = list(own_nodes(parts_of(node), []))
-        again = set(_in_loops(nodes)) if not isinstance(node, _COMPREHENSIONS) else set(nodes)
-        if scope.is_function:
+        again = set(_in_loops(nodes)) if not isinstance(node, COMPREHENSIONS) else set(nodes)
+        if isinstance(node, FUNCTIONS):
             self.parameters[node] = [self._var(scope, name) for name in parameters(node.args)]
             for var in self.parameters[node]:
                 self._writes[var] = self._writes.get(var, 0) + 1
@@ -146,9 +156,6 @@ class Text:
     def meaning(self, node: ast.AST) -> Meaning | None:
         """What a call turned out to be."""
         return self.g.meanings.get(node)
-
-
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def _function_of(scope: Scope) -> Scope | None:

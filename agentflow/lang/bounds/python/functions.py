@@ -12,7 +12,7 @@ from agentflow.lang.bounds.interpret import Outcome
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.primitives import RULES as SIZES
 from agentflow.lang.bounds.primitives import like
-from agentflow.lang.bounds.python.expressions import Keyed, Pair, at_key, element_of, is_number, iterations
+from agentflow.lang.bounds.python.expressions import Keyed, Pair, at_key, element_of, is_keyed, is_number, iterations
 from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.python.interpret import NONE, Function, Python
 from agentflow.lang.bounds.values import DATA, NEVER, NIL, PLAIN, TEXT, Value, joined, number, sequence
@@ -129,7 +129,7 @@ def _dict(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcom
     if not values and not named:
         return i.made(Keyed(node), NIL), FREE
     value = _first("pairs", values, named)
-    if value.fields is not None:
+    if value.fields is not None and is_keyed(value):
         return i.made(Keyed(node), Value(size=value.size, fields=value.fields)), FREE
     within = value.element().join(value.element().element())
     return i.made(Keyed(node), sequence(iterations(i, value), within)), FREE

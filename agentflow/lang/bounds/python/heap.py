@@ -46,7 +46,7 @@ class Heap:
             return replace(value, sites=here)
         item = self.known.contents[site]
         if value.size != ZERO:
-            item = item.join(_spread(value.element()))
+            item = item.join(value.element())
         size, growth = value.length, self.known.growth.get(site, ZERO)
         if size is not None:
             size = None if growth.terms is None else size + growth
@@ -58,7 +58,9 @@ class Heap:
             return FOREIGN
         here = frozenset({site})
         if site in self.known.contents:
-            return replace(FOREIGN, sites=here)
+            growth, size = self.known.growth.get(site, ZERO), value.length
+            size = None if size is None or growth.terms is None else size + growth
+            return replace(FOREIGN, sites=here, size=size)
         return _at(value, here, 0)
 
     def change(self, value: Value, put: Value = NEVER, more: Bound | None = ZERO) -> Cost:
@@ -71,7 +73,7 @@ class Heap:
         counts: dict[str, Bound] = {}
         for site in value.sites:
             before = self.found.contents.get(site, NEVER)
-            self.found.contents[site] = before if put.never else before.join(_spread(put))
+            self.found.contents[site] = before if put.never else before.join(_put(put))
             if more != ZERO:
                 counts[self._key(site)] = UNBOUNDED if more is None else more
         return Cost({(): Effects(counts)}) if counts else FREE
@@ -92,8 +94,8 @@ class Heap:
         for site, put in found.contents.items():
             before = known.contents.get(site)
             news.contents[site] = put if before is None else before.join(put)
-            if before is not None and passes >= _WIDENED and news.contents[site] != before:
-                news.contents[site] = FOREIGN
+            if before is not None and news.contents[site] != before and passes >= _WIDENED:
+                news.contents[site] = FOREIGN if passes > _WIDENED else _spread(news.contents[site])
             growth, was = grown[site], known.growth.get(site)
             if (was is not None and was != growth and passes >= _WIDENED) or _symbolic(growth):
                 growth = UNBOUNDED
@@ -110,9 +112,9 @@ class Heap:
         return f"{GROWN}{self._numbers.setdefault(site, len(self._numbers))}"
 
 
-_WIDENED = 3
+_WIDENED = 4
 """The pass from which on what still changes may be anything."""
-_LAST = 8
+_LAST = 12
 """The pass from which on any container may change."""
 
 
@@ -133,8 +135,21 @@ def _at(value: Value, sites: frozenset[Hashable], depth: int) -> Value:
     )
 
 
+def _put(value: Value) -> Value:
+    """What is said of a value in a container that changes: it may be found there outside of the call that put it in."""
+    return _spread(value) if _within_call(value, 0) else replace(value.unmarked(), low=None, high=None, exactly=None)
+
+
+def _within_call(value: Value, depth: int) -> bool:
+    """Whether a value, or a part of it, speaks of sizes or parameters of a call."""
+    parts = [*(value.fields or {}).values(), *([value.item] if value.item else [])]
+    own = bool(value.marks or value.length_of) and depth > 0
+    sizes = value.size is not None and _symbolic(value.size)
+    return own or sizes or depth > _DEEPEST or any(_within_call(each, depth + 1) for each in parts)
+
+
 def _spread(value: Value) -> Value:
-    """What a value may be and hold, without its form: all that is said of what containers that change have in them."""
+    """What a value may be and hold, without its form."""
     within = FOREIGN if value.holds_procedures else DATA
     return replace(value.plain(), item=replace(within, sites=value.all_sites), sites=value.all_sites)
 

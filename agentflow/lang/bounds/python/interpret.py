@@ -51,7 +51,12 @@ class Flow:
         """The same after ``before``."""
         if before is FREE:
             return self
-        return Flow(*(None if each is None else before.then(each) for each in self.ways()), self.value)
+        return self.mapped(before.then)
+
+    def mapped(self, change: Callable[[Cost], Cost]) -> Flow:
+        """The same with another cost of each way."""
+        falls, left, raised, broke, again = (None if each is None else change(each) for each in self.ways())
+        return Flow(falls, left, raised, broke, again, self.value)
 
     def ways(self) -> tuple[Cost | None, ...]:
         """The costs of all ways."""
@@ -59,8 +64,8 @@ class Flow:
 
     def either(self, other: Flow) -> Flow:
         """One of both."""
-        pairs = zip(self.ways(), other.ways(), strict=True)
-        return Flow(*(either(a, b) for a, b in pairs), self.value.join(other.value))
+        falls, left, raised, broke, again = map(either, self.ways(), other.ways())
+        return Flow(falls, left, raised, broke, again, self.value.join(other.value))
 
     def whole(self) -> Cost:
         """The cost of any way."""
@@ -252,9 +257,7 @@ class Python(Interpreter):
                 given[index] = self.value(signature.defaults[name], procedure.scope)[0]
         return super().closure(procedure, given, at)
 
-    def by_name(
-        self, operator: Value, arguments: list[Value], keywords: Mapping[str, Value], at: Node
-    ) -> Outcome:
+    def by_name(self, operator: Value, arguments: list[Value], keywords: Mapping[str, Value], at: Node) -> Outcome:
         """A call with arguments by name of any procedure that ``operator`` may be."""
         if not keywords:
             return self.call(operator, arguments, at)
@@ -269,9 +272,7 @@ class Python(Interpreter):
             value, cost = value.join(result), either(cost, more)
         return value, FREE if cost is None else cost
 
-    def _placed(
-        self, procedure: Any, arguments: list[Value], keywords: Mapping[str, Value]
-    ) -> list[Value] | None:
+    def _placed(self, procedure: Any, arguments: list[Value], keywords: Mapping[str, Value]) -> list[Value] | None:
         if isinstance(procedure, Named):
             return [*arguments, *keywords.values()] if procedure.is_effect else arguments
         if not isinstance(procedure, Closure):
@@ -322,6 +323,11 @@ def is_pure(node: ast.expr) -> bool:
     return True
 
 
+def both(a: Mapping[Var, Value], b: Mapping[Var, Value]) -> State:
+    """The variables where two paths meet."""
+    return {var: value if (other := b.get(var, NEVER)) is value else value.join(other) for var, value in a.items()}
+
+
 def loop_values(before: State, seen: Mapping[Var, Value]) -> State:
     """The variables of a scope in any round of a loop, of what they were before it and what it assigns."""
     state = dict(before)
@@ -337,9 +343,7 @@ def widened(before: Value, after: Value) -> Value:
         return before
     within = FOREIGN if after.holds_procedures else DATA
     plain = after.plain()
-    item = Value(
-        procedures=plain.procedures, foreign=within.foreign, texts=None, item=None, sites=after.all_sites
-    )
+    item = Value(procedures=plain.procedures, foreign=within.foreign, texts=None, item=None, sites=after.all_sites)
     return Value(
         procedures=after.procedures,
         foreign=after.foreign,
@@ -361,6 +365,7 @@ __all__ = [
     "Python",
     "Rules",
     "Statement",
+    "both",
     "either",
     "is_pure",
     "joined",

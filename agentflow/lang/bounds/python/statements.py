@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from agentflow.lang.bounds.cost import FREE, Cost
-from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.interpret import Closure, Scope
-from agentflow.lang.bounds.loops import marked, rounds
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.python.expressions import assign_to, at_key, element_of, is_number, iterations, operated
 from agentflow.lang.bounds.python.heap import NOWHERE
@@ -22,14 +19,12 @@ from agentflow.lang.bounds.python.interpret import (
     Python,
     State,
     Statement,
-    loop_values,
-    widened,
+    both,
 )
+from agentflow.lang.bounds.python.loops import for_, while_
 from agentflow.lang.bounds.values import FOREIGN, NEVER, Value
 from agentflow.lang.ir import Var
 from agentflow.lang.python.names import own_nodes
-
-_PASSES = 4
 
 
 def block(i: Python, node: Block, scope: Scope) -> Flow:
@@ -97,8 +92,9 @@ def _in_place(i: Python, node: ast.AugAssign, before: Value, value: Value) -> tu
     put = element_of(i, value).join(value.element()).join(value.element().element())
     grows = isinstance(node.op, ast.Add | ast.BitOr | ast.BitXor)
     cost = i.heap.change(before, put, iterations(i, value) if grows else Bound.of(0))
-    kept = replace(before.unmarked(), size=None, source=None, fields=None, item=before.element().join(put))
-    return (after if before.sites == NOWHERE else after.join(kept)), cost
+    if before.sites == NOWHERE:
+        return after, cost
+    return (before if before.texts == frozenset() and not before.foreign else after.join(before)), cost
 
 
 _CHANGING = (ast.Add, ast.Sub, ast.BitAnd, ast.BitOr, ast.BitXor)
@@ -138,12 +134,8 @@ def _if(i: Python, node: ast.If, scope: Scope) -> Flow:
     elif then.falls is None:
         i.guards.extend(if_false)
     else:
-        scope.put_back(_both(after, scope.kept()))
+        scope.put_back(both(after, scope.kept()))
     return then.either(other).after(cost)
-
-
-def _both(a: Mapping[Var, Value], b: Mapping[Var, Value]) -> State:
-    return {var: value if (other := b.get(var, NEVER)) is value else value.join(other) for var, value in a.items()}
 
 
 def _return(i: Python, node: ast.Return, scope: Scope) -> Flow:
@@ -182,206 +174,6 @@ def _continue(i: Python, node: ast.Continue, scope: Scope) -> Flow:
     return Flow(again=FREE)
 
 
-# -- loops --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Round:
-    """A loop, followed until its variables cover those of any round; ``flow`` is that of one."""
-
-    flow: Flow
-    state: State
-    seen: State
-
-
-def _settled(i: Python, node: ast.For | ast.While, scope: Scope, steady: Mapping[Var, Value]) -> _Round:
-    """Follow the body of a loop with the variables of any round; ``steady`` are those whose values are known."""
-    before = scope.kept()
-    changing = _assigned(i, node)
-    seen: State = {}
-    if changing - steady.keys():
-        noted = i.reach.noted()
-        _, seen = _round(i, node, scope, {**before, **steady})
-        i.reach.forget(noted)
-    state = {**loop_values(before, seen), **steady}
-    for number in range(_PASSES):
-        noted = i.reach.noted()
-        flow, found = _round(i, node, scope, state)
-        seen = {var: seen.get(var, NEVER).join(value) for var, value in {**seen, **found}.items()}
-        wider = {
-            var: FOREIGN if number else widened(state[var], state[var].join(value))
-            for var, value in found.items()
-            if var in before and var not in steady and _more(state[var], value)
-        }
-        if wider and number == _PASSES - 2:
-            wider = {var: FOREIGN for var in changing if var in before and var not in steady}
-        if not wider:
-            return _Round(flow, state, {**seen, **found})
-        i.reach.forget(noted)
-        state |= wider
-    raise AssertionError("what may be anything stays so")
-
-
-def _more(before: Value, value: Value) -> bool:
-    """Whether ``before`` does not cover a value."""
-    return before is not FOREIGN and before.join(value) != before
-
-
-def _round(i: Python, node: ast.For | ast.While, scope: Scope, state: Mapping[Var, Value]) -> tuple[Flow, State]:
-    scope.put_back(state)
-    with i.recorded() as seen:
-        if isinstance(node, ast.For):
-            cost = assign_to(i, node.target, i.items[node], scope)
-            flow = i.block(node.body, scope).after(cost)
-        else:
-            cost = i.value(node.test, scope)[1]
-            with i.told(i.guards_in(node.test, scope)[0]):
-                flow = i.block(node.body, scope).after(cost)
-    return flow, seen
-
-
-def _assigned(i: Python, node: ast.For | ast.While) -> set[Var]:
-    """The variables that a round assigns."""
-    found: set[Var] = set()
-    for each in own_nodes([node], []):
-        var = i.text.variables.get(each)
-        if var is not None and not (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)):
-            found.add(var)
-    return found
-
-
-def _after(i: Python, node: ast.For | ast.While, scope: Scope, one: _Round, before: State, cost: Cost) -> Flow:
-    """The ways out of a loop whose rounds cost ``cost`` in all."""
-    after = {var: value.join(one.seen.get(var, NEVER)) for var, value in before.items()}
-    scope.put_back(after)
-    flow = one.flow
-    left = None if flow.left is None else cost
-    raised = None if flow.raised is None else cost
-    whole = Flow(falls=cost, left=left, raised=raised, value=flow.value)
-    if not node.orelse:
-        return whole
-    other = i.block(node.orelse, scope).after(cost)
-    if flow.broke is None:
-        return replace(whole, falls=None).either(other)
-    scope.put_back(_both(scope.kept(), after))
-    return whole.either(other)
-
-
-def _for(i: Python, node: ast.For, scope: Scope) -> Flow:
-    listed, cost = i.value(node.iter, scope)
-    count = iterations(i, listed)
-    if listed.never or (count is not None and count.number == 0):
-        other = i.block(node.orelse, scope) if node.orelse else Flow(falls=FREE)
-        return other.after(cost)
-    i.items[node] = element_of(i, listed)
-    before = scope.kept()
-    one = _settled(i, node, scope, {})
-    each = one.flow.whole()
-    if count is None or count.terms is None:
-        reason = "how often this is done depends on a length that is not known"
-        total = i.loose(i.at(node.iter), reason, each)
-    else:
-        total = each.times(count)
-    return _after(i, node, scope, one, before, total).after(cost)
-
-
-def _while(i: Python, node: ast.While, scope: Scope) -> Flow:
-    before = scope.kept()
-    never_ends = isinstance(node.test, ast.Constant) and bool(node.test.value)
-    counted = _counted(i, node, scope, before)
-    if counted is not None:
-        count, one = counted
-        total = one.flow.whole().times(count)
-    else:
-        one = _settled(i, node, scope, {})
-        reason = "'while' has no bound: what it tests is not a counter"
-        total = i.loose(i.at(node), reason, one.flow.whole())
-    scope.put_back(one.state)
-    total = total.then(i.value(node.test, scope)[1])
-    flow = _after(i, node, scope, one, before, total)
-    if never_ends and one.flow.broke is None:
-        return replace(flow, falls=None)
-    return flow
-
-
-def _counted(i: Python, node: ast.While, scope: Scope, before: State) -> tuple[Bound, _Round] | None:
-    """The most rounds of a loop with a counter, and its round; None without one."""
-    for var, step in _counters(i, node):
-        initial = before.get(var, NEVER)
-        parameter = (i.next_number(), 0)
-        steady = {var: marked(initial, parameter, step)}
-        noted, kept = i.reach.noted(), scope.kept()
-        one = _settled(i, node, scope, steady)
-        scope.put_back(one.state)
-        known: list[Bound] = []
-        for at, guards in enumerate(_tests(i, node, scope)):
-            count = rounds(guards, parameter, initial, step)
-            if count is not None:
-                known.append(count + ONE if at else count)
-        if known:
-            return next((each for each in known if each.number is not None), known[0]), one
-        i.reach.forget(noted)
-        scope.put_back(kept)
-    return None
-
-
-def _tests(i: Python, node: ast.While, scope: Scope) -> Iterator[Sequence[Guard]]:
-    """What holds of a round that is not the last: the loop's own test first, then tests in it that leave it."""
-    yield i.guards_in(node.test, scope)[0]
-    for each in node.body:
-        if _leaves_early(each):
-            return
-        if isinstance(each, ast.If) and not each.orelse and isinstance(each.body[-1], ast.Break | ast.Return | ast.Raise):
-            yield i.guards_in(each.test, scope)[1]
-
-
-def _counters(i: Python, node: ast.While) -> Iterator[tuple[Var, int]]:
-    """The variables that every round that completes changes once, by the same number."""
-    written: dict[Var, int] = {}
-    for each in own_nodes([node], []):
-        var = i.text.variables.get(each)
-        if var is not None and not (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)):
-            written[var] = written.get(var, 0) + 1
-    for each in node.body:
-        found = _step(i, each)
-        if found is not None and not found[0].mutated and written.get(found[0]) == 1:
-            yield found
-        if _leaves_early(each):
-            return
-
-
-def _leaves_early(node: ast.stmt) -> bool:
-    """Whether a statement may begin the next round."""
-    pending: list[ast.AST] = [node]
-    while pending:
-        at = pending.pop()
-        if isinstance(at, ast.Continue):
-            return True
-        if isinstance(at, ast.For | ast.While):
-            pending.extend(at.orelse)
-        elif not isinstance(at, ast.FunctionDef | ast.AsyncFunctionDef | ast.expr):
-            pending.extend(ast.iter_child_nodes(at))
-    return False
-
-
-def _step(i: Python, node: ast.stmt) -> tuple[Var, int] | None:
-    """The variable that a statement changes by a number, and the number."""
-    if isinstance(node, ast.AugAssign):
-        target, op, by = node.target, node.op, node.value
-    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp):
-        target, op, by = node.targets[0], node.value.op, node.value.right
-        left = node.value.left
-        if not (isinstance(left, ast.Name) and isinstance(target, ast.Name) and left.id == target.id):
-            return None
-    else:
-        return None
-    var = i.text.variables.get(target)
-    value: Any = by.value if isinstance(by, ast.Constant) else None
-    if var is None or type(value) is not int or not value or not isinstance(op, ast.Add | ast.Sub):
-        return None
-    return var, value if isinstance(op, ast.Add) else -value
-
-
 # -- errors -------------------------------------------------------------------------------------------------------
 
 
@@ -402,7 +194,7 @@ def _try(i: Python, node: ast.Try, scope: Scope) -> Flow:
         i.assign(handler, FOREIGN, scope)
         handled = i.block(handler.body, scope).after(any_cost)
         if handled.falls is not None:
-            after = _both(after, scope.kept())
+            after = both(after, scope.kept())
         flow = flow.either(handled)
     scope.put_back(after)
     if not node.finalbody:
@@ -418,8 +210,7 @@ def _finally(i: Python, node: ast.Try, scope: Scope, flow: Flow, before: State) 
     changed = {var: value for var, value in scope.kept().items() if var in _written(i, node, node.finalbody)}
     scope.put_back({**kept, **changed})
     done = final.whole()
-    ways = (None if each is None else each.then(done) for each in flow.ways())
-    return Flow(*ways, flow.value)
+    return flow.mapped(lambda each: each.then(done))
 
 
 def _written(i: Python, node: ast.Try, part: Sequence[ast.AST] | None = None) -> set[Var]:
@@ -443,7 +234,7 @@ STATEMENTS: Mapping[type[ast.stmt], Statement] = MappingProxyType(
         ast.Continue: _continue,
         ast.Delete: _delete,
         ast.Expr: _expression,
-        ast.For: _for,
+        ast.For: for_,
         ast.FunctionDef: _function,
         ast.Global: _nothing,
         ast.If: _if,
@@ -454,7 +245,7 @@ STATEMENTS: Mapping[type[ast.stmt], Statement] = MappingProxyType(
         ast.Raise: _raise,
         ast.Return: _return,
         ast.Try: _try,
-        ast.While: _while,
+        ast.While: while_,
     }
 )
 """The analysis of statements, by kind."""

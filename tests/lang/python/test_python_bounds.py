@@ -1,0 +1,236 @@
+"""What is said of texts in Python before they run is never less than what they do."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+
+from agentflow.core.source import Source
+from agentflow.lang.bounds.analysis import Analysis
+from agentflow.lang.bounds.polynomial import UNBOUNDED
+from agentflow.lang.bounds.python.analysis import RULES
+from agentflow.lang.bounds.texts import readied
+from agentflow.lang.python.builtins import BUILTINS
+from agentflow.lang.python.emitter import expression_kinds, statement_kinds
+from agentflow.lang.python.forms import FORMS
+from agentflow.lang.python.methods import ALL_METHODS
+from tests.lang.bounds_fuzz import check
+from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
+
+
+def said(text: str, **bindings: Any) -> Analysis:
+    """The analysis of a text in a world of three tasks and a tool."""
+    source = Source.unnamed(text.strip("\n"), "python")
+    return readied(source, names=Described(), env_names=GIVEN).follow(WEIGHTS, sources=GIVEN, bindings=bindings)
+
+
+EXACT = [
+    ("ask(x=1)", "1"),
+    ("[ask(x=f) for f in files]", "len(files)"),
+    ("[ask(x=f) for f in files for g in other if grade(x=g)]", "2*len(files)*len(other)"),
+    ("pmap(lambda f: ask(x=f), files, limit=4)", "len(files)"),
+    ("parallel(*[ask(x=f) for f in files])", "len(files)"),
+    ("race(ask(x=1), timeout(3, grade(x=2)))", "2"),
+    ("retry(3, ask(x=1))", "3"),
+    ("ask(x=1) if look(x=1) else [ask(x=1), ask(x=2)]", "2"),
+    ("for s in plan(x=1).steps:\n    ask(x=s)", "1 + len(plan.steps)"),
+    ("for i, f in enumerate(sorted(files)):\n    ask(x=f)", "len(files)"),
+    ("for f, g in zip(files, [1, 2]):\n    ask(x=f)", "2"),
+    ("for c in 'abc':\n    ask(x=c)", "3"),
+    ("for k in {'a': 1, 'b': 2}:\n    ask(x=k)", "2"),
+    ("i = 0\nwhile i < 7:\n    ask(x=i)\n    i += 1", "7"),
+    ("i = 9\nwhile i > 0:\n    i = i - 2\n    ask(x=i)", "5"),
+    ("i = 0\nwhile i < len(files):\n    ask(x=i)\n    i += 1", "len(files)"),
+    ("n = 0\nwhile True:\n    n += 1\n    ask(x=n)\n    if n >= 3:\n        break", "4"),
+    ("todo = list(files)\nwhile todo:\n    ask(x=todo.pop())", "len(files)"),
+    ("todo = [1, 2]\nwhile todo:\n    f = todo.pop(0)\n    ask(x=f)", "2"),
+    ("def go(n):\n    if n == 0:\n        return 0\n    ask(x=n)\n    return go(n - 1)\ngo(5)", "5"),
+    ("def go(xs):\n    if not xs:\n        return []\n    return [ask(x=xs[0]), *go(xs[1:])]\ngo(files)", "len(files)"),
+    ("def go(xs):\n    if len(xs) > 0:\n        ask(x=1)\n        go(xs[:-1])\ngo(files)", "len(files)"),
+    ("def half(n):\n    if n > 0:\n        ask(x=n)\n        half(n // 2)\nhalf(9)", "4"),
+    (
+        "def half(xs):\n    if not xs:\n        return 0\n    ask(x=1)\n    return half(xs[:len(xs) // 2])\nhalf(files)",
+        "len(files)",
+    ),
+    ("def c(f, g):\n    return lambda x: f(g(x))\nc(lambda x: ask(x=x), grade)(1)", "2"),
+    ("h = {'a': ask, 'b': lambda x: 1}\nh['a'](1)", "1"),
+    ("for f, n in [(ask, 1), (grade, 2)]:\n    f(n)", "2"),
+    ("try:\n    ask(x=1)\nexcept ValueError as e:\n    ask(x=2)\nfinally:\n    ask(x=3)", "3"),
+    ("for f in files:\n    if ask(x=f):\n        break\nelse:\n    grade(x=1)", "1 + len(files)"),
+    (
+        "def first(xs):\n    for x in xs:\n        if ask(x=x):\n            return x\n    return grade(x=1)\nfirst(files)",
+        "1 + len(files)",
+    ),
+    ("found = []\nfor f in files:\n    found.append(ask(x=f))\nfor r in found:\n    grade(x=r)", "2*len(files)"),
+    ("found = []\nfor f in files:\n    found += [f, f]\n[ask(x=r) for r in found]", "2*len(files)"),
+    ("seen = set()\nfor f in files:\n    seen.add(f)\nfor s in seen:\n    ask(x=s)", "len(files)"),
+    ("by = {}\nfor f in files:\n    by[f] = 1\nfor k, v in by.items():\n    ask(x=k)", "len(files)"),
+    ("rows = [{'a': f} for f in files]\nfor row in rows:\n    row['b'] = ask(x=row['a'])", "len(files)"),
+    ("def main(files):\n    return pmap(ask, files)", "len(files)"),
+    ("def f(x, n=2):\n    for _ in range(n):\n        ask(x=x)\nf(1)\nf(1, n=3)\nf(x=1)", "7"),
+    ("class Pair:\n    a: str\n    b: int = 3\np = Pair(a='x')\nfor _ in range(p.b):\n    ask(x=p.a)", "3"),
+    ("outcome(ask(x=1)).status", "1"),
+    ("ask(**{'x': 1})", "1"),
+    (
+        "director_evaluator_loop(3, 1, lambda i, n: plan(x=i), lambda p, n: ask(x=p), lambda r, p, n: grade(x=r), lambda j, p, r, n: ('stop', r))",
+        "9",
+    ),
+    ("sorted(files, key=lambda f: ask(x=f))", "len(files)"),
+    ("max(files, key=lambda f: ask(x=f))", "len(files)"),
+    ("list(map(lambda f: ask(x=f), files))", "len(files)"),
+    ("any(ask(x=f) for f in files)", "len(files)"),
+    ("def spin(n):\n    return spin(n)\n1", "0"),
+    ("while True:\n    pass", "0"),
+    ("eval_program('ask(x=1)', allow=['ask'])", "no bound"),
+]
+
+
+@pytest.mark.parametrize(("text", "bound"), EXACT)
+def test_task_shaped_texts_are_bounded_exactly(text: str, bound: str) -> None:
+    """Loops, recursion, comprehensions, functions as values and lists that grow have the bound that one would write down."""
+    assert str(said(text).bound("calls")) == bound
+
+
+UNSEEN = [
+    ("f(1)", "a binding that is a function"),
+    ("files[0](1)", "a function in a binding"),
+    ("list(map(f, [1]))", "a binding given to map"),
+    ("sorted([2, 1], key=f)", "a key"),
+    ("pmap(f, [1, 2])", "a callback of pmap"),
+    ("try:\n    look(x=1)\nexcept Exception as e:\n    g = e.error\n    g(1)", "a value of a caught error"),
+    ("eval_program('1')(1)", "a value of eval_program"),
+    ("solve('write', max_model_calls=2)(1)", "a value of solve"),
+    ("call_workflow('other')(1)", "a value of a workflow"),
+    ("look(x=1)(1)", "a value of a tool"),
+    ("d = {}\nd['k'] = f\nd['k'](1)", "a function stored in a dict"),
+    ("d = {}\nd.update({'k': f})\nd['k'](1)", "a function in a dict that was updated"),
+    ("d = {}\nd.setdefault('k', f)(1)", "a default that was set"),
+    ("xs = []\nxs.append(f)\nxs[0](1)", "a function appended"),
+    ("xs = []\nys = xs\nys.append(f)\nxs[0](1)", "a function appended by another name"),
+    ("xs = [[]]\nfor x in xs:\n    x.append(f)\nxs[0][0](1)", "a function appended to an element"),
+    ("def put(xs):\n    xs.append(f)\na = []\nput(a)\na[0](1)", "a function appended by a function"),
+    ("xs = []\nxs.extend([f])\nxs.pop()(1)", "a function taken out"),
+    ("xs = []\nxs += [f]\nxs[0](1)", "a function added in place"),
+    ("xs = []\nxs.insert(0, f)\nfor g in xs:\n    g(1)", "a function inserted"),
+    ("s = {'a': [1]}\ns['a'].append(f)\ns['a'][-1](1)", "a function in a list in a dict"),
+    ("g = lambda x: 1\ndef change():\n    global g\n    g = f\nchange()\ng(1)", "a global that a function assigns"),
+    (
+        "def outer():\n    g = lambda x: 1\n    def inner():\n        nonlocal g\n        g = f\n    inner()\n    return g(1)\nouter()",
+        "nonlocal",
+    ),
+    ("g = lambda x: 1\nfor i in [1, 2]:\n    g(1)\n    g = f", "a variable that a loop assigns after it was called"),
+    (
+        "g = lambda x: 1\ntry:\n    g = f\n    look(x=1)\nexcept Exception:\n    g(1)",
+        "a variable assigned before an error",
+    ),
+    ("a, *b = [1, f]\nb[0](1)", "a starred target"),
+    ("[g(1) for g in [f]]", "a variable of a comprehension"),
+    ("(lambda g=1: g)(f)(1)", "a default that is replaced"),
+    ("{**{'k': f}}['k'](1)", "a dict spread into another"),
+    ("[*[f]][0](1)", "a list spread into another"),
+    ("([1] + [f])[1](1)", "a sum of lists"),
+    ("[f][::1][0](1)", "a slice"),
+    ("{'k': f}.get('z', f)(1)", "a default of get"),
+    ("list({'k': f}.values())[0](1)", "the values of a dict"),
+    ("list({'k': f}.items())[0][1](1)", "the items of a dict"),
+    ("list(enumerate([f]))[0][1](1)", "enumerate"),
+    ("list(zip([f]))[0][0](1)", "zip"),
+    ("list(reversed(sorted([f], key=len)))[0](1)", "reversed"),
+    ("max([f], key=len)(1)", "max"),
+    ("dict([('k', f)])['k'](1)", "dict of pairs"),
+    ("parallel(f, 1)[0](1)", "a value of a branch"),
+    ("retry(2, f(1))", "a call that is tried again"),
+    ("timeout(2, lambda: f(1))", "a thunk"),
+    ("(f or ask)(1)", "a choice"),
+    ("(x := f)(1)", "an assignment in an expression"),
+    ("class R:\n    g: dict\nr = R(g=f)\nh = r.g\nh(1)", "a field"),
+]
+
+
+@pytest.mark.parametrize(("text", "way"), UNSEEN)
+def test_a_function_from_elsewhere_has_no_bound(text: str, way: str) -> None:
+    """Whatever way a function comes in by that is not of the text, changed containers included: a call of it has no bound."""
+    analysis = said(text)
+    assert analysis.bound("calls") == UNBOUNDED, way
+    assert analysis.unbounded
+    assert all(each.span.end > each.span.start for each in analysis.unbounded)
+
+
+ENDLESS = [
+    "while look(x=1):\n    ask(x=1)",
+    "while True:\n    ask(x=1)",
+    "i = 0\nwhile i < 4:\n    ask(x=1)\n    if look(x=1):\n        continue\n    i += 1",
+    "i = 0\nwhile i < 4:\n    ask(x=1)\n    i += 1\n    i = 0",
+    "i = 0\nwhile i < 4:\n    ask(x=1)\n    i -= 1",
+    "i, n = 0, 4\nwhile i < n:\n    ask(x=1)\n    i += 1\n    n += 1",
+    "i = 0\nwhile i != 5:\n    ask(x=1)\n    i += 2",
+    "i = 0\nwhile i < 4:\n    try:\n        look(x=1)\n        i += 1\n    except Exception:\n        ask(x=1)",
+    "xs = [1]\nfor x in xs:\n    ask(x=x)\n    xs.append(x)",
+    "xs = [1]\nys = xs\nfor x in xs:\n    ask(x=x)\n    ys.append(x)",
+    "xs = [1]\nwhile xs:\n    ask(x=xs.pop())\n    xs.append(1)",
+    "xs = [1]\nwhile xs:\n    ask(x=xs.pop())\n    xs = [1]",
+    "d = {'a': 1}\nwhile d:\n    ask(x=d.pop('a', None))",
+    "xs = [1]\ndef more():\n    xs.append(1)\ni = 0\nwhile i < len(xs):\n    ask(x=1)\n    more()\n    i += 1",
+    "def go(x):\n    ask(x=1)\n    return go(x)\ngo(1)",
+    "def go(xs):\n    ask(x=1)\n    return go([*xs, 1])\ngo(files)",
+    "def go(n):\n    if n == 0:\n        return 0\n    ask(x=1)\n    return go(n - 1)\ngo(2.5)",
+    "def go(xs):\n    if not xs:\n        return 0\n    xs.append(1)\n    ask(x=1)\n    return go(xs[1:])\ngo([1])",
+    "for _ in range(look(x=1)):\n    ask(x=1)",
+    "n = 1\ndef grow():\n    global n\n    n += 1\nfor _ in range(n):\n    ask(x=1)",
+    "for line in look(x=1).split():\n    ask(x=line)",
+]
+
+
+@pytest.mark.parametrize("text", ENDLESS)
+def test_what_may_go_on_for_ever_has_no_bound(text: str) -> None:
+    """Loops without a counter, lists that grow while they are gone over, recursion without a measure: none is bounded."""
+    analysis = said(text)
+    assert analysis.bound("calls") == UNBOUNDED
+    assert analysis.unbounded
+
+
+def test_everything_that_can_be_written_is_followed() -> None:
+    """Each kind of node that has code, each function, method and form has a rule of the analysis, and no other."""
+    inside = {ast.Call, ast.FormattedValue}  # the latter within an f-string, whose rule writes its code
+    assert {each for each in RULES.expressions if issubclass(each, ast.expr)} | inside == expression_kinds() | inside
+    assert set(RULES.statements) == statement_kinds()
+    assert set(RULES.functions) == {*BUILTINS, "isinstance"}
+    assert set(RULES.methods) == set(ALL_METHODS)
+    effects = {"ask", "recall", "remember"}
+    assert set(RULES.forms) == set(FORMS) - effects
+
+
+def test_width_is_what_runs_at_once() -> None:
+    """Branches side by side add up, one after the other they do not, and a limit of pmap holds."""
+    widths = {
+        "[ask(x=1), ask(x=2)]": "1",
+        "parallel(ask(x=1), [ask(x=2), ask(x=3)])": "2",
+        "pmap(lambda f: parallel(ask(x=1), ask(x=f)), files, limit=4)": "8",
+        "pmap(ask, files)": "len(files)",
+        "parallel(*[ask(x=f) for f in files])": "len(files)",
+    }
+    assert {text: str(said(text).bound("width")) for text in widths} == widths
+
+
+def test_bindings_that_are_there_are_looked_at() -> None:
+    """The length of a list among the bindings is a number, unless the text makes it longer by data."""
+    assert str(said("[ask(x=f) for f in files]", files=["a", "b"]).bound("calls")) == "2"
+    grown = "def main(files):\n    files.append('c')\n    return [ask(x=f) for f in files]"
+    assert str(said(grown, files=["a", "b"]).bound("calls")) == "3"
+
+
+def test_a_hostile_text_ends_the_analysis() -> None:
+    """A text that would be followed for ever is given up, and says so."""
+    levels = "\n".join(f"def g{i}(x):\n    return [g{i + 1}(x), g{i + 1}(x), g{i + 1}(x)]" for i in range(60))
+    analysis = said(f"{levels}\ndef g60(x):\n    return ask(x=x)\ng0(1)")
+    assert analysis.bound("calls") == UNBOUNDED
+    assert "took too long" in analysis.unbounded[0].reason
+
+
+@pytest.mark.parametrize("first", [0, 200])
+async def test_made_up_texts_do_no_more_than_was_said(first: int) -> None:
+    """Of random texts with effects, loops, recursion, changed lists and errors: none does more than its bound."""
+    wrong = [problem for number in range(first, first + 60) if (problem := (await check(number, "python"))[1])]
+    assert wrong == []
