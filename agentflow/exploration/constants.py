@@ -14,7 +14,8 @@ _READS = frozenset({"get", "get-field"})
 _PARSES = frozenset({"parse-json"})
 _READS_NUMBERS = frozenset({"string->number"})
 _LONGEST_WORD = 60
-_LARGEST = 10**9
+LARGEST = 10**9
+"""Numbers beyond it are none that an answer is near to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +44,17 @@ def constants_of(tree: ir.IR) -> Constants:
         node = pending.pop()
         pending.extend(reversed(children(node)))
         match node:
-            case ir.Const(value=int() | float() as number) if not isinstance(number, bool) and abs(number) < _LARGEST:
+            case ir.Const(value=int() | float() as number) if not isinstance(number, bool) and abs(number) < LARGEST:
                 numbers[number] = None
             case ir.Const() | ir.Quote():
-                others.update(dict.fromkeys(_words(node.value)))
+                others.update(dict.fromkeys(words_of(node.value)))
             case ir.MakeDict():
-                others.update(dict.fromkeys(_words(list(node.keys))))
+                others.update(dict.fromkeys(words_of(list(node.keys))))
             case ir.PrimCall() if node.primitive.canonical in _COMPARES:
                 for each in node.args:
-                    compared.update(dict.fromkeys(_words(getattr(each, "value", None))))
+                    compared.update(dict.fromkeys(words_of(getattr(each, "value", None))))
             case ir.PrimCall() if node.primitive.canonical in _READS:
-                keys.update(dict.fromkeys(_words([getattr(each, "value", None) for each in node.args[1:2]])))
+                keys.update(dict.fromkeys(words_of([getattr(each, "value", None) for each in node.args[1:2]])))
             case ir.PrimCall() if node.primitive.canonical in _PARSES:
                 parses = True
             case ir.PrimCall() if node.primitive.canonical in _READS_NUMBERS:
@@ -66,14 +67,14 @@ def constants_of(tree: ir.IR) -> Constants:
     return Constants(tuple(numbers), tuple(words), tuple(keys), parses, reads_numbers, deadlines)
 
 
-def _words(value: Any) -> list[str]:
+def words_of(value: Any) -> list[str]:
     """The strings in quoted data that an answer might equal."""
     if isinstance(value, list | tuple):
-        return [word for each in cast("list[Any]", value) for word in _words(each)]
+        return [word for each in cast("list[Any]", value) for word in words_of(each)]
     text = name_of(value)
     if text is None or not text or len(text) > _LONGEST_WORD or "{" in text or "\n" in text or not text.strip():
         return []
     return [text]
 
 
-__all__ = ["Constants", "constants_of"]
+__all__ = ["LARGEST", "Constants", "constants_of", "words_of"]

@@ -30,11 +30,12 @@ from agentflow.exploration.ports import (
     Stage,
     failure,
 )
+from agentflow.exploration.python_constants import constants_of_python
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.ir import Seq
 from agentflow.lang.passes.arms import Arm, mark_arms
+from agentflow.lang.passes.python_arms import mark_python_arms
 from agentflow.lang.program import compile_program
 from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.runtime.engine import Engine
@@ -140,9 +141,13 @@ class Rehearsal:
             error = raised
         return Trial({arm: count for arm, count in enumerate(self._counts) if count}, value, error, used)
 
-    def _prepare(self, source: Source, tree: Seq) -> None:
-        self.constants = constants_of(tree)
-        self.arms = mark_arms(source, tree, self._reach)
+    def _prepare(self, source: Source, tree: Any) -> None:
+        if source.surface == "python":
+            self.constants = constants_of_python(tree.tree)
+            self.arms = mark_python_arms(tree, self._reach)
+        else:
+            self.constants = constants_of(tree)
+            self.arms = mark_arms(source, tree, self._reach)
         self._counts = [0] * len(self.arms)
 
     def _reach(self, arm: int) -> None:

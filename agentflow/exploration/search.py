@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ _DOUBTS = 5
 """Maximum number of loops that are examined this way."""
 _OWN = frozenset({"program/error", "program/raised"})
 """Codes of errors that a program raises itself."""
+_WORD = re.compile(r"[\s()].*", re.DOTALL)
+"""What follows the name at the head of a call, of either surface."""
 _FAILURES = frozenset({"context/failed", "timeout/elapsed", "task/invalid-output", "question/unanswered"})
 """Codes of failures that are faults of the program only if unhandled."""
 
@@ -269,8 +272,7 @@ def _who_failed(error: AgentflowError) -> str | None:
         return None
     if error.span is None:
         return error.code
-    word = error.span.text.lstrip("(").split(None, 1)
-    return word[0].rstrip(")") if word else error.code
+    return _WORD.sub("", error.span.text.lstrip("(")) or error.code
 
 
 __all__ = ["RUNS", "SURE_EFFECTS", "SURE_STEPS", "explore"]

@@ -27,7 +27,9 @@ from agentflow.lang.syntax import Form, Node
 from agentflow.lang.trace import show_lines
 
 A = TypeVar("A", bound=Analyzer)
-Pass = Callable[[Source, Seq], object]
+Pass = Callable[[Source, Any], object]
+"""Looks at a program, or changes it, before code is written for it: of S-expressions the analysed :class:`~agentflow.lang.ir.Seq`, of
+Python what writes its code, the :class:`~agentflow.lang.python.emitter.Emitter`."""
 """Called with an analysed program before code is written for it; may change it in place."""
 _TEXT = "<string>"
 """The name of a program that is given as text."""
@@ -232,9 +234,7 @@ def compile_program(
         if cached is not None:
             return cached
     if source.surface == "python":
-        if passes:
-            raise not_sexp(source)
-        program = _python(source, describe, limits, granted, names)
+        program = _python(source, describe, limits, granted, names, passes)
     else:
         with collector_paused():
             program = _compile(
@@ -368,14 +368,19 @@ def assemble(
 
 
 def _python(
-    source: Source, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
+    source: Source,
+    describe: Describe,
+    limits: Limits,
+    allow: frozenset[str] | None,
+    port: Names | None,
+    passes: Sequence[Pass] = (),
 ) -> Program:
     """The program of a text in Python."""
     from agentflow.lang.python.compiling import compile_python  # Most processes never see such a text.
 
     filename = _filename(source)
     with collector_paused():
-        compiled = compile_python(source, filename, describe, limits, allow, port)
+        compiled = compile_python(source, filename, describe, limits, allow, port, passes)
     program = Program(source, filename, [compiled.part], compiled.free, compiled.own, allow, limits)
     show_lines(program, filename=filename, text=program.text)
     return program
@@ -384,10 +389,10 @@ def _python(
 def not_sexp(source: Source) -> AgentflowError:
     """The error for a Python text where only S-expressions can be looked into so far."""
     return AgentflowError(
-        "bounds, explore and the language server work on S-expressions only, and this is a Python text",
+        "the language server works on S-expressions only, and this is a Python text",
         code="program/surface",
         span=source.span(0, 1),
-        hint="run and check take Python texts",
+        hint="run, check, explore and bounds take Python texts",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -65,10 +65,18 @@ def declared(source: Source, limits: Limits) -> dict[str, Any] | None:
 
 
 def compile_python(
-    source: Source, filename: str, describe: Describe, limits: Limits, allow: frozenset[str] | None, port: Names | None
+    source: Source,
+    filename: str,
+    describe: Describe,
+    limits: Limits,
+    allow: frozenset[str] | None,
+    port: Names | None,
+    passes: Sequence[Callable[[Source, Emitter], object]] = (),
 ) -> Compiled:
-    """The code of a text. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
+    """The code of a text. ``passes`` are given what writes it, before it does. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
     g = emitter_of(source, describe, limits, allow, port)
+    for each in passes:
+        each(source, g)
     link = written(g, read_tree(g))
     if g.errors:
         first, *others = _in_order(g.errors)

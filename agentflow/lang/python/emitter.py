@@ -90,7 +90,7 @@ class Emitter(codegen.Generator):
     """One translation of a text.
 
     ``meanings`` says what calls, and names that are no variables, turned out to be, and ``templates`` which tasks the text defines: these
-    are for those who work out what a text may do. ``errors`` collects what is wrong with it; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
+    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
     defines. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call (None: all), ``port`` makes templates.
     """
 
@@ -117,6 +117,8 @@ class Emitter(codegen.Generator):
         self.limits = limits
         self.errors: list[AgentflowError] = []
         self.meanings: dict[ast.AST, Meaning] = {}
+        self.marks: dict[ast.AST, list[int]] = {}
+        self.reach: Callable[[int], None] | None = None
         self.templates: dict[str, list[Any]] = {}
         self.asked: dict[str, NameInfo] = {}
         self.own_tasks: set[str] = set()
@@ -163,9 +165,15 @@ class Emitter(codegen.Generator):
         else:
             self.deepest = max(self.deepest, self.level)
             code = on_fresh_stack(lambda: rule(self, node))
+        if node in self.marks:
+            code = ast.Subscript(self.tuple_of([self._reached(node), code]), self.const(1), LOAD, **self.loc)
         self.loc = saved
         self.level -= 1
         return code
+
+    def _reached(self, node: ast.AST) -> ast.expr:
+        reach = self.const_param(self.reach, "reach_")
+        return self.tuple_of([self.call(reach, [self.const(each)]) for each in self.marks[node]])
 
     def suite(self, nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
         """The code of statements. A kind of node without a rule is refused."""
@@ -183,6 +191,8 @@ class Emitter(codegen.Generator):
                 else:
                     self.deepest = max(self.deepest, self.level)
                     code = on_fresh_stack(lambda node=node, rule=rule: rule(self, node))
+                if node in self.marks:
+                    written.append(ast.Expr(self._reached(node), **self.loc))
                 written += [*self.flushed(), *code]
             self.level -= 1
         return written or [ast.Pass(**self.loc)]
