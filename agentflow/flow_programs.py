@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, overload
@@ -10,8 +9,6 @@ from typing import Any, TypeVar, overload
 from typing_extensions import TypedDict, Unpack
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError
-from agentflow.core.events import ProgramBounds
 from agentflow.core.host_code import executing, executing_call, executing_line
 from agentflow.core.limits import Limits
 from agentflow.core.names import narrowed
@@ -305,17 +302,9 @@ class ProgramMethods:
             if own is not None:
                 own.run = run
             if work.program is not None and self.engine.shows_bounds:
-                await self._show_bounds(work.program, bindings, grants, call)
+                await self.engine.admission.announce(work.program, bindings, grants, call)
             value = await work.evaluate(call)
         return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
-
-    async def _show_bounds(
-        self, program: Program, bindings: Mapping[str, Any] | None, grants: frozenset[str] | None, call: CallContext
-    ) -> None:
-        """Publish what a program may do at most. One that cannot be followed runs all the same."""
-        with contextlib.suppress(AgentflowError):
-            found = await self.bounds(program, bindings=bindings, allow=grants)
-            call.emit(ProgramBounds, most=found.to_text())
 
     async def _compiled(
         self,

@@ -1,4 +1,4 @@
-"""What the macros of one program may use while it is compiled."""
+"""What the macros of one program may use while it is compiled, and what following it for its bounds may."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class CompilationStopped(Exception):
 
 
 class Allowance:
-    """The steps that all expansions of one compilation share: at most ``steps`` (None: any number); ``used`` so far.
+    """The steps that all expansions of one compilation share, or the visits of one analysis: at most ``steps`` (None: any number); ``used`` so far.
 
     A compilation may run in a thread; its caller ends it with :meth:`stop`, which is checked at every slice of steps.
     """
@@ -27,7 +27,7 @@ class Allowance:
         allowed = self._steps
         if allowed is not None and self.used + steps > allowed:
             raise LimitExceeded(
-                f"the run has used its {allowed:,} steps while its macros were expanded",
+                f"the run has used its {allowed:,} steps while a program was compiled or followed",
                 limit="steps",
                 allowed=allowed,
                 used=allowed,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError
+from agentflow.core.events import ProgramBounds
 from agentflow.core.ports import ToolPort
 from agentflow.core.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.diagnosis import check_program
-from agentflow.lang.program import as_source
+from agentflow.lang.program import Program, as_source
 from agentflow.runtime.budget import budget_of
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.estimate import Bounds, ProgramEstimator, over_budget
@@ -78,6 +80,22 @@ class Admission:
         names = self._compiler.names(None, call.definitions)
         bounds = await self._bounds(estimator, source, grants, bindings, call)
         return await approved(source.text, bounds, call, lambda name: names.describe(name) is not None)
+
+    async def announce(
+        self, program: Program, bindings: Mapping[str, Any] | None, grants: frozenset[str] | None, call: CallContext
+    ) -> None:
+        """Publish what a program that begins at ``call`` may do at most. One that cannot be followed runs all the same."""
+        estimator, names = self._estimator, self._compiler.names(None, call.definitions)
+        if estimator is None:
+            return
+        await estimator.ready()
+
+        def work(allowance: Allowance) -> Bounds:
+            return estimator.bounds(program.source, names, bindings=bindings, allow=grants, allowance=allowance)
+
+        with contextlib.suppress(AgentflowError):
+            found = await beside_the_loop(program.text, work, call.run.limits, at_once=False)
+            call.emit(ProgramBounds, most=found.to_text())
 
     async def _bounds(
         self,

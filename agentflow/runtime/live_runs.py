@@ -324,6 +324,8 @@ class LiveRuns:
                     " out again, all others run as the file is now",
                     reference=reference_in(row.program),
                 )
+            if self._engine.shows_bounds and isinstance(program, Program):
+                await self._engine.admission.announce(program, work.bindings, program.allow, call)
             value = await self._engine.carry_out(program, work.bindings, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
         return RunEnd(

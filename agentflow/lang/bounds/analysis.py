@@ -10,7 +10,7 @@ from agentflow.core.source import Span
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Interpreter, Scope, TooLong
+from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Interpreter, Scope, Spend, TooLong, free
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.nodes import RULES
 from agentflow.lang.bounds.operations import HIGHER, OPERATIONS, defined_name
@@ -69,12 +69,13 @@ def analyse_bounds(
     programs: Programs | None = None,
     around: Mapping[str, Sequence[Any]] | None = None,
     visits: int = MOST_VISITS,
+    spend: Spend = free,
 ) -> Analysis:
     """Follow an analysed program. ``bindings`` are values that it is given, ``sources`` names of bindings whose value is
     not known: their sizes are named after them, or after what ``sources`` says of a name, as are those of names that nothing binds
     and that are used as values. Any other variable may be anything.
     ``shapes`` gives the JSON Schema that the answers of a task keep to, ``programs`` analyses programs that it runs, which
-    find the templates ``around`` them by name."""
+    find the templates ``around`` them by name. ``spend`` pays for the nodes that are visited, and may raise."""
     defined: dict[str, int] = {}
     templates: dict[str, list[Any]] = {name: [*each] for name, each in (around or {}).items()}
     top = set(map(id, tree.items))
@@ -111,6 +112,7 @@ def analyse_bounds(
         programs=programs,
         setters=setters,
         visits=visits,
+        spend=spend,
     )
     reach = interpreter.reach
     try:

@@ -26,6 +26,8 @@ from agentflow.lang.syntax import Node
 
 MOST_VISITS = 60_000
 """Nodes of the program that are visited before the analysis gives up."""
+_SLICE = 128
+"""Visits that are paid for together."""
 _LEVELS = 80
 """Levels of nesting that are visited on one Python stack."""
 _DEEPEST = 150
@@ -39,6 +41,8 @@ _UNSEEN = Cost({(): Effects({ANYTHING: ONE, WIDTH: ONE})})
 
 Weigh: TypeAlias = Callable[[str, str], Mapping[str, float] | str]
 """The weights of an effect, by its kind and name: numbers by key; a text is the reason why it has no upper bound."""
+Spend: TypeAlias = Callable[[int], None]
+"""Pays for so many visits. What it raises ends the analysis."""
 Outcome: TypeAlias = tuple[Value, Cost]
 
 Rule: TypeAlias = "Callable[[Interpreter, Any, Scope], Outcome]"
@@ -47,6 +51,10 @@ Operator: TypeAlias = "Callable[[Interpreter, ir.RuntimeCall, Scope], Outcome]"
 """Analyses an operation of the runtime."""
 Higher: TypeAlias = "Callable[[Interpreter, list[Value], Node], Outcome]"
 """Analyses a primitive that calls procedures."""
+
+
+def free(visits: int) -> None:
+    """What visits cost where nobody pays for them."""
 
 
 class TooLong(Exception):
@@ -170,7 +178,7 @@ class Interpreter:
     ``weigh`` says what calls cost, ``variables`` what the free names are that are variables, ``kind`` whether another one
     is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets,
     ``shape`` the JSON Schema that the answers of a task keep to, ``programs`` analyses programs that it runs, ``setters`` are the assignments of its variables;
-    ``beside`` counts the forms around what is followed that run their parts at the same time;
+    ``spend`` pays for visits; ``beside`` counts the forms around what is followed that run their parts at the same time;
     ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
     """
 
@@ -188,6 +196,7 @@ class Interpreter:
         programs: Programs | None,
         setters: Setters,
         visits: int = MOST_VISITS,
+        spend: Spend = free,
     ) -> None:
         self.operations = operations
         self._rules = rules
@@ -204,6 +213,7 @@ class Interpreter:
         self._defined: dict[str, Value] = {}
         self._globals = dict(variables)
         self.visits: int = visits
+        self._spend = spend
         self._level = 0
         self._numbers = 0
         self.beside = 0
@@ -215,6 +225,8 @@ class Interpreter:
         self.visits -= 1
         if self.visits < 0:
             raise TooLong
+        if not self.visits % _SLICE:
+            self._spend(_SLICE)
         self._level += 1
         try:
             if self._level % _LEVELS:
@@ -432,7 +444,9 @@ __all__ = [
     "Reach",
     "Rule",
     "Scope",
+    "Spend",
     "TooLong",
     "Weigh",
+    "free",
     "position",
 ]

@@ -13,7 +13,7 @@ from agentflow.core.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.bounds.analysis import Analysis, Shapes, Weights, analyse_bounds, templates_of
 from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import MOST_VISITS
+from agentflow.lang.bounds.interpret import MOST_VISITS, free
 from agentflow.lang.diagnosis import analyse
 from agentflow.lang.program import as_source, describer
 
@@ -51,20 +51,21 @@ def readied(
     env_names: Iterable[str] = (),
     allowance: Allowance | None = None,
 ) -> Readied:
-    """Read and check a text. Parameters as for :func:`~agentflow.lang.program.compile_program`.
+    """Read and check a text; ``allowance`` pays for macros, and then for each node that is followed. Parameters as for :func:`~agentflow.lang.program.compile_program`.
 
     Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded.
     """
     source, limits = as_source(source), limits or Limits()
+    spend = free if allowance is None else allowance.take
     if source.surface == "python":
         from agentflow.lang.bounds.python.analysis import analyse_python  # Most processes never see such a text.
         from agentflow.lang.python.compiling import checked
 
         granted = None if allow is None else frozenset(allow)
         g = checked(source, describer(names, frozenset(env_names)), limits, granted, names)
-        return Readied(g.templates, partial(analyse_python, g))
+        return Readied(g.templates, partial(analyse_python, g, spend=spend))
     analyzer, tree = analyse(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
-    return Readied(templates_of(tree), partial(analyse_bounds, analyzer, tree))
+    return Readied(templates_of(tree), partial(analyse_bounds, analyzer, tree, spend=spend))
 
 
 __all__ = ["Readied", "readied"]

@@ -10,7 +10,7 @@ from typing import Any, cast
 from agentflow.lang.bounds.analysis import TOO_LONG, Analysis, Shapes, Unbounded, Weights
 from agentflow.lang.bounds.cost import FREE, GROWN
 from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Scope, TooLong
+from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Scope, Spend, TooLong, free
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
 from agentflow.lang.bounds.python.calls import FORMS, call
 from agentflow.lang.bounds.python.expressions import EXPRESSIONS
@@ -42,6 +42,7 @@ def analyse_python(
     programs: Programs | None = None,
     around: Mapping[str, Sequence[Any]] | None = None,
     visits: int = MOST_VISITS,
+    spend: Spend = free,
 ) -> Analysis:
     """Follow a text whose code was written by ``g``. Parameters as for :func:`~agentflow.lang.bounds.analysis.analyse_bounds`."""
     text = Text(g)
@@ -65,6 +66,7 @@ def analyse_python(
             shape=lambda name: shapes(name, templates.get(name, ())),
             programs=programs,
             visits=left,
+            spend=spend,
         )
         try:
             counts = _whole(pass_)

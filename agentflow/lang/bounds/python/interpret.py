@@ -12,7 +12,7 @@ from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import Closure, Interpreter, Outcome, Rule, Scope, Weigh
+from agentflow.lang.bounds.interpret import Closure, Interpreter, Outcome, Rule, Scope, Spend, Weigh, free
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.python.facts import Body, Text
 from agentflow.lang.bounds.python.guards import guards_of
@@ -115,6 +115,7 @@ class Python(Interpreter):
         shape: Callable[[str], Mapping[str, Any] | None],
         programs: Programs | None,
         visits: int,
+        spend: Spend = free,
     ) -> None:
         super().__init__(
             weigh,
@@ -128,6 +129,7 @@ class Python(Interpreter):
             programs=programs,
             setters=Setters(),
             visits=visits,
+            spend=spend,
         )
         self.text = text
         self.tables = rules
