@@ -142,7 +142,9 @@ class InnerPrograms:
             visits=visits,
         )
         reasons = [f"line {each.span.line}: {each.reason}" for each in analysis.unbounded]
-        return Inner(analysis.counts, analysis.reaches, reasons, bool(analysis.by_data), analysis.visits)
+        return Inner(
+            analysis.counts, analysis.reaches, reasons, bool(analysis.by_data), analysis.visits, analysis.changes
+        )
 
 
 __all__ = ["InnerPrograms"]

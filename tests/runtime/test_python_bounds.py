@@ -100,6 +100,24 @@ async def test_workflows_of_both_surfaces_are_followed_by_name(tmp_path: Path) -
         assert str(sexp.model_calls) == str(python.model_calls) == "2*len(files)"
 
 
+async def test_a_program_that_changes_what_it_is_given_is_seen_to(tmp_path: Path) -> None:
+    """Lists that are given to a program in Python may be other ones afterwards: their lengths are not known any more."""
+    (tmp_path / "grow.py").write_text("@workflow(allow=[])\ndef main(xs):\n    xs.append('a')\n")
+    (tmp_path / "look.py").write_text("@workflow(allow=[])\ndef main(xs):\n    return len(xs)\n")
+    counted = "[ask(x=x) for x in xs]"
+    async with AgentFlow("offline", workflows=tmp_path) as flow:
+        await flow.define(TASK)
+        for name, bound in {"grow": "no bound", "look": "1"}.items():
+            found = await flow.bounds(f"xs = [1]\ncall_workflow('{name}', xs=xs)\n{counted}", surface="python")
+            assert str(found.model_calls) == bound
+            sexp = f"(define xs (list 1)) (call-workflow {name} (xs xs)) (map (lambda (x) (ask (x x))) xs)"
+            assert str((await flow.bounds(sexp)).model_calls) == bound
+        inner = f"xs = [1]\neval_program('xs.append(2)', bindings={{'xs': xs}})\n{counted}"
+        assert (await flow.bounds(inner, surface="python")).model_calls == UNBOUNDED
+        ran = await flow.run(f"xs = [1]\ncall_workflow('grow', xs=xs)\n{counted}", surface="python")
+        assert len(ran.value) == 2
+
+
 async def test_files_in_python_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``agentflow check --bounds review.py`` prints the table, and is a gate."""
     path = tmp_path / "review.py"

@@ -44,6 +44,7 @@ class Unbounded:
 @frozen
 class Analysis:
     """The most effects of a program. ``counts`` by ``kind:name`` and by the caller's own keys, ``width`` those at once;
+    ``changes`` are the variables from outside whose lists, dicts and sets it may change (None: any);
     ``unbounded`` every part without a bound; ``reaches`` the effects, by kind and name; ``by_data`` where data may say
     what is called; ``visits`` are the nodes that were visited."""
 
@@ -52,6 +53,7 @@ class Analysis:
     reaches: frozenset[tuple[str, str]]
     by_data: Sequence[Span]
     visits: int = 0
+    changes: frozenset[str] | None = frozenset()
 
     def bound(self, key: str) -> Bound:
         """The upper bound of a key."""

@@ -22,13 +22,15 @@ PARAMETER = "\1"
 
 @frozen
 class Inner:
-    """The upper bounds of an inner program. ``reasons`` say where nothing bounds it; ``visits`` is what its analysis took."""
+    """The upper bounds of an inner program. ``reasons`` say where nothing bounds it; ``visits`` is what its analysis took;
+    ``changes`` are the parameters whose lists, dicts and sets it may change (None: any)."""
 
     counts: Mapping[str, Bound]
     reaches: frozenset[tuple[str, str]] = frozenset()
     reasons: Sequence[str] = ()
     by_data: bool = False
     visits: int = 0
+    changes: frozenset[str] | None = frozenset()
 
 
 class Programs(Protocol):

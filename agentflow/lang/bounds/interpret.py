@@ -302,6 +302,8 @@ class Interpreter:
         if isinstance(inner, str):
             return self.anything(at, inner)
         self.visits -= inner.visits
+        names = arguments.keys() if inner.changes is None else inner.changes & arguments.keys()
+        changed = self.changed(what, [arguments[name] for name in sorted(names)], at) if names else FREE
         self.reach.effects |= inner.reaches
         if inner.by_data:
             self.reach.any_name[at.start] = at
@@ -310,7 +312,11 @@ class Interpreter:
             return self.anything(at, f"{what} depends on the size of '{cost}', which is not known")
         for reason in inner.reasons:
             self.loose(at, f"in {what}: {reason}", cost)
-        return cost
+        return cost.then(changed)
+
+    def changed(self, what: str, values: Sequence[Value], at: Node) -> Cost:
+        """The cost of what follows an inner program that changes the values it is given: here all lists are taken to stay as they are."""
+        return self.anything(at, f"{what} changes the lists that it is given")
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

@@ -104,11 +104,20 @@ def _eval_program(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome
 def _solve(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     (_, _, *values), cost = i.in_order(node.args, scope)
     reason = "'solve' runs a program that a model is yet to write"
-    most = dict(zip(node.constants[1], values, strict=True)).get("max-model-calls")
+    options = dict(zip(node.constants[1], values, strict=True))
+    most = options.get("max-model-calls")
     if most is None or most.high is None:
         return FOREIGN, cost.then(_written(i, node, reason))
+    if "inputs" in options and _has_lists(options["inputs"]):  # a program in Python may change them
+        return FOREIGN, cost.then(i.changed("the program of 'solve'", [options["inputs"]], node.at))
     _reached(i, node)
     return FOREIGN, cost.then(i.effect("solve", "solve", node.at)[1].times(most.high))
+
+
+def _has_lists(inputs: Value) -> bool:
+    """Whether there may be a list or a dict among the inputs of a program."""
+    parts = inputs.fields
+    return parts is None or any(each.high is None and each.texts in (None, frozenset()) for each in parts.values())
 
 
 def _reached(i: Interpreter, node: ir.RuntimeCall) -> None:

@@ -179,6 +179,7 @@ ENDLESS = [
     "def go(xs):\n    if not xs:\n        return 0\n    xs.append(1)\n    ask(x=1)\n    return go(xs[1:])\ngo([1])",
     "for _ in range(look(x=1)):\n    ask(x=1)",
     "n = 1\ndef grow():\n    global n\n    n += 1\nfor _ in range(n):\n    ask(x=1)",
+    "xs = [1]\nsolve('grow', inputs={'xs': xs}, max_model_calls=1)\nfor x in xs:\n    ask(x=x)",
     "for line in look(x=1).split():\n    ask(x=line)",
 ]
 

@@ -1,6 +1,7 @@
 """What exploration finds, as a table: ``python -m tests.testing.faults.figures [SET ...]``.
 
-The sets are ``development``, ``held_out``, ``third`` (programs with seeded faults), ``clean`` and ``examples``. With ``--tests`` every finding is
+The sets are ``development``, ``held_out``, ``third`` (programs with seeded faults), ``clean``, ``examples`` and
+``long``: programs of 100 lines, which the clean ones are put together to. With ``--tests`` every finding is
 written as a test too, and each test is run ten times.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.core.source import Source
+from agentflow.lang.printer import print_value
 from agentflow.testing import Answer, Exploration, Finding, explore
 from tests.testing.faults.tools import TOOLS
 
@@ -25,6 +27,7 @@ HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
 BINDINGS: dict[str, dict[str, Any]] = {"explain_repo": {"question": "why?"}, "improve_text": {"topic": "tides"}}
 _BLOCK = re.compile(r"^## (.*?)\n\n```lisp\n(.*?)```", re.DOTALL | re.MULTILINE)
+_TASK = re.compile(r"\(defatom ([\w?!*-]+)")
 _TEXTS = re.compile(r'"(\\.|[^"\\])*"|;.*')
 
 
@@ -56,6 +59,9 @@ def cases(name: str) -> Iterator[Case]:
         for path in sorted(EXAMPLES.glob("*.sexp")):
             yield Case(path.stem, path.read_text("utf-8"), BINDINGS[path.stem])
         return
+    if name == "long":
+        yield from _long(100)
+        return
     for title, text in _BLOCK.findall((HERE / f"{name}.md").read_text("utf-8")):
         given = re.search(r"^; bindings: (.*)", text, re.MULTILINE)
         bindings: dict[str, Any] = json.loads(given[1]) if given else {}
@@ -67,6 +73,20 @@ def cases(name: str) -> Iterator[Case]:
         last = _end_of_form(text, line) if fault[1] == "no-end" else line
         when = re.search(r"^; when: (.*)", text, re.MULTILINE)
         yield Case(title, text, bindings, fault[1], (line, last), _answers(when[1]) if when else ())
+
+
+def _long(lines: int) -> Iterator[Case]:
+    """Programs of at least so many lines: the clean ones one after the other, each with its own variables and names of tasks."""
+    texts: list[str] = []
+    for number, case in enumerate(cases("clean")):
+        text = case.text
+        for name in set(_TASK.findall(text)):
+            text = re.sub(rf"(?<![\w?!*>/<-]){re.escape(name)}(?![\w?!*>/<-])", f"{name}-{number}", text)
+        given = " ".join(f"({name} '{print_value(value)})" for name, value in case.bindings.items())
+        texts.append(f"(let ({given})\n{text})\n")
+        if sum(each.count("\n") for each in texts) >= lines:
+            yield Case(f"long {number}", "\n".join(texts), {})
+            texts = []
 
 
 def _answers(text: str) -> tuple[Answer, ...]:
@@ -103,7 +123,7 @@ async def main(names: list[str]) -> int:
             arms, reached = arms + len(explored.arms), reached + len(explored.arms) - len(explored.missed)
             if not hit:
                 print(f"  {case.name}: {'; '.join(map(str, explored.errors)) or 'nothing'}")
-        clean = name in ("clean", "examples")
+        clean = name in ("clean", "examples", "long")
         what = "without an error" if clean else "faults found"
         print(
             f"{name:<12}{sum(hits)} of {len(every)} {what}, {reached} of {arms} arms, {seconds:.1f} s of CPU, worst {worst:.2f} s"

@@ -81,7 +81,7 @@ def analyse_python(
     unbounded = [Unbounded(g.source.span(each.at.start, each.at.end), each.reason) for each in reach.loose]
     by_data = [g.source.span(node.start, node.end) for node in reach.any_name.values()]
     said = {key: bound for key, bound in counts.items() if not key.startswith(GROWN)}
-    return Analysis(said, unbounded, frozenset(reach.effects), by_data, visits - left)
+    return Analysis(said, unbounded, frozenset(reach.effects), by_data, visits - left, heap.known.given)
 
 
 def _variables(

@@ -231,6 +231,8 @@ def _reached(i: Python, node: ast.Call) -> None:
 def _solve(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     _, keywords, cost = arguments_of(i, node, scope)
     _reached(i, node)
+    if "inputs" in keywords:
+        i.heap.handed(keywords["inputs"])
     most = keywords.get("max_model_calls")
     if most is None or most.high is None:
         return FOREIGN, cost.then(i.anything(i.at(node), "'solve' runs a program that a model is yet to write"))

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
+from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, GROWN, Cost, Effects
-from agentflow.lang.bounds.polynomial import ONE, UNBOUNDED, ZERO, Bound
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value, joined
+from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value
 
 NOWHERE: frozenset[Hashable] = frozenset()
 """The sites of what is no container."""
@@ -28,6 +29,20 @@ class Changes:
     growth: dict[Hashable, Bound] = field(default_factory=dict[Hashable, Bound])
     all: bool = False
 
+    @property
+    def given(self) -> frozenset[str] | None:
+        """The variables from outside whose containers change; None for any."""
+        if self.all:
+            return None
+        return frozenset(site.name for site in self.contents if isinstance(site, Given))
+
+
+@frozen
+class Given:
+    """The site of the value of a variable from outside."""
+
+    name: str
+
 
 class Heap:
     """The containers of one pass of the analysis: ``known`` is what earlier passes found, ``found`` what this one finds."""
@@ -35,6 +50,7 @@ class Heap:
     def __init__(self, known: Changes) -> None:
         self.known = known
         self.found = Changes(all=known.all)
+        self.lost: set[Hashable] = set()
         self._numbers: dict[Hashable, int] = {}
 
     def made(self, site: Hashable, value: Value) -> Value:
@@ -78,6 +94,16 @@ class Heap:
                 counts[self._key(site)] = UNBOUNDED if more is None else more
         return Cost({(): Effects(counts)}) if counts else FREE
 
+    def handed(self, value: Value) -> None:
+        """A value is given to somebody who may change it, and every container in it, in any way."""
+        sites = value.all_sites
+        if sites is None:
+            self.found.all = True
+            return
+        for site in sites:
+            self.found.contents[site] = FOREIGN
+            self.lost.add(site)
+
     def settled(self, counts: Mapping[str, Bound], passes: int) -> bool:
         """Whether this pass found nothing new; if it did, ``known`` is what the next begins with.
 
@@ -89,7 +115,7 @@ class Heap:
         if found.all or passes >= _LAST:
             self.known = Changes(all=True)
             return False
-        grown = {site: counts.get(self._key(site), ZERO) for site in found.contents}
+        grown = {site: UNBOUNDED if site in self.lost else counts.get(self._key(site), ZERO) for site in found.contents}
         news = Changes()
         for site, put in found.contents.items():
             before = known.contents.get(site)
@@ -164,4 +190,4 @@ def size_of_texts(value: Value) -> Bound | None:
     return None if value.texts is None else Bound.of(max((len(each) for each in value.texts), default=0))
 
 
-__all__ = ["NOWHERE", "ONE", "Changes", "Heap", "joined", "scalar", "size_of_texts"]
+__all__ = ["NOWHERE", "Changes", "Given", "Heap", "scalar", "size_of_texts"]

@@ -16,7 +16,7 @@ from agentflow.lang.bounds.interpret import Closure, Interpreter, Outcome, Rule,
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.python.facts import Body, Text
 from agentflow.lang.bounds.python.guards import guards_of
-from agentflow.lang.bounds.python.heap import NOWHERE, Heap
+from agentflow.lang.bounds.python.heap import NOWHERE, Given, Heap
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value, joined
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.syntax import Node
@@ -214,13 +214,19 @@ class Python(Interpreter):
         finally:
             self.seen.pop()
 
+    def changed(self, what: str, values: Sequence[Value], at: Node) -> Cost:
+        """An inner program changes what it is given."""
+        for each in values:
+            self.heap.handed(each)
+        return FREE
+
     def knows(self, name: str) -> bool:
         """Whether a variable comes from outside."""
         return name in self._given
 
     def read_global(self, name: str) -> Value:
         """The abstract value of a variable from outside."""
-        return self.heap.given(("given", name), super().read_global(name))
+        return self.heap.given(Given(name), super().read_global(name))
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
