@@ -30,7 +30,7 @@ from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.printer import print_value
-from agentflow.lang.program import compile_program
+from agentflow.lang.program import ProgramCache, compile_program
 from agentflow.lang.trace import captured_by
 
 VERSION = 2
@@ -174,14 +174,19 @@ class _Dump:
 
 
 def load_closure(
-    data: Any, *, names: Names | None = None, limits: Limits | None = None, grants: Iterable[str] | None = None
+    data: Any,
+    *,
+    names: Names | None = None,
+    limits: Limits | None = None,
+    grants: Iterable[str] | None = None,
+    cache: ProgramCache | None = None,
 ) -> Closure:
     """The closure that :func:`dump_closure` described, with the authority it had.
 
     ``names`` says what its free names are, and makes the tasks it carries (see compile_program). ``grants`` narrow what
     it and its tasks may call. A dump of version 1 does not say what its author was granted: it may call ``grants``, and
-    nothing without them. Raises DataError (``closure/data``) for what is no such description, and what compiling its
-    text or making its tasks raises.
+    nothing without them. ``cache`` keeps what was compiled for other dumps of the same text. Raises DataError
+    (``closure/data``) for what is no such description, and what compiling its text or making its tasks raises.
     """
     ceiling = None if grants is None else frozenset(grants)
     try:
@@ -199,6 +204,7 @@ def load_closure(
                 names=_with_tasks(env, entry["templates"], names, ceiling),
                 limits=limits,
                 env_names=frozenset(cast("dict[str, Any]", entry["bindings"])),
+                cache=cache,
             )
             value = _run(program.link(env), narrowed(_granted(entry["grants"]), ceiling))
             if not isinstance(value, Closure):

@@ -46,6 +46,7 @@ from agentflow.core.values import Symbol, plain
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.closure import Closure
 from agentflow.lang.portable import captured, dump_closure, load_closure
+from agentflow.lang.program import ProgramCache
 from agentflow.runtime.error_codec import NotData, read_error, write_error
 from agentflow.runtime.note_data import entries_of, is_short
 from agentflow.runtime.recovery import ErrorValue
@@ -55,6 +56,8 @@ MAX_DEPTH = 60
 MAX_CONTAINERS = 20_000
 MAX_TEXT = 8_000_000
 """Numbers of containers and characters beyond which shared data is written only once."""
+_PROGRAMS = 64
+"""Number of texts of procedures that are kept compiled."""
 _LONG_TEXT = 1_000
 _FEW = 16
 _SMALL = 1 << 62
@@ -71,10 +74,11 @@ class _TooMuch(Exception):
 
 
 class Codec:
-    """Writes and reads values. ``names`` resolves the free names of procedures that are read back."""
+    """Writes and reads values. ``names`` resolves the free names of procedures that are read back, each text compiled once."""
 
     def __init__(self, names: Names | None = None) -> None:
         self._names = names
+        self._programs = ProgramCache(_PROGRAMS)
 
     def encode(self, value: Any) -> Any:
         """``value`` as JSON data. Raises NotData, which names the part that is not data."""
@@ -82,7 +86,7 @@ class Codec:
 
     def decode(self, data: Any, source: Source | None = None) -> Any:
         """The value that :meth:`encode` wrote. Spans of errors are read if they point into ``source``."""
-        return _Reader(self._names, source).read(data)
+        return _Reader(self._names, source, self._programs).read(data)
 
     def encode_error(self, error: AgentflowError) -> Any:
         """An error as JSON data. Raises NotData."""
@@ -90,7 +94,7 @@ class Codec:
 
     def decode_error(self, data: Any, source: Source | None = None) -> AgentflowError:
         """The error that :meth:`encode_error` wrote."""
-        return read_error(data, _Reader(self._names, source).read, source)
+        return read_error(data, _Reader(self._names, source, self._programs).read, source)
 
 
 def fingerprint(kind: str, *content: Any) -> bytes:
@@ -415,8 +419,9 @@ _HELD = frozenset({list, dict})
 class _Reader:
     """Reads one value."""
 
-    def __init__(self, names: Names | None, source: Source | None) -> None:
+    def __init__(self, names: Names | None, source: Source | None, programs: ProgramCache) -> None:
         self._names = names
+        self._programs = programs
         self._source = source
         self._nodes: list[Any] = []
 
@@ -455,7 +460,7 @@ class _Reader:
             case "$e":
                 return ErrorValue.of(read_error(inner, self.read, self._source))
             case "$c":
-                return load_closure(inner, names=self._names)
+                return load_closure(inner, names=self._names, cache=self._programs)
             case "$n":
                 return PRIMITIVES[inner]
             case "$p":
