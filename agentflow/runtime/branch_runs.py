@@ -224,7 +224,7 @@ def _cancelled(run: str) -> AgentflowError:
     return AgentflowError(
         f"the run '{run}', which did the branch, was cancelled",
         code="branches/cancelled",
-        hint="cancel the whole run instead, or handle the error in the program: (try form (catch (e) ...))",
+        hint="cancel the whole run instead, or let the program handle the error with try and catch",
     )
 
 
