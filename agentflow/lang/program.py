@@ -389,7 +389,7 @@ def _python(
 def not_sexp(source: Source) -> AgentflowError:
     """The error for a Python text where only S-expressions can be looked into so far."""
     return AgentflowError(
-        "the language server works on S-expressions only, and this is a Python text",
+        "what was asked works on S-expressions only, and this is a Python text",
         code="program/surface",
         span=source.span(0, 1),
         hint="run, check, explore and bounds take Python texts",

@@ -126,7 +126,21 @@ class Surveyor:
     def work(self, source: Source) -> Work[Survey]:
         """The same as work that can be interrupted between two forms; the collector is paused until it ends."""
         with collector_paused():
+            if source.surface == "python":
+                return (yield from self._python(source))
             return (yield from self._surveying(source))
+
+    def _python(self, source: Source) -> Work[Survey]:
+        """The survey of a text in Python. A file that is no workflow text is none of ours: it has neither mistakes nor names."""
+        from agentflow.lang.python.symbols import is_workflow_text, look_over  # Most processes never see such a text.
+
+        if source.name.endswith(".py") and not is_workflow_text(source.text):
+            return Survey(source, [], SymbolTable([]))
+        found = yield from look_over(source, self._describe, self.limits, self.names, closed=self._closed)
+        diagnostics = [Diagnostic(each, "error") for each in found.errors]
+        if found.names is None:
+            return Survey(source, diagnostics)
+        return Survey(source, diagnostics, SymbolTable([(0, found.names)]), found.tasks)
 
     def _surveying(self, source: Source) -> Work[Survey]:
         try:

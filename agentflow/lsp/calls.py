@@ -37,6 +37,15 @@ class Cursor:
         """Whether the word is the first of a form."""
         return bool(self.calls) and self.calls[-1].items <= (1 if self.word else 0)
 
+    @property
+    def naming(self) -> OpenCall | None:
+        """The call of which the cursor may name an argument."""
+        return self.calls[-2] if self.is_operator and len(self.calls) > 1 else None
+
+    def within(self, index: int) -> str | None:
+        """The name of the argument of a call that the cursor is in."""
+        return self.calls[index + 1].head if index + 1 < len(self.calls) else None
+
     def operand(self, call: OpenCall) -> int:
         """The index of the operand of ``call`` at the cursor, from 0; -1 for the head."""
         begun = bool(self.word) or call is not self.calls[-1]

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 
 from lsprotocol import types
 
+from agentflow.lang.python.methods import ALL_METHODS
 from agentflow.lang.symbols import Binding
-from agentflow.lsp.calls import Cursor, cursor_at
+from agentflow.lsp.calls import Cursor
 from agentflow.lsp.document import Document
 from agentflow.lsp.explain import infos
-from agentflow.lsp.vocabulary import Vocabulary, type_of, usage_of
+from agentflow.lsp.notation import type_of
+from agentflow.lsp.vocabulary import Vocabulary
 
 _KIND = types.CompletionItemKind
 _BINDINGS = {
@@ -21,26 +23,52 @@ _BINDINGS = {
     "task": _KIND.Event,
     "macro": _KIND.Snippet,
 }
-_CONSTANTS = ("true", "false", "nil", "none")
 _OPEN_SLOT = re.compile(r"\{\{\s*([^{}]*)\Z")
+_HEAD = re.compile(r"^@task\b[^\n]*\n(?:async\s+)?def\s+\w+\(([^)]*)\)[^\n]*:\s*\Z", re.MULTILINE)
+"""A task of a Python text, up to its prompt."""
 _NEAREST, _NEAR, _FILE, _AROUND, _LANGUAGE = "01234"
 
 
 def completions(document: Document, vocabulary: Vocabulary, offset: int) -> list[types.CompletionItem]:
     """The names valid before the character at ``offset``, innermost scope first; each replaces the word there."""
-    cursor = cursor_at(document.text, offset)
-    if cursor.comment:
+    cursor = document.notation.cursor(document.text, offset)
+    if cursor.comment or not document.is_program:
         return []
     if cursor.string is not None:
         return sorted(_slot(document, vocabulary, cursor, offset), key=lambda item: item.sort_text or "")
     end = offset
-    while end < len(document.text) and re.match(r"[^\s()\[\]{}\"'`,;]", document.text[end]) and cursor.word:
+    while end < len(document.text) and document.notation.word.match(document.text[end]) and cursor.word:
         end += 1
+    start = cursor.word_start
     items = {item.label: item for item in reversed([*_candidates(document, vocabulary, cursor, offset)])}
-    span = document.lines.range(cursor.word_start, end)
+    if document.surface == "python" and "." in cursor.word:
+        base = cursor.word.rpartition(".")[0]
+        start += len(base) + 1
+        items = _members(base, items)
+    span = document.lines.range(start, end)
     for item in items.values():
         item.text_edit = types.TextEdit(span, item.label)
     return sorted(items.values(), key=lambda item: (item.sort_text or "", item.label))
+
+
+def _members(base: str, items: dict[str, types.CompletionItem]) -> dict[str, types.CompletionItem]:
+    """What may stand after ``base.``: the rest of names that begin so; else the methods that values have."""
+    members = {
+        label.removeprefix(f"{base}."): _item(
+            label.removeprefix(f"{base}."),
+            item.kind if isinstance(item.kind, _KIND) else _KIND.Function,
+            _NEAREST,
+            item.detail,
+            _text_of(item),
+        )
+        for label, item in items.items()
+        if label.startswith(f"{base}.")
+    }
+    return members or {name: _item(name, _KIND.Method, _NEAR) for name in sorted(ALL_METHODS)}
+
+
+def _text_of(item: types.CompletionItem) -> str | None:
+    return item.documentation if isinstance(item.documentation, str) else None
 
 
 def _candidates(
@@ -49,28 +77,28 @@ def _candidates(
     if cursor.is_operator:
         yield from _arguments(document, vocabulary, cursor)
     for binding in document.visible(offset):
-        yield _binding(binding, _NEAR)
+        yield _binding(document, binding, _NEAR)
     for located in document.symbols.file_level():
-        yield _binding(located.what, _FILE)
+        yield _binding(document, located.what, _FILE)
     for name in vocabulary.around():
         info = vocabulary.info(name)
         if info is not None and name not in vocabulary.words:
             kind = _KIND.Event if info.kind == "task" else _KIND.Method
-            yield _item(name, kind, _AROUND, usage_of(name, info), vocabulary.descriptions.get(name))
+            yield _item(name, kind, _AROUND, document.notation.usage(name, info), vocabulary.description(name))
     for entry in vocabulary.words.values():
         if entry.kind != "form" or cursor.is_operator:
             kind = _KIND.Keyword if entry.kind == "form" else _KIND.Function
             yield _item(entry.name, kind, _LANGUAGE, entry.usage, entry.doc)
-    if not cursor.is_operator:
-        for name in _CONSTANTS:
+    if not cursor.is_operator or document.surface == "python":
+        for name in document.notation.constants:
             yield _item(name, _KIND.Constant, _LANGUAGE)
 
 
 def _arguments(document: Document, vocabulary: Vocabulary, cursor: Cursor) -> Iterator[types.CompletionItem]:
     """The parameters of the enclosing task or tool call that it does not have yet."""
-    if len(cursor.calls) < 2 or cursor.calls[-2].head is None:
+    call = cursor.naming
+    if call is None or call.head is None:
         return
-    call = cursor.calls[-2]
     given = set(call.arguments) - {cursor.word}
     for info in infos(document, vocabulary, call.head or ""):
         declared = info.parameters or {}
@@ -79,25 +107,34 @@ def _arguments(document: Document, vocabulary: Vocabulary, cursor: Cursor) -> It
                 description = parameter.schema.get("description")
                 about = description if isinstance(description, str) else None
                 order = _NEAREST if name in declared else _NEAR
-                yield _item(name, _KIND.Property, order, type_of(parameter.schema), about)
+                written = f"{name}=" if document.surface == "python" else name
+                yield _item(written, _KIND.Property, order, type_of(parameter.schema), about)
 
 
 def _slot(document: Document, vocabulary: Vocabulary, cursor: Cursor, offset: int) -> Iterator[types.CompletionItem]:
     """In ``{{...}}`` of a task's text: the task's parameters, and the tasks that a slot may call."""
     start = cursor.string or 0
     slot = _OPEN_SLOT.search(document.text, start, offset)
-    task = next((call for call in cursor.calls if call.head == "defatom"), None)
-    if slot is None or task is None:
+    names = _parameters(document, cursor, start)
+    if slot is None or names is None:
         return
     word = re.search(r"[^\s.(){},]*\Z", slot[1])
     span = document.lines.range(offset - (len(word[0]) if word is not None else 0), offset)
-    names = _declared(document.text, task.start, start)
     tasks = [each.what.name for each in document.symbols.file_level() if each.what.kind == "task"]
     around = [name for name in vocabulary.around() if (info := vocabulary.info(name)) and info.kind == "task"]
     for name, kind in {**dict.fromkeys([*tasks, *around], _KIND.Event), **dict.fromkeys(names, _KIND.Variable)}.items():
         item = _item(name, kind, _NEAREST if name in names else _AROUND)
         item.text_edit = types.TextEdit(span, name)
         yield item
+
+
+def _parameters(document: Document, cursor: Cursor, start: int) -> Iterable[str] | None:
+    """The parameters of the task in whose text, which begins at ``start``, the cursor is; None if it is in no task's."""
+    if document.surface == "python":
+        header = _HEAD.search(document.text, 0, start)
+        return None if header is None else re.findall(r"(\w+)\s*(?::[^,]*)?(?:,|\Z)", header[1])
+    task = next((call for call in cursor.calls if call.head == "defatom"), None)
+    return None if task is None else _declared(document.text, task.start, start)
 
 
 def _declared(text: str, start: int, end: int) -> Iterable[str]:
@@ -111,11 +148,10 @@ def _declared(text: str, start: int, end: int) -> Iterable[str]:
     )
 
 
-def _binding(binding: Binding, order: str) -> types.CompletionItem:
+def _binding(document: Document, binding: Binding, order: str) -> types.CompletionItem:
     shape = None
     if binding.parameters is not None:
-        rest = [".", binding.rest] if binding.rest is not None else []
-        shape = f"({' '.join([binding.name, *binding.parameters, *rest])})"
+        shape = document.notation.shape(binding.name, binding.parameters, binding.rest)
     return _item(binding.name, _BINDINGS[binding.kind], order, shape or binding.kind)
 
 

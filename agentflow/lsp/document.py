@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,11 +11,17 @@ from dataclasses import dataclass
 from lsprotocol.types import PositionEncodingKind, TextDocumentContentChangeEvent
 
 from agentflow.core.names import NameInfo
-from agentflow.core.source import Source
+from agentflow.core.source import Source, Surface
 from agentflow.core.work import PAUSE_S, Work
+from agentflow.lang.python.symbols import is_workflow_text
 from agentflow.lang.survey import Survey, Surveyor
 from agentflow.lang.symbols import Binding, Located, Occurrence, SymbolTable
+from agentflow.lsp.notation import NOTATIONS
 from agentflow.lsp.positions import Lines, edited
+
+_STATEMENT = re.compile(r"^[^\s#)\]}]", re.MULTILINE)
+"""Where a statement at the top of a Python text begins, or a line that looks so."""
+_TRIED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ class Document:
         encoding: PositionEncodingKind | str = PositionEncodingKind.Utf16,
     ) -> None:
         self.name = name
+        self.surface: Surface = Source.of(name, "").surface
+        self.notation = NOTATIONS[self.surface]
         self.version = version
         self.lines = Lines(text, encoding)
         self._surveyor = surveyor
@@ -106,16 +115,33 @@ class Document:
             raise
 
     def _surveying(self) -> Work[Survey]:
-        survey = yield from self._surveyor.work(Source(self.name, self.text))
+        survey = yield from self._surveyor.work(self._source(self.text))
         if survey.symbols is not None:
             self._last = survey
         elif self._last is None:
             # no version has parsed yet: use the forms before the syntax error
             span = survey.diagnostics[0].error.span if survey.diagnostics else None
-            end = self.text.rfind("\n(", 0, span.start + 1) + 1 if span is not None else 0
-            if end:
-                self._last = yield from self._surveyor.work(Source(self.name, self.text[:end]))
+            for end in self._beginnings(span.start) if span is not None else ():
+                self._last = yield from self._surveyor.work(self._source(self.text[:end]))
+                if self._last.symbols is not None:
+                    break
         return survey
+
+    def _source(self, text: str) -> Source:
+        return Source(self.name, text, self.surface)
+
+    def _beginnings(self, start: int) -> list[int]:
+        """Where the last form begins that begins before an offset; in Python the last few lines that may begin a statement."""
+        if self.surface == "sexp":
+            at = self.text.rfind("\n(", 0, start + 1) + 1
+            return [at] if at else []
+        found = [each.start() for each in _STATEMENT.finditer(self.text, 0, start + 1) if each.start()]
+        return found[: -_TRIED - 1 : -1]
+
+    @property
+    def is_program(self) -> bool:
+        """Whether the text is a program: a file of Python may be anything else."""
+        return self.surface == "sexp" or is_workflow_text(self.text)
 
     @property
     def is_current(self) -> bool:

@@ -8,11 +8,10 @@ from lsprotocol import types
 
 from agentflow.core.names import NameInfo, ParameterInfo
 from agentflow.lang.symbols import Binding, Located, Occurrence
-from agentflow.lsp.calls import cursor_at
 from agentflow.lsp.document import Document
-from agentflow.lsp.vocabulary import Vocabulary, parameter_labels, type_of, usage_of
+from agentflow.lsp.notation import type_of
+from agentflow.lsp.vocabulary import Vocabulary
 
-_COMMENTS = re.compile(r"(?:^[ \t]*;[^\n]*\n)+\Z", re.MULTILINE)
 _ITEM = re.compile(r"\[\(?[^\[\]]*\]|\([^()]*(?:\([^()]*\)[^()]*)*\)|[^\s()\[\]]+")
 
 
@@ -26,13 +25,13 @@ def hover(document: Document, vocabulary: Vocabulary, offset: int) -> types.Hove
     if text is None:
         return None
     # plain text: as Markdown, a foreign description could load a picture or offer a link that runs a command
-    foreign = not vocabulary.foreign.isdisjoint((name.what.name, name.what.owner or ""))
+    foreign = any(map(vocabulary.is_foreign, (name.what.name, name.what.owner or "")))
     kind = types.MarkupKind.PlainText if foreign else types.MarkupKind.Markdown
     return types.Hover(types.MarkupContent(kind, text), document.lines.range(*span))
 
 
 def _about(document: Document, vocabulary: Vocabulary, name: Located[Occurrence]) -> str | None:
-    what = name.what
+    what, notation = name.what, document.notation
     if what.role == "argument":
         return _argument(document, vocabulary, what)
     bindings = document.symbols.bindings_of(name)
@@ -41,18 +40,18 @@ def _about(document: Document, vocabulary: Vocabulary, name: Located[Occurrence]
     entry = vocabulary.words.get(what.name)
     if entry is not None and what.kind in ("form", "primitive", "context", "data"):
         kind = {"form": "special form", "effect": "context"}.get(entry.kind, entry.kind)
-        return f"```lisp\n{entry.usage}\n```\n{kind}\n\n{entry.doc}"
+        return f"```{notation.fence}\n{entry.usage}\n```\n{kind}\n\n{entry.doc}"
     info = vocabulary.info(what.name)
     if info is not None:
         return "\n\n".join(
             [
-                f"```lisp\n{usage_of(what.name, info)}\n```\n{info.kind}",
-                *([description] if (description := vocabulary.descriptions.get(what.name)) else []),
+                f"```{notation.fence}\n{notation.usage(what.name, info)}\n```\n{info.kind}",
+                *([description] if (description := vocabulary.description(what.name)) else []),
                 *_parameters(info),
             ]
         )
     if what.kind == "host":
-        return f"```lisp\n{what.name}\n```\na variable bound by the host"
+        return f"```{notation.fence}\n{what.name}\n```\na variable bound by the host"
     return None
 
 
@@ -60,16 +59,15 @@ def _argument(document: Document, vocabulary: Vocabulary, what: Occurrence) -> s
     for info in infos(document, vocabulary, what.owner or ""):
         parameter = info.parameter(what.name)
         if parameter is not None:
-            return (
-                f"```lisp\n({what.name} {type_of(parameter.schema)})\n```\nargument of {what.owner}{_told(parameter)}"
-            )
+            shown = document.notation.argument(what.name, parameter.schema)
+            return f"```{document.notation.fence}\n{shown}\n```\nargument of {what.owner}{_told(parameter)}"
     return None
 
 
 def _binding(document: Document, binding: Located[Binding]) -> str:
     what = binding.what
     kind = f"{what.kind} of {what.owner}" if what.owner is not None else what.kind
-    parts = [f"```lisp\n{_shape(document, what)}\n```\n{kind}"]
+    parts = [f"```{document.notation.fence}\n{_shape(document, what)}\n```\n{kind}"]
     comment = _comment(document, binding)
     return "\n\n".join([*parts, comment] if comment else parts)
 
@@ -77,11 +75,10 @@ def _binding(document: Document, binding: Located[Binding]) -> str:
 def _shape(document: Document, binding: Binding) -> str:
     if binding.kind == "task":
         for info in document.tasks.get(binding.name, ()):
-            return usage_of(binding.name, info)
+            return document.notation.usage(binding.name, info)
     if binding.parameters is None:
         return binding.name
-    rest = [".", binding.rest] if binding.rest is not None else []
-    return f"({' '.join([binding.name, *binding.parameters, *rest])})"
+    return document.notation.shape(binding.name, binding.parameters, binding.rest)
 
 
 def _comment(document: Document, binding: Located[Binding]) -> str:
@@ -89,8 +86,12 @@ def _comment(document: Document, binding: Located[Binding]) -> str:
     if binding.what.extent is not None:
         return ""
     start = document.shift.new(binding.offset + binding.what.form[0])
-    lines = _COMMENTS.search(document.text, 0, start) if start is not None else None
-    return "\n".join(line.strip().lstrip(";").strip() for line in lines[0].splitlines()) if lines else ""
+    lines = document.notation.comments.search(document.text, 0, start) if start is not None else None
+    return (
+        "\n".join(line.strip().lstrip(document.notation.comment).strip() for line in lines[0].splitlines())
+        if lines
+        else ""
+    )
 
 
 def _parameters(info: NameInfo) -> list[str]:
@@ -115,15 +116,15 @@ def infos(document: Document, vocabulary: Vocabulary, name: str) -> list[NameInf
 
 def signature(document: Document, vocabulary: Vocabulary, offset: int) -> types.SignatureHelp | None:
     """The signature of the innermost enclosing call that has one, with the parameter at the cursor."""
-    cursor = cursor_at(document.text, offset)
-    if cursor.comment:
+    cursor = document.notation.cursor(document.text, offset)
+    if cursor.comment or not document.is_program:
         return None
     for index in range(len(cursor.calls) - 1, -1, -1):
         call = cursor.calls[index]
         operand = cursor.operand(call)
         if call.head is None or operand < 0:
             continue
-        within = cursor.calls[index + 1].head if index + 1 < len(cursor.calls) else None
+        within = cursor.within(index)
         help_ = _signature(document, vocabulary, call.head, (operand, within), offset)
         if help_ is not None:
             return help_
@@ -150,16 +151,21 @@ def _signature(
             for each in bindings
             if each.parameters is not None
         ]
-        return _help(signatures, operand) if signatures else None
+        given = next((names.index(within) for _, names, _ in signatures if within in names), operand)
+        return _help(signatures, given if document.surface == "python" else operand) if signatures else None
     named = infos(document, vocabulary, name)
     if named:
         names = [list(each.parameters or ()) for each in named]
         active = names[0].index(within) if within in names[0] else -1
-        about = vocabulary.descriptions.get(name, "")
-        return _help([(usage_of(name, each), parameter_labels(each), about) for each in named], active)
+        if active < 0 and document.surface == "python" and within is None:
+            active = operand if operand < len(names[0]) else -1
+        about, notation = vocabulary.description(name) or "", document.notation
+        return _help([(notation.usage(name, each), notation.labels(each), about) for each in named], active)
     entry = vocabulary.words.get(name)
     if entry is None:
         return None
+    if document.surface == "python":
+        return _help([(entry.usage, entry.usage.partition("(")[2].removesuffix(")").split(", "), entry.doc)], operand)
     operands = _ITEM.findall(entry.usage.partition(" ")[2].split(")  ")[0].removesuffix(")"))
     active = min(operand, len(operands) - 1)
     if "..." in operands[: active + 1]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from lsprotocol import types
 
 from agentflow.core.errors import AgentflowError
+from agentflow.core.source import Surface
 from agentflow.lang.diagnosis import Diagnostic
 from agentflow.lsp.document import Document
 
@@ -15,7 +17,9 @@ SOURCE = "agentflow"
 _MEANT = re.compile(r"did you mean '([^']+)'\?")
 _WRITE = re.compile(r"write ([^\s()]+)$")
 _MISSING = re.compile(r"add the missing '(.)'$")
-_NAME = re.compile(r"[^\s()\[\]{}\"'`,;]+")
+_WORDS: Mapping[Surface, re.Pattern[str]] = MappingProxyType(
+    {"sexp": re.compile(r"[^\s()\[\]{}\"'`,;]+"), "python": re.compile(r"[^\W\d]\w*(?:\.\w+)*")}
+)
 
 
 def diagnostics(document: Document) -> list[types.Diagnostic]:
@@ -69,14 +73,14 @@ def _edit(document: Document, error: AgentflowError) -> tuple[str, int, int, str
     meant = _MEANT.search(error.hint) or _WRITE.search(error.hint)
     if meant is None:
         return None
-    wrong = _wrong_name(text, start, end, error.message)
+    wrong = _wrong_name(_WORDS[document.surface], text, start, end, error.message)
     return (f"Write {meant[1]}", *wrong, meant[1]) if wrong is not None else None
 
 
-def _wrong_name(text: str, start: int, end: int, message: str) -> tuple[int, int] | None:
+def _wrong_name(names: re.Pattern[str], text: str, start: int, end: int, message: str) -> tuple[int, int] | None:
     """The span of the wrong name: the whole span, or the first name in it that the message quotes."""
     quoted = set(re.findall(r"'([^']+)'", message))
-    for name in _NAME.finditer(text, start, end):
+    for name in names.finditer(text, start, end):
         if name[0] in quoted or name.span() == (start, end):
             return name.span()
     return None

@@ -18,8 +18,6 @@ _SYMBOLS = {
     "macro": types.SymbolKind.Operator,
 }
 _NAME = re.compile(r"[^\s()\[\]{}\"'`,;|#][^\s()\[\]{}\"'`,;|]*")
-_NUMBER = re.compile(r"[+-]?\.?\d")
-_CONSTANTS = frozenset({"true", "false", "nil", "none", "."})
 
 
 class CannotRename(ValueError):
@@ -74,7 +72,7 @@ def renamable(document: Document, offset: int) -> types.Range:
 def rename(document: Document, offset: int, new: str) -> list[types.TextEdit]:
     """The edits that rename the binding at ``offset`` to ``new``. Raises CannotRename."""
     name, _ = _renamable(document, offset)
-    if not _NAME.fullmatch(new) or _NUMBER.match(new) or new in _CONSTANTS:
+    if not document.notation.is_name(new):
         raise CannotRename(f"'{new}' is not a name")
     uses = list(_uses(document, offset))
     old = name.what.name
@@ -106,7 +104,7 @@ def _renamable(document: Document, offset: int) -> tuple[Located[Occurrence], tu
                     f"the macro on line {line} uses '{name.what.name}', and its expansion may use it in any way"
                 )
         if name.what.name in part.hidden:
-            raise CannotRename(f"the expansion of a macro uses '{name.what.name}'")
+            raise CannotRename(document.notation.hidden.format(name.what.name))
     return name, (name.start, name.end)
 
 

@@ -14,12 +14,13 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path
 
 from agentflow.core.errors import AgentflowError
+from agentflow.core.source import Surface
 from agentflow.lang.formatter import format_text
 from agentflow.lang.survey import Surveyor
 from agentflow.lsp import completion, explain, highlighting, mistakes, navigation
 from agentflow.lsp.document import Document, Shift
 from agentflow.lsp.positions import Lines
-from agentflow.lsp.vocabulary import Vocabulary
+from agentflow.lsp.vocabulary import PythonVocabulary, Vocabulary
 
 DEBOUNCE_S = 0.15
 """Seconds to wait after the last change before diagnostics are computed."""
@@ -44,12 +45,19 @@ class Server(LanguageServer):
 
     def __init__(self, vocabulary: Vocabulary, surveyor: Callable[[], Surveyor], warning: str | None = None) -> None:
         super().__init__("agentflow", version("agentflow"))  # pyright: ignore[reportUnknownMemberType]
-        self.vocabulary = vocabulary
+        self._vocabularies: dict[Surface, Vocabulary] = {
+            "sexp": vocabulary,
+            "python": PythonVocabulary(vocabulary.names, vocabulary.descriptions, vocabulary.foreign),
+        }
         self.surveyor = surveyor
         self.documents: dict[str, Document] = {}
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._warning = warning
         _register(self)
+
+    def words(self, document: Document) -> Vocabulary:
+        """What names mean in the language of a text."""
+        return self._vocabularies[document.surface]
 
     def document(self, uri: str) -> Document:
         """The open text at ``uri``. Raises JsonRpcInvalidParams if it is not open."""
@@ -118,7 +126,9 @@ def serve(server: Server, stdin: BinaryIO | None = None, stdout: BinaryIO | None
 
 
 def formatted(document: Document) -> list[types.TextEdit]:
-    """The edit that formats a text; none if it is formatted already or its brackets do not match."""
+    """The edit that formats a text; none if it is formatted already, its brackets do not match, or it is Python."""
+    if document.surface == "python":
+        return []
     try:
         text = format_text(document.text, name=document.name)
     except AgentflowError:
@@ -168,22 +178,20 @@ def _register_documents(server: Server) -> None:
 
 
 def _register_questions(server: Server) -> None:
-    vocabulary = server.vocabulary
-
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     async def hover(params: types.HoverParams) -> types.Hover | None:
         document, offset = await server.at(params)
-        return explain.hover(document, vocabulary, offset)
+        return explain.hover(document, server.words(document), offset)
 
     @server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(trigger_characters=["(", " "]))
     async def signature(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
         document, offset = await server.at(params)
-        return explain.signature(document, vocabulary, offset)
+        return explain.signature(document, server.words(document), offset)
 
     @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=_TRIGGERS))
     async def complete(params: types.CompletionParams) -> types.CompletionList:
         document, offset = await server.at(params)
-        return types.CompletionList(False, completion.completions(document, vocabulary, offset))
+        return types.CompletionList(False, completion.completions(document, server.words(document), offset))
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     async def definition(params: types.DefinitionParams) -> list[types.Location]:

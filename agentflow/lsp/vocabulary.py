@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from agentflow.core.names import NameInfo, Names
+from agentflow.lang.python.reference import python_entries
 from agentflow.lang.reference import Entry, entries
 
 
@@ -32,33 +32,45 @@ class Vocabulary:
         info = self.names.describe(name) if self.names is not None else None
         return info if info is not None and info.kind in ("task", "tool") else None
 
+    def description(self, name: str) -> str | None:
+        """What a task or tool is for."""
+        return self.descriptions.get(name)
+
+    def is_foreign(self, name: str) -> bool:
+        """Whether somebody else has described it."""
+        return name in self.foreign
+
     def around(self) -> Iterable[str]:
         """The names of all tasks and tools."""
         return sorted(self.names.known_names()) if self.names is not None else ()
 
 
-def usage_of(name: str, info: NameInfo) -> str:
-    """The call syntax of a task or tool: ``(name (parameter type) ...)``, optional parameters in brackets."""
-    return " ".join([f"({name}", *parameter_labels(info)]) + ")"
+class PythonVocabulary(Vocabulary):
+    """The same words around a program in Python, where ``system:read_files`` is written ``system.read_files`` and ``look-up`` ``look_up``."""
 
+    def __init__(
+        self,
+        names: Names | None = None,
+        descriptions: Mapping[str, str] | None = None,
+        foreign: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(names, descriptions, foreign)
+        self.words = {entry.name: entry for entry in python_entries()}
+        around = super().around()
+        self._meant = {each.replace(":", ".").replace("-", "_"): each for each in around}
 
-def parameter_labels(info: NameInfo) -> list[str]:
-    """Each parameter as it is written in a call, optional ones in brackets."""
-    labels: list[str] = []
-    for name, parameter in (info.parameters or {}).items():
-        label = f"({name} {type_of(parameter.schema)})"
-        labels.append(label if parameter.required else f"[{label}]")
-    return labels
+    def info(self, name: str) -> NameInfo | None:
+        """What a call of a task or tool takes, or None if there is none of that name."""
+        return super().info(self._meant.get(name, name))
 
+    def description(self, name: str) -> str | None:
+        """What a task or tool is for."""
+        return super().description(self._meant.get(name, name))
 
-def type_of(schema: Mapping[str, Any]) -> str:
-    """The type that a JSON Schema asks for, in one or a few words."""
-    if "enum" in schema:
-        return "|".join(str(each) for each in schema["enum"])
-    kind = schema.get("type")
-    if isinstance(kind, str):
-        items = schema.get("items")
-        if kind == "array" and isinstance(items, Mapping):
-            return f"list of {type_of(items)}"  # pyright: ignore[reportUnknownArgumentType]
-        return {"array": "list", "object": "dict"}.get(kind, kind)
-    return "value"
+    def is_foreign(self, name: str) -> bool:
+        """Whether somebody else has described it."""
+        return super().is_foreign(self._meant.get(name, name))
+
+    def around(self) -> Iterable[str]:
+        """The names of all tasks and tools, as texts in Python write them."""
+        return sorted(each for each in self._meant if each.replace(".", "_").isidentifier())

@@ -132,6 +132,20 @@ async def test_an_editor_at_work(client: LanguageClient) -> None:
     assert edits is not None and len(edits) == 1
 
 
+async def test_texts_in_python(client: LanguageClient) -> None:
+    """A file of Python that is a workflow text is served as any other is; of one that is none, nothing is said."""
+    text = "from agentflow.workflow import pmap\ntotal = 1\npmap(len, [totla()])\nwith total: pass\n"
+    uri = await opened(client, text, "file:///w/a.py")
+    document = types.TextDocumentIdentifier(uri)
+    assert [each.code for each in client.diagnostics[uri]] == ["syntax/not-here"]
+    hover = await client.text_document_hover_async(types.HoverParams(document, position(text, "pmap(len")))
+    assert hover is not None and "pmap(f, xs, limit=8)" in str(hover.contents)
+    renamed = await client.text_document_rename_async(types.RenameParams(document, position(text, "total ="), "summe"))
+    assert renamed is not None and renamed.changes is not None and len(renamed.changes[uri]) == 2
+    other = await opened(client, "import os\nwith open('x') as f: pass\n", "file:///w/other.py")
+    assert not client.diagnostics[other]
+
+
 async def test_changes_are_looked_at_when_no_more_come(client: LanguageClient) -> None:
     """Ten changes in a row give one list of mistakes, that of the last text."""
     uri = await opened(client, "1")

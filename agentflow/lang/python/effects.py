@@ -52,10 +52,10 @@ def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple
             spread.append(g.value(each.value))
             continue
         if each.arg in names:
-            g.wrong(each.value, "call/duplicate", f"'{name}' is given '{each.arg}' twice")
+            g.wrong(each, "call/duplicate", f"'{name}' is given '{each.arg}' twice")
         elif info.parameters is not None and info.parameter(each.arg) is None and not info.open:
             hint = did_you_mean(each.arg, [*declared, *info.reserved]) or f"it takes {', '.join(declared)}"
-            g.wrong(each.value, "call/unknown-parameter", f"'{name}' has no parameter '{each.arg}'", hint)
+            g.wrong(each, "call/unknown-parameter", f"'{name}' has no parameter '{each.arg}'", hint)
         names.append(each.arg)
         args.append(g.value(each.value))
     if info.parameters is not None and not spread and "inputs" not in names:

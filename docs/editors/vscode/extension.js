@@ -9,7 +9,7 @@ async function start() {
   const folder = workspace.workspaceFolders?.[0]?.uri.fsPath;
   const server = { command, args, options: { cwd: folder } };
   client = new LanguageClient("agentflow", "agentflow", server, {
-    documentSelector: [{ language: "agentflow" }],
+    documentSelector: [{ language: "agentflow" }, { language: "python" }],
   });
   try {
     await client.start();

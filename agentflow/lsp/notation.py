@@ -1,0 +1,158 @@
+"""How each language of programs writes what editors show: calls, parameters, names. One object for each language."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from agentflow.core.names import NameInfo
+from agentflow.core.source import Surface
+from agentflow.lsp.calls import Cursor, cursor_at
+from agentflow.lsp.python_calls import python_cursor_at
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How a language is written.
+
+    ``fence`` names it in Markdown. ``usage`` shows a call of a task or tool, ``labels`` its parameters one by one, ``argument`` one of
+    them; ``shape`` a procedure with parameters and the name of the rest. ``cursor`` says what an offset is in. ``word`` matches a
+    character of a name, ``comments`` the comment lines at the end of a text, which begin with ``comment``. ``constants`` are its literals with
+    a name, ``hidden`` says why a name cannot be renamed that is used where nobody can tell what it means.
+    """
+
+    fence: str
+    usage: Callable[[str, NameInfo], str]
+    labels: Callable[[NameInfo], list[str]]
+    argument: Callable[[str, Mapping[str, Any]], str]
+    shape: Callable[[str, Sequence[str], str | None], str]
+    cursor: Callable[[str, int], Cursor]
+    is_name: Callable[[str], bool]
+    word: re.Pattern[str]
+    comments: re.Pattern[str]
+    comment: str
+    constants: tuple[str, ...]
+    hidden: str
+
+
+def type_of(schema: Mapping[str, Any]) -> str:
+    """The type that a JSON Schema asks for, in one or a few words."""
+    if "enum" in schema:
+        return "|".join(str(each) for each in schema["enum"])
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        items = schema.get("items")
+        if kind == "array" and isinstance(items, Mapping):
+            return f"list of {type_of(items)}"  # pyright: ignore[reportUnknownArgumentType]
+        return {"array": "list", "object": "dict"}.get(kind, kind)
+    return "value"
+
+
+# -- S-expressions --------------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"[^\s()\[\]{}\"'`,;|#][^\s()\[\]{}\"'`,;|]*")
+_NUMBER = re.compile(r"[+-]?\.?\d")
+_CONSTANTS = frozenset({"true", "false", "nil", "none", "."})
+
+
+def _usage(name: str, info: NameInfo) -> str:
+    return " ".join([f"({name}", *_labels(info)]) + ")"
+
+
+def _labels(info: NameInfo) -> list[str]:
+    labels: list[str] = []
+    for name, parameter in (info.parameters or {}).items():
+        label = _argument(name, parameter.schema)
+        labels.append(label if parameter.required else f"[{label}]")
+    return labels
+
+
+def _argument(name: str, schema: Mapping[str, Any]) -> str:
+    return f"({name} {type_of(schema)})"
+
+
+def _shape(name: str, parameters: Sequence[str], rest: str | None) -> str:
+    return f"({' '.join([name, *parameters, *(['.', rest] if rest is not None else [])])})"
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and not _NUMBER.match(text) and text not in _CONSTANTS
+
+
+# -- Python ---------------------------------------------------------------------------------------------------------
+
+_TYPES = MappingProxyType({"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"})
+
+
+def _python_type(schema: Mapping[str, Any]) -> str:
+    """The annotation of a JSON Schema, as near as one word comes; nothing where none says anything."""
+    if "enum" in schema:
+        return f"Literal[{', '.join(map(repr, schema['enum']))}]"
+    kind, items = schema.get("type"), schema.get("items")
+    if kind == "array":
+        inside = _python_type(items) if isinstance(items, Mapping) else ""  # pyright: ignore[reportUnknownArgumentType]
+        return f"list[{inside}]" if inside else "list"
+    return _TYPES.get(kind, "dict" if kind == "object" else "") if isinstance(kind, str) else ""
+
+
+def _python_usage(name: str, info: NameInfo) -> str:
+    return f"{name}({', '.join(_python_labels(info))})"
+
+
+def _python_labels(info: NameInfo) -> list[str]:
+    return [
+        _python_argument(name, each.schema) + ("" if each.required else "=...")
+        for name, each in (info.parameters or {}).items()
+    ]
+
+
+def _python_argument(name: str, schema: Mapping[str, Any]) -> str:
+    kind = _python_type(schema)
+    return f"{name}: {kind}" if kind else name
+
+
+def _python_shape(name: str, parameters: Sequence[str], rest: str | None) -> str:
+    return f"{name}({', '.join(parameters)})"
+
+
+def _is_python_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text) and not text.startswith("_")
+
+
+NOTATIONS: Mapping[Surface, Notation] = MappingProxyType(
+    {
+        "sexp": Notation(
+            "lisp",
+            _usage,
+            _labels,
+            _argument,
+            _shape,
+            cursor_at,
+            _is_name,
+            re.compile(r"[^\s()\[\]{}\"'`,;]"),
+            re.compile(r"(?:^[ \t]*;[^\n]*\n)+\Z", re.MULTILINE),
+            ";",
+            ("true", "false", "nil", "none"),
+            "the expansion of a macro uses '{}'",
+        ),
+        "python": Notation(
+            "python",
+            _python_usage,
+            _python_labels,
+            _python_argument,
+            _python_shape,
+            python_cursor_at,
+            _is_python_name,
+            re.compile(r"\w"),
+            re.compile(r"(?:^#[^\n]*\n)+\Z", re.MULTILINE),
+            "#",
+            ("True", "False", "None"),
+            "'{}' stands where what is called, or where the name is, cannot be told",
+        ),
+    }
+)
+"""The notation of each language."""
