@@ -1,14 +1,16 @@
-"""Functions of the language as values: what ``map(str, xs)`` and ``key=len`` are given."""
+"""Functions of the language as values: what ``map(str, xs)``, ``key=len`` and ``key=str.lower`` are given."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from agentflow.core.source import PYTHON_TEXT, Source
-from agentflow.lang.abi import Runtime
+from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.calling import Sliced
 from agentflow.lang.closure import Closure, LambdaInfo
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.python.errors import article, kind_of, wrong_type
+from agentflow.lang.python.methods import method
 from agentflow.lang.python.table import Entry
 
 
@@ -27,7 +29,27 @@ def builtin(entry: Entry) -> Closure:
         value = entry.function(rt, *arguments)
         return await rt.work(value.work) if type(value) is Sliced else value
 
-    source = Source(PYTHON_TEXT, entry.name, "python")
-    end = len(entry.name)
-    info = LambdaInfo(entry.name, (), None, source, 0, end, (0, end), True)
+    return _closure(entry.name, code)
+
+
+def method_of(kind: type[Any], name: str, title: str) -> Closure:
+    """The closure of a method, whose first argument is a value of exactly this type; ``title`` is how texts write it."""
+
+    async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
+        rt.fuel -= 1
+        if rt.fuel < 0:
+            await rt.tick()
+        if not arguments or type(arguments[0]) is not kind:
+            given = article(kind_of(arguments[0])) if arguments else "nothing"
+            wrong_type(f"'{title}' takes a value of its type first, and was given {given}")
+        value = method(rt, name, arguments[0], arguments[1:])
+        return await rt.work(value.work) if type(value) is Sliced else value
+
+    return _closure(title, code)
+
+
+def _closure(title: str, code: Code) -> Closure:
+    source = Source(PYTHON_TEXT, title, "python")
+    end = len(title)
+    info = LambdaInfo(title, (), None, source, 0, end, (0, end), True)
     return Closure(code, -1, info, SexpEnvironment())

@@ -35,14 +35,16 @@ def call_task(g: Emitter, node: ast.Call, name: str, function: Any = data_of) ->
 
 def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple[str, ...], list[ast.expr]]:
     """The arguments of a call by name, in the order of the text; and the dicts behind ``**``."""
-    info = g.info(name)
+    info, title = g.info(name), ast.unparse(node.func)
     declared = list(info.parameters or ())
     if any(isinstance(each, ast.Starred) for each in node.args):
         g.refuse(node, "'*' in a call of a task", "name the arguments, or give **d")
         return [], (), []
     if len(node.args) > len(declared):
-        hint = f"it takes {', '.join(declared) or 'no parameters'}" if info.parameters is not None else f"{name}(x=...)"
-        g.wrong(node, "call/positional", f"'{name}' is given {len(node.args)} arguments by position", hint)
+        hint = (
+            f"it takes {', '.join(declared) or 'no parameters'}" if info.parameters is not None else f"{title}(x=...)"
+        )
+        g.wrong(node, "call/positional", f"'{title}' is given {len(node.args)} arguments by position", hint)
         return [], (), []
     args = [g.value(each) for each in node.args]
     names = declared[: len(node.args)]
@@ -52,18 +54,18 @@ def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple
             spread.append(g.value(each.value))
             continue
         if each.arg in names:
-            g.wrong(each, "call/duplicate", f"'{name}' is given '{each.arg}' twice")
+            g.wrong(each, "call/duplicate", f"'{title}' is given '{each.arg}' twice")
         elif info.parameters is not None and info.parameter(each.arg) is None and not info.open:
             hint = did_you_mean(each.arg, [*declared, *info.reserved]) or f"it takes {', '.join(declared)}"
-            g.wrong(each, "call/unknown-parameter", f"'{name}' has no parameter '{each.arg}'", hint)
+            g.wrong(each, "call/unknown-parameter", f"'{title}' has no parameter '{each.arg}'", hint)
         names.append(each.arg)
         args.append(g.value(each.value))
     if info.parameters is not None and not spread and "inputs" not in names:
         missing = [each for each, about in info.parameters.items() if about.required and each not in names]
         if missing:
             shown = ", ".join(f"'{each}'" for each in missing)
-            hint = f"write {name}({', '.join(f'{each}=...' for each in declared)})"
-            g.wrong(node, "call/missing-parameter", f"the call of '{name}' misses {shown}", hint)
+            hint = f"write {title}({', '.join(f'{each}=...' for each in declared)})"
+            g.wrong(node, "call/missing-parameter", f"the call of '{title}' misses {shown}", hint)
     return args, tuple(names), spread
 
 

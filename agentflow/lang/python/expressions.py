@@ -10,8 +10,10 @@ from typing import Any, cast
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.lang.codegen import LOAD, STORE
 from agentflow.lang.python import compare, values
-from agentflow.lang.python.builtins import CONSTANTS, rounds
+from agentflow.lang.python.builtin_values import method_of
+from agentflow.lang.python.builtins import CONSTANTS, KINDS, rounds
 from agentflow.lang.python.emitter import Emitter, as_bool, expression, is_bool
+from agentflow.lang.python.methods import ALL_METHODS, METHODS
 from agentflow.lang.python.names import Comprehension
 from agentflow.lang.python.native import (
     NATIVE_BINARY,
@@ -26,6 +28,7 @@ from agentflow.lang.python.native import (
 from agentflow.lang.python.targets import assignment
 from agentflow.lang.python.texts import formatted, text, written
 from agentflow.lang.python.values import bounded
+from agentflow.lib.suggest import did_you_mean
 
 _LARGEST = 1 << 62
 _DIGIT = 1 << 30
@@ -366,9 +369,21 @@ def attribute(g: Emitter, node: ast.Attribute) -> ast.expr:
         return g.const(None)
     if isinstance(node.value, ast.Name) and g.scope.find(node.value.id) is None:
         dotted = f"{node.value.id}.{node.attr}"
+        if node.value.id in KINDS and node.attr in ALL_METHODS and g.kind(node.value.id) == "unknown":
+            return _method_value(g, node, node.value.id, dotted)
         if dotted in CONSTANTS and g.kind(node.value.id) == "unknown":
             return g.const_param(CONSTANTS[dotted], f"M_{node.attr}")
     return g.ours(values.member, g.name("rt"), g.value(node.value), g.const(node.attr))
+
+
+def _method_value(g: Emitter, node: ast.Attribute, kind: str, dotted: str) -> ast.expr:
+    """``str.lower`` as a function: what ``key=`` and ``map`` are given."""
+    type_ = KINDS[kind][0]
+    if node.attr not in METHODS.get(type_, {}):
+        hint = did_you_mean(node.attr, METHODS.get(type_, {})) or f"write lambda x: x.{node.attr}()"
+        g.wrong(node, "name/not-here", f"'{dotted}' is not there in workflow texts", hint)
+        return g.const(None)
+    return g.const_param(method_of(type_, node.attr, dotted), f"M_{kind}_{node.attr}")
 
 
 @expression(ast.Await)

@@ -15,6 +15,7 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.records import Entries, Record
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
+from agentflow.core.walk import LEAVES
 from agentflow.core.work import ELEMENTS_PER_STEP
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.records import field_of
@@ -28,6 +29,7 @@ from agentflow.lang.charging import (
     touch_elements,
     touch_product,
 )
+from agentflow.lang.closure import Closure
 from agentflow.lang.python.compare import NUMBERS, key
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_type, wrong_value
 from agentflow.lang.python.sharing import changing
@@ -408,6 +410,10 @@ def _unchangeable(value: Any) -> Any:
     wanted("[...] = ...", "a list or dict before it", value, "build a new one")
 
 
+_FIELDLESS = frozenset((*SEQUENCES, *LEAVES, OrderedSet, SharedList, Closure, Symbol))
+"""Types of values that have no fields."""
+
+
 def member(rt: Runtime, value: Any, name: str) -> Any:
     """``value.name``: a key of a dict, or a declared field of a record. Nothing else is ever read of a value."""
     if type(value) is dict or isinstance(value, Entries):
@@ -416,7 +422,7 @@ def member(rt: Runtime, value: Any, name: str) -> Any:
             return entries[name]
         near = did_you_mean(name, [each for each in entries if type(each) is str])
         raise _no_member(f"the dict has no key '{name}'", near or f"x.get('{name}') gives None then")
-    found = field_of(value, name, MISSING)
+    found = MISSING if type(value) in _FIELDLESS else field_of(value, name, MISSING)
     if found is MISSING:
         hint = "methods are called: x.name()" if type(value) in (*SEQUENCES, OrderedSet) else None
         raise _no_member(f"{article(kind_of(value))} has no field '{name}'", hint)

@@ -55,7 +55,7 @@ CASES = {
     "recursion": "def fact(n):\n    return 1 if n < 2 else n * fact(n - 1)\nfact(30)",
     "mutual recursion": "def even(n):\n    return n == 0 or odd(n - 1)\ndef odd(n):\n    return n != 0 and even(n - 1)\n[even(10), odd(7), even(301)]",
     "global": "n = 0\ndef up():\n    global n\n    n += 1\nup()\nup()\nn",
-    "functions as values": "[list(map(str, [1, 2])), list(filter(None, [0, 1, 2])), list(map(lambda a, b: a + b, [1, 2], [3, 4])), sorted(['B', 'a'], key=str.lower) if False else 0]",
+    "functions as values": "[list(map(str, [1, 2])), list(filter(None, [0, 1, 2])), list(map(lambda a, b: a + b, [1, 2], [3, 4])), sorted(['B', 'a'], key=str.lower)]",
     "is tests": "[isinstance(1, int), isinstance(True, int), isinstance('a', (int, str)), isinstance([], dict)]",
     "json": "import json\n[json.loads('{\"a\": [1, null, true]}'), json.loads(json.dumps({'x': [1, 2.5, None]}))]",
     "math": "import math\n[math.floor(2.7), math.ceil(2.1), math.sqrt(16), math.pi > 3, math.isnan(float('nan'))]",
