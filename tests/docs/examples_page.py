@@ -60,10 +60,15 @@ class Example:
         return {".py": "python", ".sexp": "lisp", ".ipynb": "python"}[self.path.suffix]
 
     @property
+    def is_text(self) -> bool:
+        """Whether it is a workflow text, which ``agentflow run`` runs."""
+        return self.path.suffix == ".sexp" or self.file.startswith("texts/")
+
+    @property
     def command(self) -> list[str]:
         """The command as a reader types it."""
         shown = f"examples/{self.file}"
-        if self.path.suffix == ".sexp":
+        if self.is_text:
             return ["agentflow", "run", shown, *self.arguments]
         if self.path.suffix == ".ipynb":
             return ["jupyter", "lab", shown]
@@ -72,7 +77,7 @@ class Example:
     @property
     def takes_any_model(self) -> bool:
         """Whether it takes its model from the environment: all but tests, whose models are scripted always, and a fleet."""
-        return self.path.suffix in (".py", ".ipynb") and not self.file.startswith("test_") and not self.needs_postgres
+        return not self.is_text and not self.file.startswith("test_") and not self.needs_postgres
 
     def text(self) -> str:
         """The example as the page shows it; of a notebook the cells."""
@@ -92,6 +97,24 @@ LISTED = (
         "Write, judge, rewrite",
         ("-b", "topic=tides", "--model", "offline"),
         "A director-evaluator loop over three tasks. The model `offline` quotes what it is given, and grades by a constant.",
+    ),
+    Example(
+        "texts/explain_repo.py",
+        "Explain a repository, in Python",
+        ("-b", "question=how are streams that are cut off detected?", "--model", "offline"),
+        "The first example as a text in the [subset of Python](python-texts.md), with the same grants, limits and events.",
+    ),
+    Example(
+        "texts/improve_text.py",
+        "Write, judge, rewrite, in Python",
+        ("-b", "topic=tides", "--model", "offline"),
+        "The second example as such a text; a loop in place of the director-evaluator form.",
+    ),
+    Example(
+        "texts/overview.py",
+        "One question of every file, as a text",
+        ("--model", "offline"),
+        "The next example's workflow without its host: tasks with typed answers, a branch for each file. `offline` fills schemas with constants.",
     ),
     Example("map_reduce.py", "One question of every file, typed answers"),
     Example("review_bot.py", "A reviewer with tools, and an approval before a command"),

@@ -77,12 +77,22 @@ def test_every_extra_is_in_the_page_on_installing() -> None:
     assert [name for name in extras if not any(f"`{name}`" in row.split("|")[1] for row in rows)] == []
 
 
+def test_the_workflow_text_in_python_of_the_readme_checks(tmp_path: Path) -> None:
+    """What the README shows as ``review.py`` is a workflow text in Python without mistakes."""
+    shown = re.search(r"^```py\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
+    assert shown is not None
+    (tmp_path / "review.py").write_text(shown[1], "utf-8")
+    done = said_by("check", "review.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_example_checks_and_is_formatted() -> None:
     """`agentflow check` finds nothing in the example programs, and `agentflow fmt --check` changes none."""
     programs = [str(path) for path in sorted((ROOT / "examples").glob("*.sexp"))]
-    assert programs
-    for command in (["check"], ["fmt", "--check"]):
-        done = said_by(*command, *programs)
+    texts = [str(path) for path in sorted((ROOT / "examples/texts").glob("*.py"))]
+    assert programs and texts
+    for command in (["check", *texts], ["check", *programs], ["fmt", "--check", *programs]):
+        done = said_by(*command)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

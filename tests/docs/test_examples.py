@@ -50,7 +50,8 @@ def test_an_example_runs_with_any_model(example: Example, tmp_path: Path) -> Non
 def test_the_page_has_every_example_and_nothing_else() -> None:
     """An example is one file of less than 120 lines, and each has its section."""
     page = PAGE.read_text("utf-8")
-    files = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
+    found = (path for path in EXAMPLES.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    files = {path.relative_to(EXAMPLES).as_posix() for path in found}
     assert files == {example.file for example in LISTED}
     assert page.startswith(INTRO) and page.count("\n## ") == len(LISTED)
     assert not [name for name in files if len((EXAMPLES / name).read_text("utf-8").splitlines()) >= 120]

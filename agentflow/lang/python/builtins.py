@@ -223,8 +223,11 @@ def enumerate_(rt: Runtime, iterable: Any, start: Any = 0) -> list[tuple[int, An
     return list(enumerate(_few(rt, iterable, "enumerate"), start))
 
 
-def zip_(rt: Runtime, *iterables: Any) -> list[tuple[Any, ...]]:
-    return list(zip(*[_few(rt, each, "zip") for each in iterables], strict=False))
+def zip_(rt: Runtime, *iterables: Any, strict: Any = False) -> list[tuple[Any, ...]]:
+    columns = [_few(rt, each, "zip") for each in iterables]
+    if truth(strict) and len({len(each) for each in columns}) > 1:
+        wrong_value("zip(strict=True) was given lists of different lengths")
+    return list(zip(*columns, strict=False))
 
 
 def reversed_(rt: Runtime, sequence: Any) -> list[Any]:
