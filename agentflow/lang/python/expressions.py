@@ -13,7 +13,7 @@ from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtin_values import method_of
 from agentflow.lang.python.builtins import CONSTANTS, KINDS, rounds
 from agentflow.lang.python.emitter import Emitter, as_bool, expression, is_bool
-from agentflow.lang.python.methods import ALL_METHODS, METHODS
+from agentflow.lang.python.methods import METHODS
 from agentflow.lang.python.names import Comprehension
 from agentflow.lang.python.native import (
     NATIVE_BINARY,
@@ -369,7 +369,7 @@ def attribute(g: Emitter, node: ast.Attribute) -> ast.expr:
         return g.const(None)
     if isinstance(node.value, ast.Name) and g.scope.find(node.value.id) is None:
         dotted = f"{node.value.id}.{node.attr}"
-        if node.value.id in KINDS and node.attr in ALL_METHODS and g.kind(node.value.id) == "unknown":
+        if node.value.id in KINDS and g.kind(node.value.id) == "unknown":
             return _method_value(g, node, node.value.id, dotted)
         if dotted in CONSTANTS and g.kind(node.value.id) == "unknown":
             return g.const_param(CONSTANTS[dotted], f"M_{node.attr}")
