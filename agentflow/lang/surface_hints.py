@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from agentflow.core.errors import AgentflowError
+from agentflow.core.results import TaskResult
 
 SHOWS_SEXP = re.compile(r"(?:^|[\s:'])\((?:['( ]|[\w*-]+[ )])|to-json|number->string|of a form")
 """Matches a hint that is written for S-expressions."""
@@ -14,6 +16,7 @@ PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
     {
         "arity/closure": "give it as many arguments as it has parameters",
         "bounds/over-budget": "work on fewer elements, repeat less, or give tasks no tools: @task(tools=[])",
+        "branches/cancelled": "cancel the whole run instead, or handle the error in the program: try: ... except TaskError: ...",
         "call/not-callable": "call a function, a task or a tool",
         "call/positional": "write name(parameter=value)",
         "dict/key": "keys are texts, integers of at most 60 bits, floats up to 2**53, True, False, None, and tuples of them",
@@ -27,6 +30,17 @@ PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What to write in a text in Python, by code, where the hint shows S-expressions."""
+
+
+def fit_result(result: TaskResult) -> TaskResult:
+    """A FAILED result as a text in Python is given it: the hint in its notes is in Python."""
+    error = result.notes.error
+    hint = None if error is None else error.details.get("hint")
+    if error is None or not isinstance(hint, str) or SHOWS_SEXP.search(hint) is None:
+        return result
+    details = {name: value for name, value in error.details.items() if name != "hint"}
+    fitting = PYTHON_HINTS.get(str(details.get("code")))
+    return result.with_notes(error=replace(error, details={**details, "hint": fitting} if fitting else details))
 
 
 def fit_hint(error: AgentflowError) -> None:

@@ -13,6 +13,7 @@ from agentflow.core.source import Source, Span
 from agentflow.core.values import Symbol, name_of, pairs_to_dict, text_size
 from agentflow.core.work import Work
 from agentflow.lang.allowance import Allowance
+from agentflow.lang.calling import MAX_STACK_CALLS
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.printer import print_value, print_work
 from agentflow.lang.program import Program, as_source, compile_program
@@ -22,6 +23,9 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.strand import Operations, Strand
+
+_CALLS_OF_A_PROGRAM = 10
+"""As many calls of procedures take the Python stack that a program within a program takes, its compiler's at the end included."""
 
 
 async def define_task(
@@ -149,7 +153,12 @@ async def eval_program(
     call.grants = await call.run.admission.granted(source, bindings, call)
     strand = rt.child(call, budget=budget, env=env)
     strand.outer, strand.overlay = outer, None
-    return await strand.main(compiled, env, rt.depth + d)
+
+    async def nested(rt: Any, d: int) -> Any:
+        return await strand.main(compiled, env, rt.depth, d)
+
+    inside = d + _CALLS_OF_A_PROGRAM
+    return await (nested if inside < MAX_STACK_CALLS else rt.on_fresh_stack(nested))(rt, inside)
 
 
 def _written(program: Any, allowed: int, span: Span) -> Work[str]:

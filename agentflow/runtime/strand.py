@@ -150,13 +150,16 @@ class Strand(Naming):
             strand.steps.before = self.steps
         return strand
 
-    async def main(self, program: Program, env: SexpEnvironment, depth: int = 0) -> Any:
-        """Run a program in ``env``, ``depth`` calls deep, and end the strand. Returns the program's last value."""
+    async def main(self, program: Program, env: SexpEnvironment, depth: int = 0, calls: int | None = None) -> Any:
+        """Run a program in ``env``, ``depth`` calls deep, and end the strand. Returns the program's last value.
+
+        ``calls`` of these are on the same Python stack, which is for a program within another.
+        """
         self.call.program_loaded(program.source, program.source.surface)
         owner, env.owner = env.owner, self
         self._base = depth
         try:
-            d = self.first_depth
+            d = self.first_depth if calls is None else calls
             result = await program.link(env)(self, d)
             if result is TAIL:
                 result = await bounce(self, d)

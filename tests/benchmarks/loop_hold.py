@@ -1,6 +1,6 @@
 """How long programs hold the event loop, and how much memory they take, at default limits: ``python loop_hold.py``.
 
-Each case of :mod:`tests.support.loop_cases` runs in a process of its own, under an ``asyncio.timeout(1)`` that the host
+Each case of :mod:`tests.support.loop_cases` and its Python twins runs in a process of its own, under an ``asyncio.timeout(1)`` that the host
 sets. Beside it a task counts the turns of the loop and the processor time of the loop's thread between them, less what
 a full garbage collection takes, which is reported apart. Columns: the outcome (a value's type, an error code, or
 ``timeout``), turns, p99 and longest hold in ms, longest collection in ms, growth of the process in MB, processor time of
@@ -29,7 +29,10 @@ if __package__ in (None, ""):
 
 from tests.support.loop_cases import CASES, Case
 from tests.support.peak import peak_bytes
+from tests.support.python_loop_cases import PYTHON_CASES
 
+ALL = {**CASES, **PYTHON_CASES}
+"""All cases by name, in both languages."""
 HOLD_P99_MS = 25.0
 HOLD_WORST_MS = 100.0
 MEMORY_MB = 512 * 1.2
@@ -112,9 +115,9 @@ async def measure(
             async with asyncio.timeout(timeout_s) as scope:
                 try:
                     if durable is None:
-                        value = (await flow.run(case.text, bindings=bindings, allow=case.allow)).value
+                        value = (await flow.run(case.source, bindings=bindings, allow=case.allow)).value
                     else:
-                        value = (await (await flow.start(case.text, bindings=bindings)).result()).value
+                        value = (await (await flow.start(case.source, bindings=bindings)).result()).value
                     outcome = type(value).__name__
                 except BaseException as error:
                     outcome = str(getattr(error, "code", type(error).__name__))
@@ -201,10 +204,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             record = directory if options.recorded else None
             durable = f"sqlite:///{directory}/runs.db" if options.durable else None
-            print(json.dumps(asyncio.run(measure(CASES[options.child], timeout_s, record, durable))))
+            print(json.dumps(asyncio.run(measure(ALL[options.child], timeout_s, record, durable))))
         return
     rows = [
-        run_case(name, timeout_s, recorded=options.recorded, durable=options.durable) for name in options.names or CASES
+        run_case(name, timeout_s, recorded=options.recorded, durable=options.durable) for name in options.names or ALL
     ]
     if options.json:
         print(json.dumps(rows))

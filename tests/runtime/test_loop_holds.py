@@ -9,6 +9,7 @@ import pytest
 
 from tests.benchmarks.loop_hold import HOLD_P99_MS, HOLD_WORST_MS, run_case
 from tests.support.loop_cases import CASES
+from tests.support.python_loop_cases import PYTHON_CASES
 
 MARGIN = 3.0
 QUICK = (
@@ -27,9 +28,13 @@ QUICK = (
     "solve-shared",
     "dict-colliding-at-once",
     "task-wide",
+    "python-list-repr",
+    "python-list-contains-often",
+    "python-dict-equal",
+    "python-branches-change",
 )
 """One of each way in which a program's work can be long."""
-SLOW = sorted(set(CASES) - set(QUICK))
+SLOW = sorted({*CASES, *PYTHON_CASES} - set(QUICK))
 KEPT = (
     "tool-wide",
     "task-wide",

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agentflow.core.source import Source, Surface
+
 LIST = 1_000_000
 """Elements of the largest list."""
 TEXT = 8_000_000
@@ -37,6 +39,12 @@ class Case:
     bindings: Callable[[], dict[str, Any]] = dict
     replies: Callable[[], list[Any]] = list
     allow: tuple[str, ...] | None = None
+    surface: Surface = "sexp"
+
+    @property
+    def source(self) -> Source:
+        """The text in its language."""
+        return Source.unnamed(self.text, self.surface)
 
 
 def _colliding(count: int) -> dict[str, Any]:

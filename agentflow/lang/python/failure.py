@@ -45,6 +45,7 @@ _CODES: dict[str, tuple[str, ...]] = {
     "number/division-by-zero": ("ZeroDivisionError",),
     "number/overflow": ("OverflowError",),
     "name/unbound": ("NameError",),
+    "name/not-here": ("AttributeError",),
     "binding/uninitialised": ("UnboundLocalError",),
     "timeout/elapsed": ("TimeoutError", "TaskError"),
     "dict/key": ("TypeError",),

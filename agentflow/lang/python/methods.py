@@ -15,7 +15,7 @@ from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements
 from agentflow.lang.python.compare import key, position
-from agentflow.lang.python.errors import kind_of, outside, wanted, wrong_type, wrong_value
+from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_value
 from agentflow.lang.python.sharing import changing
 from agentflow.lang.python.table import Entry, no_such, table
 from agentflow.lang.python.text_methods import TEXT_METHODS
@@ -29,9 +29,12 @@ def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywo
         value, kind = value.plain(), list
     methods = METHODS.get(kind)
     if methods is None:
-        wrong_type(
-            f"{kind_of(value)} has no methods, and '{name}' is called on it",
-            "x.name reads a field; f = x.name, and then f(), calls what a field holds" if kind is not int else None,
+        raise SexpEvaluationError(
+            f"{article(kind_of(value))} has no methods, and '{name}' is called on it",
+            code="name/not-here",
+            hint="x.name reads a field; f = x.name, and then f(), calls what a field holds"
+            if kind is not int
+            else None,
         )
     entry = methods.get(name)
     if entry is None:

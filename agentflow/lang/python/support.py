@@ -17,6 +17,7 @@ from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
 from agentflow.lang.python.errors import article, kind_of
 from agentflow.lang.python.texts import joined, text
 from agentflow.lang.python.values import MISSING, elements
+from agentflow.lang.surface_hints import fit_result
 from agentflow.lib.suggest import did_you_mean
 
 
@@ -109,7 +110,8 @@ async def outcome_of(
     rt: Runtime, d: int, env: SexpEnvironment, name: str, names: tuple[str, ...], values: tuple[Any, ...], span: Span
 ) -> Any:
     """The result of a task or tool, whether or not it failed."""
-    return await rt.call_named(d, name, names, values, span, env)
+    result = await rt.call_named(d, name, names, values, span, env)
+    return fit_result(result) if isinstance(result, TaskResult) and result.failed else result
 
 
 async def data_of(

@@ -11,12 +11,16 @@ import pytest
 
 import agentflow
 from agentflow import AgentFlow, AgentflowError, ScriptedProvider
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.results import TaskResult
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.forms import FORMS as SEXP_FORMS
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.methods import ALL_METHODS
 from agentflow.lang.surface_hints import PYTHON_HINTS, SHOWS_SEXP
+from tests.support.python_texts import run_text
+from tests.support.world import World
 
 SHARED_ROOMS = ("runtime", "tasks", "handler", "core")
 """The rooms whose errors happen in programs of both surfaces."""
@@ -152,3 +156,18 @@ def test_every_form_and_primitive_has_its_like_in_python() -> None:
     assert (SAME.keys() | SYNTAX.keys()) - every == set()
     there: set[Any] = {*FORMS, *BUILTINS, *CONSTANTS, *ALL_METHODS, "isinstance"}
     assert {each for each in SAME.values() if each not in there} == set()
+
+
+@pytest.mark.parametrize("code", [*PYTHON_HINTS, "other/code"])
+async def test_results_have_hints_in_python(code: str) -> None:
+    """What ``outcome`` gives of a failed tool has no hint in S-expressions; a hint that is none is left as it is."""
+
+    def failing(arguments: dict[str, Any]) -> TaskResult:
+        return TaskResult.from_error(SexpEvaluationError("no", code=code, hint=arguments["hint"]))
+
+    world = World({"failing": failing})
+    shown, kept = await run_text(
+        "[outcome(failing(hint=h)).notes.error.details for h in ['write (list 1)', 'name it']]", world=world
+    )
+    assert shown.get("hint") == PYTHON_HINTS.get(code)
+    assert kept["hint"] == "name it"
