@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from agentflow.core.errors import SexpEvaluationError, cut
@@ -13,7 +13,7 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import BITS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.data import parse_json, to_json
-from agentflow.lang.calling import begun
+from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_bits
 from agentflow.lang.python import texts
 from agentflow.lang.python.compare import NUMBERS, key
@@ -96,9 +96,24 @@ async def _extreme(rt: Runtime, d: int, who: str, values: Any, key: Any, default
         if default is MISSING:
             wrong_value(f"{who} of nothing", f"{who}(xs, default=...) gives something then")
         return default
+    if key is None and type(items[0]) in NUMBERS:
+        best = await rt.work(_best(items, min if who == "min" else max))
+        if best is not MISSING:
+            return best
     keys = list(items) if key is None else [await call(rt, d, key, (each,)) for each in items]
     order = await rt.work(sorted_values(rt, list(range(len(keys))), keys, reverse=who == "max"))
     return items[order[0]]
+
+
+def _best(numbers: Any, best_of: Callable[[Any], Any]) -> Work[Any]:
+    """The smallest or largest of numbers; MISSING when there is anything else among them."""
+    best = numbers[0]
+    for part in slices(numbers):
+        if not NUMBERS.issuperset(map(type, part)):
+            return MISSING
+        best = best_of([best, *part])
+        yield 0
+    return best
 
 
 def int_(rt: Runtime, x: Any = 0, base: Any = 10) -> Any:
@@ -174,21 +189,56 @@ def len_(rt: Runtime, obj: Any) -> int:
     return len(elements(rt, obj, "len"))
 
 
-def list_(rt: Runtime, iterable: Any = ()) -> list[Any]:
-    charge_collection(rt, 0, "list")
-    return list(_few(rt, iterable, "list"))
+def list_(rt: Runtime, iterable: Any = ()) -> Any:
+    return _in_parts(_few(rt, iterable, "list"), list)
 
 
 def tuple_(rt: Runtime, iterable: Any = ()) -> tuple[Any, ...]:
     return tuple(_few(rt, iterable, "tuple"))
 
 
-def set_(rt: Runtime, iterable: Any = ()) -> OrderedSet:
-    return OrderedSet([key(each) for each in _few(rt, iterable, "set")])
+def set_(rt: Runtime, iterable: Any = ()) -> Any:
+    return begun(_set(_few(rt, iterable, "set")))
 
 
-def dict_(rt: Runtime, pairs: Any = ()) -> dict[Any, Any]:
-    return dict(entries_of(rt, pairs, "dict"))
+def _set(values: Any) -> Work[OrderedSet]:
+    made = OrderedSet()
+    for part in slices(values):
+        yield 0
+        made.items.update(dict.fromkeys(map(key, part)))
+    return made
+
+
+def dict_(rt: Runtime, pairs: Any = ()) -> Any:
+    if type(pairs) is dict:
+        return dict(entries_of(rt, pairs, "dict"))
+    return begun(_dict(rt, elements(rt, pairs, "dict")))
+
+
+def _dict(rt: Runtime, pairs: Any) -> Work[dict[Any, Any]]:
+    made: dict[Any, Any] = {}
+    for part in slices(pairs):
+        yield 0
+        made.update(entries_of(rt, part, "dict"))
+    charge_collection(rt, len(made), "dict")
+    return made
+
+
+_AT_ONCE = 16_384
+"""Elements of a list that is made at once by Python itself."""
+
+
+def _in_parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Any:
+    """The list of what is made of values; of many the work of making it part by part, all of which has been paid for."""
+    return list(made_of(values)) if len(values) <= _AT_ONCE else begun(_parts(values, made_of))
+
+
+def _parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Work[list[Any]]:
+    made: list[Any] = []
+    for start in range(0, len(values), _AT_ONCE):
+        yield 0
+        made += made_of(values[start : start + _AT_ONCE])
+    return made
 
 
 def _few(rt: Runtime, iterable: Any, who: str) -> Any:
@@ -197,10 +247,10 @@ def _few(rt: Runtime, iterable: Any, who: str) -> Any:
     return values
 
 
-def range_(rt: Runtime, *bounds: Any) -> list[int]:
+def range_(rt: Runtime, *bounds: Any) -> Any:
     numbers = rounds(*bounds)
     charge_collection(rt, len(numbers), "range")
-    return list(numbers)
+    return _in_parts(numbers, list)
 
 
 def rounds(*bounds: Any) -> range:
@@ -217,29 +267,46 @@ def rounds(*bounds: Any) -> range:
     return range(*bounds)
 
 
-def enumerate_(rt: Runtime, iterable: Any, start: Any = 0) -> list[tuple[int, Any]]:
+def enumerate_(rt: Runtime, iterable: Any, start: Any = 0) -> Any:
     if type(start) is not int:
         wanted("enumerate", "an integer as start", start)
-    return list(enumerate(_few(rt, iterable, "enumerate"), start))
+    values = _few(rt, iterable, "enumerate")
+
+    def numbered(part: range) -> Iterable[Any]:
+        return enumerate(values[part.start : part.stop], start + part.start)
+
+    return _in_parts(range(len(values)), numbered)
 
 
-def zip_(rt: Runtime, *iterables: Any, strict: Any = False) -> list[tuple[Any, ...]]:
+def zip_(rt: Runtime, *iterables: Any, strict: Any = False) -> Any:
     columns = [_few(rt, each, "zip") for each in iterables]
     if truth(strict) and len({len(each) for each in columns}) > 1:
         wrong_value("zip(strict=True) was given lists of different lengths")
-    return list(zip(*columns, strict=False))
+    rest = [iter(each) for each in columns]
+    shortest = range(min(map(len, columns), default=0))
+    # The rows come second: of them nothing may be taken when a part has ended.
+    return _in_parts(shortest, lambda part: [row for _, row in zip(part, zip(*rest, strict=False), strict=False)])
 
 
 def reversed_(rt: Runtime, sequence: Any) -> list[Any]:
-    return list(_few(rt, sequence, "reversed"))[::-1]
+    return list(_few(rt, sequence, "reversed")[::-1])
 
 
-def all_(rt: Runtime, iterable: Any) -> bool:
-    return all(map(truth, elements(rt, iterable, "all")))
+def all_(rt: Runtime, iterable: Any) -> Any:
+    return begun(_settled(elements(rt, iterable, "all"), all, False))
 
 
-def any_(rt: Runtime, iterable: Any) -> bool:
-    return any(map(truth, elements(rt, iterable, "any")))
+def any_(rt: Runtime, iterable: Any) -> Any:
+    return begun(_settled(elements(rt, iterable, "any"), any, True))
+
+
+def _settled(values: Any, test: Callable[[Iterable[bool]], bool], settles: bool) -> Work[bool]:
+    parts = slices(values)
+    for part in parts:
+        if test(map(truth, part)) is settles:
+            return settles
+        yield 0
+    return not settles
 
 
 async def sorted_(rt: Runtime, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> list[Any]:
@@ -259,15 +326,20 @@ async def sort(rt: Runtime, d: int, value: Any, *, key: Any = None, reverse: Any
 
 
 async def map_(rt: Runtime, d: int, function: Any, *iterables: Any) -> list[Any]:
-    rows = zip_(rt, *iterables)
+    rows = await _done(rt, zip_(rt, *iterables))
     return [await call(rt, d, function, row) for row in rows]
 
 
 async def filter_(rt: Runtime, d: int, function: Any, iterable: Any) -> list[Any]:
     values = _few(rt, iterable, "filter")
     if function is None:
-        return [each for each in values if truth(each)]
+        return await _done(rt, _in_parts(values, lambda part: filter(truth, part)))
     return [each for each in values if truth(await call(rt, d, function, (each,)))]
+
+
+async def _done(rt: Runtime, value: Any) -> Any:
+    """A value, or that of work that was left to be carried out."""
+    return await rt.work(value.work) if type(value) is Sliced else value
 
 
 # -- json and math ------------------------------------------------------------------------------------------------

@@ -23,7 +23,9 @@ from agentflow.lib.suggest import did_you_mean
 
 _MODULES = frozenset(("json", "math", "asyncio", "system", "os", "re", "time", "random", "uuid", "datetime"))
 """Modules of Python of which texts expect something."""
-_LONG = frozenset(("str", "repr", "sum", "json.loads", "json.dumps"))
+_LONG = frozenset(
+    ("str", "repr", "sum", "list", "set", "dict", "range", "zip", "enumerate", "all", "any", "json.loads", "json.dumps")
+)
 """Functions that may leave their work to be carried out in slices."""
 ABSENT: dict[str, str] = {
     "open": "tools read and write files: system.read_files(...)",

@@ -19,6 +19,7 @@ from agentflow.lang.calling import begun
 from agentflow.lang.python.errors import article, kind_of, wanted
 
 NUMBERS = frozenset((int, float, bool))
+_ORDERED = frozenset((list, tuple))
 SMALL = 64
 """Elements up to which a container of leaves is compared at once."""
 _SYMBOLS: dict[str, Callable[[Any, Any], bool]] = {
@@ -64,6 +65,13 @@ def _same(a: Any, b: Any) -> Work[bool]:
                 yield len(x) // CHARACTERS_PER_STEP
             if not (x is y or x == y):
                 return False
+            continue
+        if type(x) in _ORDERED and type(x) is type(y) and len(x) == len(y) > PART:
+            if x is y or (id(x), id(y)) in seen:
+                continue
+            seen.add((id(x), id(y)))
+            keep.append((x, y))
+            pending.extend((x[at : at + PART], y[at : at + PART], depth) for at in range(0, len(x), PART))
             continue
         pairs = _pairs(x, y)
         if pairs is None:
@@ -128,13 +136,21 @@ def ordered(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
 def compared(sign: str, a: Any, b: Any) -> Work[bool]:
     """The order of two sequences: that of the first parts in which they differ."""
     test = _SYMBOLS[sign]
-    depth = 0
+    depth = count = 0
     while (type(a) is list and type(b) is list) or (type(a) is tuple and type(b) is tuple):
         depth += 1
         if depth > MAX_DATA_DEPTH:
             raise _too_deep()
         for x, y in zip(a, b, strict=False):
-            if not (yield from _same(x, y)):
+            count += 1
+            if count >= PART:
+                yield PART // ELEMENTS_PER_STEP
+                count = 0
+            if type(x) in LEAVES and type(y) in LEAVES and type(x) is not str:
+                same = x is y or x == y
+            else:
+                same = yield from _same(x, y)
+            if not same:
                 a, b = x, y
                 break
         else:

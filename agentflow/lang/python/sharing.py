@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.walk import LEAVES
 from agentflow.core.work import ELEMENTS_PER_STEP
 from agentflow.lang.abi import Fork, Runtime
 from agentflow.lang.closure import Closure
@@ -43,7 +44,6 @@ def _containers(rt: Runtime, fork: Fork) -> frozenset[int]:
     """The identities of all lists, dicts and sets in reach of what a fork was given, which it keeps alive."""
     reached: set[int] = set()
     seen: set[int] = set()
-    keep: list[Any] = []
     pending: list[Any] = list(fork.roots)
     while pending:
         at = pending.pop()
@@ -53,12 +53,11 @@ def _containers(rt: Runtime, fork: Fork) -> frozenset[int]:
         if parts is None:
             continue
         seen.add(id(at))
-        keep.append(at)
         if type(at) in _CONTAINERS:
             reached.add(id(at))
         if len(parts) >= ELEMENTS_PER_STEP:
             rt.charge(len(parts) // ELEMENTS_PER_STEP)
-        pending.extend(parts)
+        pending += [each for each in parts if type(each) not in LEAVES]
     return frozenset(reached)
 
 

@@ -162,9 +162,9 @@ def bitwise(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
         charge_collection(rt, len(a.items) + len(b.items), sign)
         if sign == "&":
             return OrderedSet([each for each in a.items if each in b.items])
-        more = [each for each in b.items if each not in a.items]
         if sign == "|":
-            return OrderedSet([*a.items, *more])
+            return OrderedSet({**a.items, **b.items})
+        more = [each for each in b.items if each not in a.items]
         return OrderedSet([*(each for each in a.items if each not in b.items), *more])
     if sign == "|" and type(a) is dict and type(b) is dict:
         charge_collection(rt, len(a) + len(b), sign)

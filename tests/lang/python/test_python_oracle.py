@@ -55,6 +55,7 @@ CASES = {
     "recursion": "def fact(n):\n    return 1 if n < 2 else n * fact(n - 1)\nfact(30)",
     "mutual recursion": "def even(n):\n    return n == 0 or odd(n - 1)\ndef odd(n):\n    return n != 0 and even(n - 1)\n[even(10), odd(7), even(301)]",
     "global": "n = 0\ndef up():\n    global n\n    n += 1\nup()\nup()\nn",
+    "long lists": "xs = list(range(40000))\nys = list(zip(xs, xs[1:]))\nzs = list(enumerate(xs, 5))\n[len(ys), ys[20000], ys[-1], len(zs), zs[20000], zs[-1], len(set(xs)), len(dict(ys)), dict(ys)[39998], all(xs[1:]), all(xs), any(xs[:1]), min(xs), max(xs), list(reversed(xs))[0], len(list(filter(None, xs))), xs == xs[:-1] + [39999], xs == xs[:-1] + [1], xs < xs[:-1] + [40000], xs[:-1] < xs, sum(xs)]",
     "functions as values": "[list(map(str, [1, 2])), list(filter(None, [0, 1, 2])), list(map(lambda a, b: a + b, [1, 2], [3, 4])), sorted(['B', 'a'], key=str.lower)]",
     "is tests": "[isinstance(1, int), isinstance(True, int), isinstance('a', (int, str)), isinstance([], dict)]",
     "json": "import json\n[json.loads('{\"a\": [1, null, true]}'), json.loads(json.dumps({'x': [1, 2.5, None]}))]",
