@@ -140,6 +140,24 @@ def test_a_run_that_ended_starts_anew_unless_it_is_named(tmp_path: Path) -> None
     assert out.count(" done ") == 3 and " mine " in out
 
 
+def test_a_text_in_python_is_durable(tmp_path: Path) -> None:
+    """The same command, and ``resume``, go on with a file in Python: what it wrote is not written again, its failure is tried again."""
+    text = "system.write_file(file_path=p, content='x')\nfound = system.read_files(file_paths=['b.txt'])\n'text of b' in found"
+    (tmp_path / "p.py").write_text(text)
+    named = ("run", "p.py", "--durable", "-b", "p=a.txt", "--run-id", "mine")
+    code, _, err = ran(tmp_path, *named)
+    assert code == 1 and "p.py:2:9" in err, err
+    (tmp_path / "a.txt").unlink()
+    (tmp_path / "b.txt").write_text("text of b")
+    code, out, err = ran(tmp_path, "resume", "mine")
+    assert (code, out) == (0, "true\n"), err
+    assert ran(tmp_path, *named)[:2] == (0, "true\n")
+    assert not (tmp_path / "a.txt").exists()
+    (tmp_path / "p.py").write_text(text + "\n1")
+    code, _, err = ran(tmp_path, *named)
+    assert code == 1 and "durable/" in err
+
+
 def test_a_failed_run_is_resumed(tmp_path: Path) -> None:
     """``resume`` tries the last failure of a failed run again."""
     (tmp_path / "p.sexp").write_text(FAILING)

@@ -21,8 +21,6 @@ from agentflow.lang.abi import Fork, Runtime
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import Cell, SexpEnvironment
 
-_CONTAINERS = frozenset((list, dict, OrderedSet))
-
 
 def changing(rt: Runtime, value: object) -> None:
     """Refuse to change ``value``, within a branch, if code outside can reach it (``concurrency/shared-set``)."""
@@ -41,29 +39,31 @@ def changing(rt: Runtime, value: object) -> None:
 
 
 def _containers(rt: Runtime, fork: Fork) -> frozenset[int]:
-    """The identities of all lists, dicts and sets in reach of what a fork was given, which it keeps alive."""
-    reached: set[int] = set()
+    """The identities of all lists, dicts and sets, and of what else holds values, in reach of what a fork was given and keeps alive."""
     seen: set[int] = set()
+    keep: list[Any] = []  # what may be made anew each time it is asked for, so that no other gets its identity
     pending: list[Any] = list(fork.roots)
     while pending:
         at = pending.pop()
         if id(at) in seen:
             continue
-        parts = _parts(at)
+        parts = at if type(at) is list else _parts(at)
         if parts is None:
             continue
         seen.add(id(at))
-        if type(at) in _CONTAINERS:
-            reached.add(id(at))
+        if type(at) is not list:
+            keep.append(at)
         if len(parts) >= ELEMENTS_PER_STEP:
             rt.charge(len(parts) // ELEMENTS_PER_STEP)
-        pending += [each for each in parts if type(each) not in LEAVES]
-    return frozenset(reached)
+        inner = [each for each in parts if type(each) not in LEAVES]
+        if inner:
+            pending += inner
+    return frozenset(seen)
 
 
 def _parts(value: Any) -> list[Any] | tuple[Any, ...] | None:
     kind = cast("type[Any]", type(value))
-    if kind is list or kind is tuple:
+    if kind is tuple:
         return value
     if kind is dict:
         return list(value.values())
