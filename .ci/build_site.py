@@ -29,7 +29,8 @@ def pages() -> dict[Path, str]:
     """The files of the site: their paths in the repository, and where each stands in the site."""
     places = {path: path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.*")}
     places |= {path: f"manual/{path.name}" for path in (ROOT / "tests/spec").glob("*.md")}
-    places |= {path: f"examples/{path.name}" for path in (ROOT / "examples").glob("*.*")}
+    examples = [path for pattern in ("*.*", "texts/*.py") for path in (ROOT / "examples").glob(pattern)]
+    places |= {path: path.relative_to(ROOT).as_posix() for path in examples}
     places[ROOT / "tests/README.md"] = "tests.md"
     return {path: re.sub(r"README\.md$", "index.md", place) for path, place in places.items()}
 
