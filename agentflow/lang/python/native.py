@@ -117,7 +117,8 @@ def element_at(g: Emitter, value: ast.expr, at: ast.expr) -> ast.expr:
     """``value[at]``: native for a constant index of a list, and a constant key of a dict."""
     constant = at.value if isinstance(at, ast.Constant) else None
     kinds = NATIVE_ELEMENTS.get(type(constant))
-    if kinds is None or (type(constant) is int and not -_FEW < constant < _FEW):
+    # Of a constant Python's compiler would warn that it has no elements.
+    if kinds is None or isinstance(value, ast.Constant) or (type(constant) is int and not -_FEW < constant < _FEW):
         return g.ours(element, g.name("rt"), value, at)
     named, again = (value, value) if is_simple(value) else g.walrus(value)
     within: ast.expr = ast.Compare(at, [ast.In()], [again], **g.loc)

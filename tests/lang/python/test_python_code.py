@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -48,6 +49,16 @@ def _codes() -> list[list[ast.AST]]:
 def _nodes(codes: list[list[ast.AST]]) -> list[ast.AST]:
     """The nodes of all texts."""
     return [node for code in codes for node in code]
+
+
+def test_pythons_compiler_warns_of_nothing(codes: list[list[ast.AST]]) -> None:
+    """Warnings would go to standard error, whoever wrote the text: no code, whatever the text says, calls for one."""
+    texts = ["1['k']", "None[0]", "'a'['b']", "1.5 is 1.5", "(1, 2)['a']", "[1][1.5]", "1(2)", "'a' in 1", "f'{1}'[0]"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for code in [*(code[0] for code in codes), *map(code_of, texts)]:
+            assert isinstance(code, ast.FunctionDef)
+            compile(ast.Module([code], []), "text", "exec")
 
 
 def test_attributes_are_read_of_strands_and_cells_alone(nodes: list[ast.AST]) -> None:
