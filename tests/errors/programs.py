@@ -64,6 +64,7 @@ PROGRAMS: dict[str, str] = {
     "form/define": "(define 5 6)",
     "form/do": "(do x y)",
     "form/duplicate": "(let ((x 1) (x 2)) x)",
+    "form/on": "(pmap :on moon (lambda (x) x) (list 1))",
     "form/parameters": "(lambda (x 5) x)",
     "form/set": "(set! 5 1)",
     "form/splice": "`,@(list 1)",

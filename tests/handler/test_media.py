@@ -120,7 +120,7 @@ async def test_sound_that_a_dialect_does_not_take_is_refused_before_the_call(par
         for model in ("anthropic:m", "openai:m", "openai-chat:m"):
             async with AgentFlow(model, base_url=server.url, api_key="k") as flow:
                 result = await flow.handler.execute_prompt(["hear", part])
-            assert result.status == "FAILED" and "does not take sound" in result.content
+            assert result.status == "FAILED" and "does not take audio" in result.content
         assert server.requests == []
 
 

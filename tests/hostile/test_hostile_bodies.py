@@ -156,7 +156,7 @@ async def test_a_flood_of_tool_calls_is_refused_while_it_comes(stream: bool, aio
     async with ModelServer([Raw(write)], repeat=True) as server:
         adapter = open_provider("openai-chat", base_url=server.url, retry=RetryPolicy(attempts=1), aiohttp=aiohttp)
         started = 0
-        with pytest.raises(ProviderError, match="256 tools") as caught:
+        with pytest.raises(ProviderError, match="256 tool calls") as caught:
             async with aclosing(adapter.stream(ModelRequest((user("hi"),), model="m", stream=stream))) as deltas:
                 async for delta in deltas:
                     started += bool(delta.tool_name)

@@ -22,7 +22,9 @@ def _on_workers(a: Analyzer, node: Form, usage: str) -> list[Node] | None:
     if not items or not (type(items[0]) is Name and items[0].name == _ON):
         return None
     if len(items) < 2 or not (type(items[1]) is Name and items[1].name == _WORKERS):
-        raise a.error(items[0], "form/on", "branches are done here, or ':on workers'", f"write {usage}")
+        raise a.error(
+            items[0], "form/on", "after ':on' stands 'workers': branches run here, or on workers", f"write {usage}"
+        )
     return items[2:]
 
 
