@@ -104,13 +104,13 @@ Its ``prices`` name those that are not known and raise known ones, but lower non
 
 def read_limits(values: Mapping[str, Any], base: Limits | None = None) -> Limits:
     """Limits from names and numbers, over ``base``. Raises ConfigurationError for an unknown or wrong limit."""
-    known = [field.name for field in fields(Limits)]
+    names = [field.name for field in fields(Limits)]
     for name in values:
-        if name not in known:
+        if name not in names:
             raise ConfigurationError(
                 f"there is no limit '{name}'",
                 code="config/limits",
-                hint=did_you_mean(name, known) or f"the limits are {', '.join(known)}",
+                hint=did_you_mean(name, names) or f"the limits are {', '.join(names)}",
             )
     return replace(base or Limits(), **values)
 
@@ -260,8 +260,8 @@ def _setting_error(error: ValidationError, origin: Mapping[str, str]) -> Configu
         where = "" if origin[name] == _ARGUMENTS else f"{origin[name]}: {key}: "
         return ConfigurationError(where + cause.message, code=cause.code, hint=cause.hint)
     if fault["type"] == "extra_forbidden":
-        known = [each for each in Settings.model_fields if each != "limits"]
-        message, hint = "there is no such setting", did_you_mean(name, known) or f"the settings are {', '.join(known)}"
+        names = [each for each in Settings.model_fields if each != "limits"]
+        message, hint = "there is no such setting", did_you_mean(name, names) or f"the settings are {', '.join(names)}"
     else:
         message = f"{fault['msg']}, not {clip(repr(fault['input']), 80)}"
         hint = f'write {key} = ["..."]' if fault["type"] == "list_type" else None

@@ -67,9 +67,9 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
             run_id = options.run_id or await _run_id(flow, name, options)
             if options.detach:
                 return await _detach(flow, program, bindings, run_id, options)
-            found = await flow.find_run(run_id)
+            run = await flow.find_run(run_id)
             async with _kept(flow, run_id, options) as kept, _session(flow, options.session) as session:
-                if found is not None and found.base is not None and found.program == program.source.digest:
+                if run is not None and run.base is not None and run.program == program.source.digest:
                     handle = await flow.resume(run_id)
                 else:
                     handle = await flow.start(program, bindings, run_id=run_id, allow=options.allow, session=session)
@@ -149,11 +149,11 @@ async def cancel_run(run_id: str, options: CancelOptions) -> int:
     async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
         try:
             await flow.cancel(run_id)
-            found = await flow.find_run(run_id)
+            run = await flow.find_run(run_id)
         except AgentflowError as error:
             show_error(error, as_json=options.as_json or options.events)
             return exit_code(error)
-    status = "cancelled" if found is None else found.status
+    status = "cancelled" if run is None else run.status
     if options.as_json or options.events:
         write_json({"ok": True, "run_id": run_id, "status": status})
     else:
@@ -251,11 +251,11 @@ async def _run_id(flow: AgentFlow, name: str, options: DurableOptions) -> str:
     number = 1
     while True:
         run_id = base if number == 1 else f"{base}-{number}"
-        found = await flow.find_run(run_id)
-        while found is not None and found.successor is not None:
-            found = await flow.find_run(found.successor)
-        if found is None or found.status not in ("done", "cancelled"):
-            return run_id if found is None else found.run_id
+        run = await flow.find_run(run_id)
+        while run is not None and run.successor is not None:
+            run = await flow.find_run(run.successor)
+        if run is None or run.status not in ("done", "cancelled"):
+            return run_id if run is None else run.run_id
         number += 1
 
 

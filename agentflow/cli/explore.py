@@ -65,8 +65,8 @@ async def explore_file(path: str, options: ExploreOptions) -> int:
         if flow is not None and options.app is None:
             await flow.aclose()
     if options.as_json:
-        found = [{**each.to_dict(), "test": written.get(each)} for each in explored.found]
-        write_json({"ok": not counted, "file": name, **explored.to_dict(), "found": found})
+        findings = [{**each.to_dict(), "test": written.get(each)} for each in explored.found]
+        write_json({"ok": not counted, "file": name, **explored.to_dict(), "found": findings})
     else:
         write_out(clean(rendered(name, explored, written, strict=options.strict)))
     return Exit.DIAGNOSTICS if counted else Exit.OK

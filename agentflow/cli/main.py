@@ -353,8 +353,8 @@ def search(
         serving = partial(serve_jsonl, embeddings=embeddings, embeddings_url=embeddings_url)
         sys.exit(run_async(serving, as_json=True))
     where = directory or root or "."
-    found = partial(search_command, query or "", where, k=k, kinds=kind or ["file"])
-    work = partial(found, embeddings=embeddings, embeddings_url=embeddings_url)
+    command = partial(search_command, query or "", where, k=k, kinds=kind or ["file"])
+    work = partial(command, embeddings=embeddings, embeddings_url=embeddings_url)
     sys.exit(run_async(lambda: work(as_json=json), as_json=json))
 
 

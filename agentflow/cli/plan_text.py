@@ -65,13 +65,13 @@ def _location(effect: PlannedEffect) -> str:
 
 
 def _data(effect: PlannedEffect) -> dict[str, Any]:
-    place = _location(effect).strip(" ()") or None
+    location = _location(effect).strip(" ()") or None
     return {
         "path": effect.path,
         "kind": effect.kind,
         "name": effect.name,
         "recorded_at": effect.recorded_at,
-        "place": place,
+        "place": location,
         "usage": plain(effect.usage),
         "cost_usd": effect.cost,
     }

@@ -21,7 +21,7 @@ def fold_records(records: Sequence[EffectRow], source: Source, view: RunView) ->
     An expression whose effect waits is suspended; one whose effect began, or has steps, and has not ended is running. One
     without records was not reached, or holds nothing that is recorded.
     """
-    known = {each.key for each in records}
+    keys = {each.key for each in records}
     begun: set[bytes] = set()
     for each in records:
         if each.state == EffectState.LOST:
@@ -33,7 +33,7 @@ def fold_records(records: Sequence[EffectRow], source: Source, view: RunView) ->
             continue
         if each.leaf is None:
             _count(each, _how(each), view.sites.setdefault(site, Tally(each.name)))
-        elif each.leaf not in known and each.leaf not in begun:  # a step of a task that has not ended
+        elif each.leaf not in keys and each.leaf not in begun:  # a step of a task that has not ended
             begun.add(each.leaf)
             tally = view.sites.setdefault(site, Tally())
             tally.calls += 1
@@ -68,10 +68,10 @@ def _count(record: EffectRow, how: _How, tally: Tally) -> None:
 
 
 def _site_of(record: EffectRow, source: Source) -> Site | None:
-    place = place_of(record)
-    if place is None or place[1] > len(source.text):
+    site = place_of(record)
+    if site is None or site[1] > len(source.text):
         return None
-    span = Span(source, *place)
+    span = Span(source, *site)
     return Site(source.name, span.line, span.column, span.end_line, span.end_column)
 
 

@@ -119,8 +119,8 @@ class AssociativeMatchResult(MappingModel):
         """The paths of the matches, best first, without duplicates; for a commit those of the files it touched."""
         paths: dict[str, None] = {}
         for match in self.matches:
-            found = match.metadata.get("paths", ()) if match.kind == "commit" else [match.path]
-            paths.update(dict.fromkeys(path for path in found if path))
+            candidates = match.metadata.get("paths", ()) if match.kind == "commit" else [match.path]
+            paths.update(dict.fromkeys(path for path in candidates if path))
         return list(paths)
 
 

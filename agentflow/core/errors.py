@@ -352,8 +352,8 @@ class TaskError(AgentflowError):
     ) -> None:
         self.kind = kind or self.default_kind
         self._reason: Reason
-        self._reason, known = known_reason(reason or self.default_reason, details or {})
-        super().__init__(message, code=code, span=span, hint=hint, details=dict(known))
+        self._reason, kept = known_reason(reason or self.default_reason, details or {})
+        super().__init__(message, code=code, span=span, hint=hint, details=dict(kept))
 
     @property
     def reason(self) -> Reason:

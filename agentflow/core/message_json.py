@@ -91,11 +91,11 @@ def read_request(data: object) -> ModelRequest:
     if not isinstance(data, Mapping):
         raise _wrong("the request", f"a request is an object, not {type(data).__name__}")
     entries = dict(cast(Mapping[str, Any], data))
-    known = {field.name for field in dataclasses.fields(ModelRequest)} - {"messages", "tools"}
+    names = {field.name for field in dataclasses.fields(ModelRequest)} - {"messages", "tools"}
     return ModelRequest(
         messages=tuple([read_message(each) for each in entries.get("messages") or ()]),
         tools=tuple([ToolSpec(**each) for each in entries.get("tools") or ()]),
-        **{name: value for name, value in entries.items() if name in known},
+        **{name: value for name, value in entries.items() if name in names},
     )
 
 

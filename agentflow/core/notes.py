@@ -204,10 +204,10 @@ class Notes(Entries):
             if name is None:
                 raise DataError(f"the keys of notes are texts, not {type(key).__name__}", code="data/fields")
             read = _READERS.get(name) if entry is not None else None
-            if read is None or (known := read(entry)) is None:
+            if read is None or (note := read(entry)) is None:
                 others[name] = entry
             else:
-                fields[cls.FIELDS[name]] = known
+                fields[cls.FIELDS[name]] = note
         return cls(**fields, others=others)
 
 

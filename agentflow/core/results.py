@@ -166,8 +166,8 @@ class TaskResult(Record):
         **notes: Any,
     ) -> TaskResult:
         """A FAILED result; ``error`` is the exception behind it, kept as it is."""
-        known, kept = known_reason(reason, details or {})
-        info = ErrorInfo(message, known, type, kept)
+        reason_known, kept = known_reason(reason, details or {})
+        info = ErrorInfo(message, reason_known, type, kept)
         return cls("FAILED", message, notes=Notes.of({**notes, "error": info}), exception=error)
 
     @classmethod

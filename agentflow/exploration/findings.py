@@ -156,21 +156,21 @@ def shortened(answer: Answer, places: Sequence[str]) -> Answer:
     if answer.kind != "value" or not isinstance(value, dict):
         return answer
     fields = cast("dict[str, Any]", value)
-    kept = {name: each for name, each in fields.items() if any([_is_in(place, name) for place in places])}
+    kept = {name: each for name, each in fields.items() if any([_is_in(decision, name) for decision in places])}
     return replace(answer, value=kept) if kept else answer
 
 
-def _is_in(place: str, name: str) -> bool:
+def _is_in(decision: str, name: str) -> bool:
     """Whether a path in an answer is inside the field called ``name``."""
     start = f"=.{name}"
-    return place.startswith(start) and place[len(start) : len(start) + 1] in ("", ".", "[", "#", "|", "?")
+    return decision.startswith(start) and decision[len(start) : len(start) + 1] in ("", ".", "[", "#", "|", "?")
 
 
-def in_order(found: Sequence[Finding]) -> tuple[Finding, ...]:
+def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Errors first, then loops, then failures, each in the order of the text."""
     kinds = ("error", "endless", "unhandled")
     return tuple(
-        sorted(found, key=lambda each: (kinds.index(each.kind), each.span.start if each.span else -1, each.code))
+        sorted(findings, key=lambda each: (kinds.index(each.kind), each.span.start if each.span else -1, each.code))
     )
 
 

@@ -142,18 +142,18 @@ def _pick(options: Sequence[Any], at: str, choose: Choose) -> Any:
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """A schema with its reference resolved and its ``allOf`` merged."""
-    found = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else _ANY
+    mapping = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else _ANY
     for _ in range(20):
-        reference: object = found.get("$ref")
+        reference: object = mapping.get("$ref")
         if not isinstance(reference, str):
             break
         target: Any = root
         for step in reference.removeprefix("#").strip("/").split("/"):
             target = cast("Mapping[str, Any]", target).get(step, _ANY) if isinstance(target, Mapping) else _ANY
-        found = cast("Mapping[str, Any]", target)
-    for part in cast("list[Any]", found.get("allOf") or ()):
-        found = {**found, **_resolved(part, root)}
-    return found
+        mapping = cast("Mapping[str, Any]", target)
+    for part in cast("list[Any]", mapping.get("allOf") or ()):
+        mapping = {**mapping, **_resolved(part, root)}
+    return mapping
 
 
 def _within(numbers: Sequence[Any], schema: Mapping[str, Any]) -> list[Any]:

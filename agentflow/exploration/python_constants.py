@@ -47,8 +47,8 @@ def constants_of_python(tree: ast.Module) -> Constants:
             reads_numbers = reads_numbers or name in ("int", "float")
             deadlines = deadlines or name in _DEADLINES
             for each in node.args[:1]:
-                found = keys if name in _LOOKUPS else compared if name in _COMPARES else {}
-                found.update(dict.fromkeys(_texts(each)))
+                constants = keys if name in _LOOKUPS else compared if name in _COMPARES else {}
+                constants.update(dict.fromkeys(_texts(each)))
     words = [*compared, *(word for word in others if word not in compared and word not in keys)]
     return Constants(tuple(numbers), tuple(words), tuple(keys), parses, reads_numbers, deadlines)
 

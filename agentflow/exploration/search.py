@@ -147,11 +147,11 @@ class _Search:
                 self._push(_Parent(run, 0 if is_new else 1), 0)
             await asyncio.sleep(0)
             script = self._next()
-        found = [await self._finding(key, run) for key, run in self._shortest.items()]
+        findings = [await self._finding(key, run) for key, run in self._shortest.items()]
         arms = self._rehearsal.arms
         shown = [arm for arm in arms if arm.kind != "round"]
         missed = [arm for number, arm in enumerate(arms) if number not in self._reached and arm.kind != "round"]
-        return Exploration(in_order(found), tuple(shown), tuple(missed), self.runs)
+        return Exploration(in_order(findings), tuple(shown), tuple(missed), self.runs)
 
     def _push(self, parent: _Parent, rank: int) -> None:
         """Queue the changes of a run up to ``rank``."""
@@ -184,8 +184,8 @@ class _Search:
         self._reached.update(run.trial.reached)
         key = await self._key(run)
         if key is not None:
-            known = self._shortest.get(key)
-            if known is None or run.length < known.length:
+            shortest = self._shortest.get(key)
+            if shortest is None or run.length < shortest.length:
                 self._shortest[key] = run
             error = run.trial.error
             if error is not None and error.span is not None:

@@ -172,11 +172,11 @@ class Analyzer(Naming):
         self.macro_depth += 1
         self.expansions += 1
         try:
-            made = macro.expand(self, node)
+            expanded = macro.expand(self, node)
             if scope.parent is None:
-                for name in self.scan_defines([made], scope):
+                for name in self.scan_defines([expanded], scope):
                     self.globals_defined.setdefault(name, 0)
-            return self.expr(made, scope, tail)
+            return self.expr(expanded, scope, tail)
         finally:
             self.macro_depth -= 1
 
@@ -209,8 +209,8 @@ class Analyzer(Naming):
                 var = self.var(name, inner)
                 var.defined = False
                 inner.vars.append(var)
-        made = self.body(nodes, inner, tail, at)
-        return ir.Let(at, inner.vars, [], made) if inner.vars else made
+        body = self.body(nodes, inner, tail, at)
+        return ir.Let(at, inner.vars, [], body) if inner.vars else body
 
     def reference(self, node: Name, scope: Scope) -> IR:
         """A name in value position."""
@@ -243,10 +243,10 @@ class Analyzer(Naming):
         kind = self.kind(name)
         if kind == "variable":
             self.global_calls.add(name)
-            known = self.global_lambdas.get(name)
-            made = self.call(node, ir.Global(head, name), scope, plain=known is not None)
-            made.self_tail = isinstance(tail, Function) and known is not None and known.function is tail
-            return made
+            function = self.global_lambdas.get(name)
+            call = self.call(node, ir.Global(head, name), scope, plain=function is not None)
+            call.self_tail = isinstance(tail, Function) and function is not None and function.function is tail
+            return call
         primitive = PRIMITIVES.get(name)
         if primitive is not None:
             if name == ASK:
@@ -266,18 +266,18 @@ class Analyzer(Naming):
     def lexical_call(self, node: Form, head: Name, var: Var, scope: Scope, tail: Tail) -> IR:
         """A call whose operator is a lexical variable."""
         self.read(var, scope)
-        known = var.value
-        made = self.call(node, ir.Local(head, var), scope, plain=known is not None or var.arity is not None)
-        if made.pairs is None:
-            var.counts.add(len(made.args))
+        function = var.value
+        call = self.call(node, ir.Local(head, var), scope, plain=function is not None or var.arity is not None)
+        if call.pairs is None:
+            var.counts.add(len(call.args))
         else:
             var.escapes = True
         if tail is var and var.arity == len(node.items) - 1:
-            made.self_tail = True
+            call.self_tail = True
         else:
             var.looping = False
-            made.self_tail = isinstance(tail, Function) and known is not None and known.function is tail
-        return made
+            call.self_tail = isinstance(tail, Function) and function is not None and function.function is tail
+        return call
 
     def call(self, node: Form, operator: IR, scope: Scope, *, plain: bool = False) -> ir.Call:
         """A call of a value. Where it may turn out to name a task or tool, operands that look like pairs are both."""
@@ -331,8 +331,8 @@ class Analyzer(Naming):
         kind = self.kind(head.name)
         if kind == "variable":
             self.global_calls.add(head.name)
-            known = head.name in self.global_lambdas
-            return None if known else ir.Link(node, head.name, ir.Global(head, head.name))
+            is_lambda = head.name in self.global_lambdas
+            return None if is_lambda else ir.Link(node, head.name, ir.Global(head, head.name))
         if head.name in PRIMITIVES:
             return None
         return ir.Link(node, head.name, ir.Unknown(head, head.name), EFFECT_NAMES.get(head.name))
@@ -409,23 +409,23 @@ class Analyzer(Naming):
         function = Function("lambda", scope.function)
         inner = Scope(scope, function)
         required, rest = self.parameters(params)
-        made = ir.Lambda(node, name, [], None, ir.Const(node, None), function, self_var)
-        self.lambdas.append(made)
-        made.params = [self.var(each.name, inner, each) for each in required]
+        result = ir.Lambda(node, name, [], None, ir.Const(node, None), function, self_var)
+        self.lambdas.append(result)
+        result.params = [self.var(each.name, inner, each) for each in required]
         if rest is not None:
-            made.rest = self.var(rest.name, inner, rest)
+            result.rest = self.var(rest.name, inner, rest)
         if self_var is not None:
-            self_var.value = made
+            self_var.value = result
         if self_global is not None:
-            made.self_global = self_global
-            self.global_lambdas[self_global] = made
+            result.self_global = self_global
+            self.global_lambdas[self_global] = result
         if not body:
             raise self.error(node, "form/body", "a lambda needs a body", "write (lambda (x ...) body ...)")
         expansions = self.expansions
-        made.body = self.block(body, inner, function, node)
-        made.body_place = (body[0].start, body[-1].end)
-        made.portable = expansions == self.expansions
-        return made
+        result.body = self.block(body, inner, function, node)
+        result.body_place = (body[0].start, body[-1].end)
+        result.portable = expansions == self.expansions
+        return result
 
     def parameters(self, params: Node) -> tuple[list[Name], Name | None]:
         """The parameter list ``(a b . rest)``."""

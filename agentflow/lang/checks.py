@@ -53,14 +53,14 @@ class Suspects:
 
 def suspects(tree: IR) -> Suspects:
     """Visit all code that may run; of an operand with two readings only the certain one."""
-    found = Suspects()
+    result = Suspects()
     pending: list[tuple[Any, bool]] = [(tree, False)]
     while pending:
         node, caught = pending.pop()
         if isinstance(node, ir.Call):
-            found.calls.append((node, caught))
+            result.calls.append((node, caught))
             if isinstance(node.operator, ir.Unknown):
-                found.names.append((node.operator.at, node.operator.name, caught, True))
+                result.names.append((node.operator.at, node.operator.name, caught, True))
             else:
                 pending.append((node.operator, caught))
             pending.extend((each.value, caught) for each in node.pairs or ())
@@ -68,13 +68,13 @@ def suspects(tree: IR) -> Suspects:
             continue
         if isinstance(node, ir.PrimCall):
             if not node.primitive.accepts(len(node.args)):
-                found.primitives.append((node, caught))
+                result.primitives.append((node, caught))
         elif isinstance(node, ir.EffectCall):
-            found.effects.append((node, caught))
+            result.effects.append((node, caught))
         elif isinstance(node, ir.Unknown):
-            found.names.append((node.at, node.name, caught, False))
+            result.names.append((node.at, node.name, caught, False))
         elif isinstance(node, ir.SetGlobal):
-            found.assigned.append((node, caught))
+            result.assigned.append((node, caught))
         elif isinstance(node, ir.Try):
             pending.append((node.body, caught or node.handler is not None))
             pending.extend((each, caught) for each in (node.handler, node.final) if each is not None)
@@ -85,7 +85,7 @@ def suspects(tree: IR) -> Suspects:
         elif isinstance(node, ir.RuntimeCall) and node.op == "race":
             caught = True
         pending.extend((each, caught) for each in children(node))
-    return found
+    return result
 
 
 def certain_failures(analyzer: Analyzer, tree: IR, *, closed: bool) -> list[Finding]:

@@ -32,8 +32,8 @@ def check_program(
 
     That is what is malformed, and what is certain to fail when it is reached.
     """
-    found = diagnose(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
-    return [each.error for each in found if each.severity == "error"]
+    diagnosis = diagnose(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
+    return [each.error for each in diagnosis if each.severity == "error"]
 
 
 def analyse(
@@ -123,10 +123,12 @@ def _diagnose_python(
 
     granted = frozenset(allow) if allow is not None else None
     try:
-        found = errors_of(source, describer(names, frozenset(env_names)), limits, granted, names, closed=closed is True)
+        errors = errors_of(
+            source, describer(names, frozenset(env_names)), limits, granted, names, closed=closed is True
+        )
     except AgentflowError as error:
-        found = [error]
-    return [Diagnostic(each, "error") for each in found]
+        errors = [error]
+    return [Diagnostic(each, "error") for each in errors]
 
 
 __all__ = ["Diagnostic", "analyse", "check_program", "diagnose"]

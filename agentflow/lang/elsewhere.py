@@ -38,6 +38,6 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType(
 """What to write instead, by the word of another language."""
 
 
-def name_hint(name: str, known: Iterable[str]) -> str | None:
+def name_hint(name: str, names: Iterable[str]) -> str | None:
     """What an unbound name may have meant: a word of another language, or a misspelt one of ``known``."""
-    return ELSEWHERE.get(name) or did_you_mean(name, known)
+    return ELSEWHERE.get(name) or did_you_mean(name, names)

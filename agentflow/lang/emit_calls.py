@@ -106,11 +106,11 @@ def closure(g: Generator, node: Lambda, py: str) -> ast.expr:
 
 def may_tail(g: Generator, node: Lambda) -> bool:
     """Whether calling this lambda can give a tail call to be made by the caller."""
-    known = g.tails.get(id(node))
-    if known is None:
+    tail = g.tails.get(id(node))
+    if tail is None:
         g.tails[id(node)] = True
-        known = g.tails[id(node)] = _has_tail_call(node)
-    return known
+        tail = g.tails[id(node)] = _has_tail_call(node)
+    return tail
 
 
 def _has_tail_call(node: Lambda) -> bool:
@@ -217,20 +217,20 @@ def callee(g: Generator, node: ir.Call, count: int) -> tuple[ast.expr, bool]:
     operator = node.operator
     near = ast.Compare(g.name("d"), [ast.Lt()], [g.const(MAX_STACK_CALLS)], **g.loc)
     if isinstance(operator, ir.Local):
-        known = operator.var.known
-        if known is not None and known.takes(count):
-            code = g.name(code_name(g, known))
-            return g.ifexp(near, code, g.call(g.rt("on_fresh_stack"), [code])), may_tail(g, known)
+        function = operator.var.known
+        if function is not None and function.takes(count):
+            code = g.name(code_name(g, function))
+            return g.ifexp(near, code, g.call(g.rt("on_fresh_stack"), [code])), may_tail(g, function)
     if isinstance(operator, ir.Global):
-        known = g.global_code.get(operator.name)
+        function = g.global_code.get(operator.name)
         cell = g.cell(operator.name)
-        if known is not None and known.takes(count):
-            code, made = global_names(operator.name, known, g)
-            same = g.is_(g.attr(cell, "v"), g.name(made))
+        if function is not None and function.takes(count):
+            code, condition = global_names(operator.name, function, g)
+            same = g.is_(g.attr(cell, "v"), g.name(condition))
             args = [environment(g), cell, g.const(operator.name), g.const(count), g.name("d")]
             test = ast.BoolOp(ast.And(), [near, same], **g.loc)
             # The guard fails when the host or another program has bound the name anew: the runtime finishes such a call.
-            return g.ifexp(test, g.name(code), g.call(g.rt("pick_global"), args)), may_tail(g, known)
+            return g.ifexp(test, g.name(code), g.call(g.rt("pick_global"), args)), may_tail(g, function)
     if g.fn.kind == "main" and not g.fn.loops:
         # Run once: the general way costs less than compiling a short cut.
         return g.call(g.rt("pick"), [_operator(g, operator), g.const(count), g.name("d")]), True
@@ -266,16 +266,16 @@ def call(g: Generator, node: ir.Call) -> ast.expr:
         return g.temp(name)
     code, tails = callee(g, node, len(node.args))
     values, code = _arguments(g, node.args, code)
-    made = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
-    return untailed(g, made) if tails else made
+    result = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
+    return untailed(g, result) if tails else result
 
 
 def _arguments(g: Generator, args: list[IR], code: ast.expr) -> tuple[list[ast.expr], ast.expr]:
     """The arguments; the chosen code is kept first when evaluating them takes statements."""
-    made, values = g.capture(lambda: g.operands(args))
-    if made:
+    block, values = g.capture(lambda: g.operands(args))
+    if block:
         code = g.spill(code)
-        g.body.extend(made)
+        g.body.extend(block)
     return values, code
 
 
@@ -288,8 +288,8 @@ def make_or_leave(g: Generator, code: ast.expr, values: list[ast.expr]) -> None:
     """Return the value of a call: made here while the stack is shallow, left to the caller when it is deep."""
     code = g.atom(code)
     shallow = ast.Compare(g.name("d"), [ast.Lt()], [g.const(TAIL_NEST)], **g.loc)
-    made = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
-    g.body.append(ast.If(shallow, [ast.Return(made, **g.loc)], [], **g.loc))
+    result = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
+    g.body.append(ast.If(shallow, [ast.Return(result, **g.loc)], [], **g.loc))
     packed = ast.Tuple([code, *values], ast.Load(), **g.loc)
     g.body.append(ast.Assign([ast.Attribute(g.name("rt"), "tail", STORE, **g.loc)], packed, **g.loc))
     g.body.append(ast.Return(g.const_param(TAIL, "TAIL"), **g.loc))

@@ -140,9 +140,9 @@ def set_global(g: Generator, node: ir.SetGlobal, dest: Dest) -> None:
 @statement(ir.DefineGlobal)
 def define_global(g: Generator, node: ir.DefineGlobal, dest: Dest) -> None:
     value = g.expr(node.value)
-    known = isinstance(node.value, ir.Lambda) and g.global_code.get(node.name) is node.value
+    is_function = isinstance(node.value, ir.Lambda) and g.global_code.get(node.name) is node.value
     value = g.atom(value)
-    if known and isinstance(node.value, ir.Lambda):
+    if is_function and isinstance(node.value, ir.Lambda):
         lam = node.value
         code, closure = global_names(node.name, lam, g)
         g.assign(code, g.name(g.lambda_py[id(lam)]))

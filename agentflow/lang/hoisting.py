@@ -204,12 +204,12 @@ class _Hoister:
         groups = self.split(items)
         if len(groups) == 1:
             return items
-        made: list[Any] = []
+        tests: list[Any] = []
         for group in groups:
             part = ir.Logic(group[0].at, node.every, group)
             self.measure(part)
-            made.append(self.piece(part.at, part) if len(group) > 1 else group[0])
-        return made
+            tests.append(self.piece(part.at, part) if len(group) > 1 else group[0])
+        return tests
 
     def clauses(self, node: ir.Cond) -> None:
         """The clauses of a choice; when they are large together, the later ones become the ``else`` of the first."""

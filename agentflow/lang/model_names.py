@@ -50,7 +50,7 @@ class Trail:
 
 def trail(tree: IR) -> Trail:
     """Visit all of an analysed program."""
-    found = Trail()
+    result = Trail()
     pending: list[Any] = [tree]
     while pending:
         node = pending.pop()
@@ -58,11 +58,11 @@ def trail(tree: IR) -> Trail:
         if isinstance(node, ir.Call):
             pending.extend(pair.value for pair in node.pairs or ())
         if isinstance(node, ir.Global):
-            found.reads.add(node.name)
+            result.reads.add(node.name)
         elif isinstance(node, _STEPS):
-            found.nodes.append(node)
-        found.starts = found.starts or _is_answer(node)
-    return found
+            result.nodes.append(node)
+        result.starts = result.starts or _is_answer(node)
+    return result
 
 
 def called_answers(analyzer: Analyzer, tree: IR) -> list[Finding]:

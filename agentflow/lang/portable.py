@@ -293,9 +293,9 @@ def _run(main: Any, grants: frozenset[str] | None) -> Any:
     raise TypeError("text")
 
 
-def _decode(value: Any, made: list[Closure]) -> Any:
+def _decode(value: Any, closures: list[Closure]) -> Any:
     if isinstance(value, list):
-        return [_decode(each, made) for each in cast("list[Any]", value)]
+        return [_decode(each, closures) for each in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     entries = cast("dict[str, Any]", value)
@@ -308,12 +308,12 @@ def _decode(value: Any, made: list[Closure]) -> Any:
         if key == "$primitive":
             return PRIMITIVES[inner]
         if key == "$tuple":
-            return tuple(_decode(inner, made))
+            return tuple(_decode(inner, closures))
         if key == "$set":
-            return OrderedSet(_decode(inner, made))
+            return OrderedSet(_decode(inner, closures))
         if key == "$closure":
             number: int = inner
-            return made[number]
+            return closures[number]
         if key == "$dict":
-            return {_decode(k, made): _decode(v, made) for k, v in inner}
-    return {key: _decode(each, made) for key, each in entries.items()}
+            return {_decode(k, closures): _decode(v, closures) for k, v in inner}
+    return {key: _decode(each, closures) for key, each in entries.items()}

@@ -136,11 +136,11 @@ class Surveyor:
 
         if source.name.endswith(".py") and not is_workflow_text(source.text):
             return Survey(source, [], SymbolTable([]))
-        found = yield from look_over(source, self._describe, self.limits, self.names, closed=self._closed)
-        diagnostics = [Diagnostic(each, "error") for each in found.errors]
-        if found.names is None:
+        looked_over = yield from look_over(source, self._describe, self.limits, self.names, closed=self._closed)
+        diagnostics = [Diagnostic(each, "error") for each in looked_over.errors]
+        if looked_over.names is None:
             return Survey(source, diagnostics)
-        return Survey(source, diagnostics, SymbolTable([(0, found.names)]), found.tasks)
+        return Survey(source, diagnostics, SymbolTable([(0, looked_over.names)]), looked_over.tasks)
 
     def _surveying(self, source: Source) -> Work[Survey]:
         try:

@@ -99,11 +99,11 @@ def _arguments(document: Document, vocabulary: Vocabulary, cursor: Cursor) -> It
     call = cursor.naming
     if call is None or call.head is None:
         return
-    given = set(call.arguments) - {cursor.word}
+    used = set(call.arguments) - {cursor.word}
     for info in infos(document, vocabulary, call.head or ""):
         declared = info.parameters or {}
         for name, parameter in {**info.reserved, **declared}.items():
-            if name not in given:
+            if name not in used:
                 description = parameter.schema.get("description")
                 about = description if isinstance(description, str) else None
                 order = _NEAREST if name in declared else _NEAR

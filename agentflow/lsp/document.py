@@ -135,8 +135,8 @@ class Document:
         if self.surface == "sexp":
             at = self.text.rfind("\n(", 0, start + 1) + 1
             return [at] if at else []
-        found = [each.start() for each in _STATEMENT.finditer(self.text, 0, start + 1) if each.start()]
-        return found[: -_TRIED - 1 : -1]
+        starts = [each.start() for each in _STATEMENT.finditer(self.text, 0, start + 1) if each.start()]
+        return starts[: -_TRIED - 1 : -1]
 
     @property
     def is_program(self) -> bool:

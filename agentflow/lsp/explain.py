@@ -151,8 +151,8 @@ def _signature(
             for each in bindings
             if each.parameters is not None
         ]
-        given = next((names.index(within) for _, names, _ in signatures if within in names), operand)
-        return _help(signatures, given if document.surface == "python" else operand) if signatures else None
+        index = next((names.index(within) for _, names, _ in signatures if within in names), operand)
+        return _help(signatures, index if document.surface == "python" else operand) if signatures else None
     named = infos(document, vocabulary, name)
     if named:
         names = [list(each.parameters or ()) for each in named]

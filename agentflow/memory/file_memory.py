@@ -205,16 +205,16 @@ class FileMemory:
     ) -> list[MatchItem]:
         """The matches of the kinds that the question asks for, best first."""
         count = question.max_results
-        found: list[MatchItem] = []
+        items: list[MatchItem] = []
         if "file" in question.kinds:
-            found += await self._with_stated(question, await self._matches(ranked[:count], terms))
+            items += await self._with_stated(question, await self._matches(ranked[:count], terms))
         if "symbol" in question.kinds:
             texts = await self.index.texts((item.file.root, item.file.path) for item in ranked[:FILES_OF_SYMBOLS])
             # a separate tokeniser, because its cache of words serves one thread only
-            found += await asyncio.to_thread(symbol_items, ranked, texts, terms, Tokeniser(20_000))
+            items += await asyncio.to_thread(symbol_items, ranked, texts, terms, Tokeniser(20_000))
         if "commit" in question.kinds:
-            found += commit_items(await self.index.commits(question.text, count), terms)
-        return sorted(found, key=lambda match: -match.score)[:count] if len(question.kinds) > 1 else found[:count]
+            items += commit_items(await self.index.commits(question.text, count), terms)
+        return sorted(items, key=lambda match: -match.score)[:count] if len(question.kinds) > 1 else items[:count]
 
     async def describe(self, paths: Sequence[str], strategy: str = "content") -> dict[str, str]:
         """The text a re-ranker is shown for each path: its metadata line and, for ``content``, its first lines."""

@@ -37,7 +37,7 @@ def symbol_items(
 ) -> list[MatchItem]:
     """The definitions in the ranked files as matches, best first; ``terms`` are weighted by rarity."""
     weights = {term: max(rarity, SYMBOL_LEAST_RARITY) for term, rarity in terms.items()}
-    found: list[tuple[Ranked, Definition, str, float, float]] = []
+    symbols: list[tuple[Ranked, Definition, str, float, float]] = []
     for item in ranked[:FILES_OF_SYMBOLS]:
         text = texts.get((item.file.root, item.file.path), "")
         lines = text.splitlines()
@@ -47,8 +47,8 @@ def symbol_items(
             named = sum(word in terms for word in words) / len(words) if words else 0.0
             held = window_score(body, weights)
             if held or named:
-                found.append((item, definition, body, held, named))
-    most = max((held for _, _, _, held, _ in found), default=0.0) or 1.0
+                symbols.append((item, definition, body, held, named))
+    most = max((held for _, _, _, held, _ in symbols), default=0.0) or 1.0
     matches = [
         MatchItem(
             path=os.path.join(item.file.root, item.file.path),
@@ -66,7 +66,7 @@ def symbol_items(
                 "terms": matched_terms(body, terms),
             },
         )
-        for item, definition, body, held, named in found
+        for item, definition, body, held, named in symbols
     ]
     return sorted(matches, key=lambda match: (-match.score, match.path, match.start_line or 0))
 
@@ -83,7 +83,7 @@ def found_commits(store: Store, tokeniser: Tokeniser, question: str, limit: int)
         touched.setdefault(commit, []).append(file)
     rows = store.rows(sorted({file for files in touched.values() for file in files}))
     commits = store.past_commits(list(alike))
-    found = [
+    items = [
         FoundCommit(
             past.digest,
             past.time,
@@ -93,7 +93,7 @@ def found_commits(store: Store, tokeniser: Tokeniser, question: str, limit: int)
         )
         for id, past in commits.items()
     ]
-    return sorted(found, key=lambda commit: (-commit.score, -commit.time))
+    return sorted(items, key=lambda commit: (-commit.score, -commit.time))
 
 
 def commit_items(commits: Sequence[FoundCommit], terms: Mapping[str, float]) -> list[MatchItem]:

@@ -85,7 +85,7 @@ def definitions(text: str, language: str) -> list[Definition]:
     for name, position in matches:
         at = bisect_right(starts, position) - 1
         begun.append((name, at, len(lines[at]) - len(lines[at].lstrip())))
-    found: list[Definition] = []
+    result: list[Definition] = []
     enclosing: list[int] = []
     ends = [len(lines)] * len(begun)
     for number, (_, at, indent) in enumerate(begun):
@@ -95,8 +95,8 @@ def definitions(text: str, language: str) -> list[Definition]:
     for (name, at, _), end in zip(begun, ends, strict=True):
         while end > at + 1 and not lines[end - 1].strip():
             end -= 1
-        found.append(Definition(" ".join(name.split()), at + 1, max(end, at + 1)))
-    return found
+        result.append(Definition(" ".join(name.split()), at + 1, max(end, at + 1)))
+    return result
 
 
 def symbols(text: str, language: str) -> list[str]:

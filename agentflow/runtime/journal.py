@@ -326,7 +326,7 @@ class RunJournal:
         *,
         failed: bool = False,
     ) -> EffectRow:
-        place = place_in(self.program, call.span)
+        site = place_in(self.program, call.span)
         return EffectRow(
             path=call.path,
             kind=kind,
@@ -334,7 +334,7 @@ class RunJournal:
             content=digest,
             state=EffectState.FAILED if failed else EffectState.OK,
             leaf=self.leaf,
-            value=done.data if place is None else {**done.data, PLACE: place},
+            value=done.data if site is None else {**done.data, PLACE: site},
             turns=done.turns,
             usage=None if meter is None else meter.usage,
             cost=0.0 if meter is None else meter.cost,

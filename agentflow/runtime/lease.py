@@ -31,18 +31,18 @@ class Lender(Protocol):
 class Lease:
     """The share of one purse: ``usd`` and ``tokens`` are the limits of all that share (None: none).
 
-    ``given`` adds what was taken to the purse, and lets those that wait for it go on.
+    ``add`` adds what was taken to the purse, and lets those that wait for it go on.
     """
 
     __slots__ = ("_again", "_asked_for", "_given", "_lender", "_none_for", "_pending", "tokens", "usd")
 
     def __init__(
-        self, lender: Lender, usd: float | None, tokens: int | None, given: Callable[[float, int], None]
+        self, lender: Lender, usd: float | None, tokens: int | None, add: Callable[[float, int], None]
     ) -> None:
         self.usd = usd
         self.tokens = tokens
         self._lender = lender
-        self._given = given
+        self._given = add
         self._pending: asyncio.Future[Leased] | None = None
         self._again: asyncio.TimerHandle | None = None
         self._asked_for: object = None

@@ -16,20 +16,20 @@ def place_in(program: str | None, span: Span | None) -> list[int] | None:
     return None if span is None or span.source.digest != program else [span.start, span.end]
 
 
-def placed(data: dict[str, Any] | None, place: list[int] | None) -> dict[str, Any] | None:
+def placed(data: dict[str, Any] | None, site: list[int] | None) -> dict[str, Any] | None:
     """The value of a record with its place instead of any it had."""
-    if place is None:
+    if site is None:
         return {key: each for key, each in data.items() if key != PLACE} if data and PLACE in data else data
-    return {**(data or {}), PLACE: place}
+    return {**(data or {}), PLACE: site}
 
 
 def place_of(row: EffectRow) -> tuple[int, int] | None:
     """Where the expression of a record begins and ends, in characters of the stored program; None if it does not tell."""
     value: Any = row.value
-    place: Any = cast("dict[str, Any]", value).get(PLACE) if isinstance(value, dict) else None
-    if place is None:
+    site: Any = cast("dict[str, Any]", value).get(PLACE) if isinstance(value, dict) else None
+    if site is None:
         return None
-    start, end = place
+    start, end = site
     return start, end
 
 

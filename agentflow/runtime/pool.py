@@ -70,13 +70,13 @@ class Pool:
             self._open.remove(row)
         return row is not None
 
-    def adopted(self, row: EffectRow, path: str, leaf: bytes | None, place: list[int] | None = None) -> EffectRow:
+    def adopted(self, row: EffectRow, path: str, leaf: bytes | None, offsets: list[int] | None = None) -> EffectRow:
         """``row`` as the record of the effect at ``path`` in the run that adopts it, at no cost to that run.
 
-        ``place`` is where it stands in that run's program.
+        ``offsets`` are where it stands in that run's program.
         """
         usage, cost = self.spent(row)
-        value = placed(row.value, place)
+        value = placed(row.value, offsets)
         if usage is not NO_USAGE:
             value = {**(value or {}), SPENT: [write_usage(usage), cost]}
         return replace(row, path=path, leaf=leaf, value=value, usage=None, cost=0.0)

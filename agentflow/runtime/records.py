@@ -88,9 +88,9 @@ class Records:
         return self._rows.get(path) if self._rows else None
 
     async def adopt(
-        self, path: str, content: bytes, leaf: bytes | None, place: list[int] | None = None
+        self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None = None
     ) -> EffectRow | None:
-        """Store a record of the run this one is based on as that of the effect at ``path``, which stands at ``place`` of the
+        """Store a record of the run this one is based on as that of the effect at ``path``, which stands at ``offsets`` of the
         program; None if none fits."""
         if self.pool is None or self.suspending:
             return None
@@ -98,7 +98,7 @@ class Records:
         if row is None:
             return None
         self.saved(*self.pool.spent(row))
-        row = self.pool.adopted(row, path, leaf, place)
+        row = self.pool.adopted(row, path, leaf, offsets)
         await self.commit(row)
         return row
 

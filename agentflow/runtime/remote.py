@@ -39,38 +39,38 @@ _MANY = 100
 
 async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any) -> list[Any]:
     """The procedure's values on all elements, in order, each computed by a worker."""
-    place = _place(rt, span)
-    if place is None:
+    target = _target(rt, span)
+    if target is None:
         return await branches.pmap(rt, d, span, function, items)
     elements = as_list(items)
     if elements is None:
         raise SexpEvaluationError(
             f"pmap takes a list, not {print_value(items, limit=80)}", code="type/argument", span=span
         )
-    given = list(elements)
+    inputs = list(elements)
 
     def encode() -> list[dict[str, Any]]:
-        procedure = _data(place.journal.codec, function, "the procedure", span)
+        procedure = _data(target.journal.codec, function, "the procedure", span)
         return [
-            {"branch": procedure, "item": _data(place.journal.codec, each, f"element {index}", span)}
-            for index, each in enumerate(given)
+            {"branch": procedure, "item": _data(target.journal.codec, each, f"element {index}", span)}
+            for index, each in enumerate(inputs)
         ]
 
-    data = await beside(len(given) > _MANY or is_long(given), encode)
-    return await _Form(rt, "pmap", span, place, "(branch item)", data).values()
+    data = await beside(len(inputs) > _MANY or is_long(inputs), encode)
+    return await _Form(rt, "pmap", span, target, "(branch item)", data).values()
 
 
 async def parallel(rt: Strand, d: int, span: Span, *thunks: Closure) -> list[Any]:
     """All values, in order, each computed by a worker."""
-    place = _place(rt, span)
-    if place is None:
+    target = _target(rt, span)
+    if target is None:
         return await branches.parallel(rt, d, span, [thunk.code for thunk in thunks])
-    codec = place.journal.codec
+    codec = target.journal.codec
     data = [{"branch": _data(codec, thunk, f"form {index}", span)} for index, thunk in enumerate(thunks)]
-    return await _Form(rt, "parallel", span, place, "(branch)", data).values()
+    return await _Form(rt, "parallel", span, target, "(branch)", data).values()
 
 
-class _Place:
+class _Target:
     """Where the branches of a run go: its ``runs`` of branches, through its ``journal``. A plan has no runs: it begins nothing."""
 
     def __init__(self, journal: RunJournal, runs: BranchRuns | None) -> None:
@@ -78,7 +78,7 @@ class _Place:
         self.runs = runs
 
 
-def _place(rt: Strand, span: Span) -> _Place | None:
+def _target(rt: Strand, span: Span) -> _Target | None:
     """Where branches are to be done; None for here. Raises SexpEvaluationError (``branches/no-workers``).
 
     They are done here in a run that this process keeps to itself, within a recorded effect, and in clean-up
@@ -96,7 +96,7 @@ def _place(rt: Strand, span: Span) -> _Place | None:
         )
     if journal.records.run.queue is None or journal.at is not None or CLEANUP in rt.call.path:
         return None
-    return _Place(journal, journal.records.branches)
+    return _Target(journal, journal.records.branches)
 
 
 def _data(codec: Codec, value: Any, what: str, span: Span) -> dict[str, Any]:
@@ -118,12 +118,12 @@ class _Form:
     """One form: its branches as ``data``, the bindings of their runs, and the ``text`` that each of these runs."""
 
     def __init__(
-        self, rt: Strand, name: str, span: Span, place: _Place, text: str, data: Sequence[Mapping[str, Any]]
+        self, rt: Strand, name: str, span: Span, target: _Target, text: str, data: Sequence[Mapping[str, Any]]
     ) -> None:
         rt.budget.charge_branches(len(data), span)
         self._rt = rt
-        self._journal = place.journal
-        self._runs = place.runs
+        self._journal = target.journal
+        self._runs = target.runs
         rt.call.span = span
         path = rt.call.next_path(name, span.start)
         self._prefix = branch_prefix(path)

@@ -20,8 +20,8 @@ def exchanges_of(stored: Any) -> int | None:
     """The number of exchanges in stored changes, read from the first characters; None if they hold other changes."""
     if not isinstance(stored, JsonText):
         return stored.get("exchanges")
-    found = _COUNTED.match(stored)
-    return None if found is None else int(found[1])
+    match = _COUNTED.match(stored)
+    return None if match is None else int(match[1])
 
 
 def data_of(stored: Any) -> dict[str, Any]:

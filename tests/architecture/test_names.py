@@ -111,3 +111,31 @@ def test_the_help_of_the_command_loads_what_it_shows() -> None:
         "assert not heavy, heavy\n"
     )
     succeeds(code)
+
+
+RETIRED = {"made", "found", "given", "known", "place"}
+"""Words that each stood for several things: a variable has the name of what it holds."""
+
+
+def test_variables_are_named_for_what_they_hold() -> None:
+    """No variable or parameter of the package is called ``made``, ``found``, ``given``, ``known`` or ``place``.
+
+    Fields of classes are no variables: ``Exploration.found`` is read as a phrase.
+    """
+    root = Path(agentflow.__file__).parent
+    wrong: list[str] = []
+    for path in sorted(root.rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        fields = {
+            id(each.target)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+            for each in node.body
+            if isinstance(each, ast.AnnAssign)
+        }
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.MatchAs(name=str(name)):
+                    if name in RETIRED and id(node) not in fields:
+                        wrong.append(f"{path.relative_to(root)}:{node.lineno} {name}")
+    assert wrong == []

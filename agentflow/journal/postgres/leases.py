@@ -65,10 +65,10 @@ async def give_back(db: Connection, run: str, usd: float, tokens: int) -> None:
 
 async def begin_slice(db: Connection, run: str) -> bool:
     """Whether a run shares a budget. What a process that died had set aside for it goes back."""
-    found = await db.fetchrow("select usd, tokens from af_lease where run = $1", run)
-    if found is not None and (found[0] or found[1]):
+    row = await db.fetchrow("select usd, tokens from af_lease where run = $1", run)
+    if row is not None and (row[0] or row[1]):
         await db.execute(_BACK, run, None, None)
-    return found is not None
+    return row is not None
 
 
 async def end(db: Connection, run: str) -> None:

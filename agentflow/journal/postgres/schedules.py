@@ -96,5 +96,5 @@ async def start_due(db: Connection) -> list[str]:
 
 
 def _schedule(row: Row) -> Schedule:
-    name, cron, zone, given, queue, due, last = row
-    return Schedule(name=name, cron=cron, zone=zone, program=load(given)["name"], queue=queue, next=due, last=last)
+    name, cron, zone, job, queue, due, last = row
+    return Schedule(name=name, cron=cron, zone=zone, program=load(job)["name"], queue=queue, next=due, last=last)

@@ -99,8 +99,8 @@ def _read(node: IR) -> frozenset[Var] | None:
         return None if node.var.mutated else frozenset({node.var})
     if isinstance(node, ir.PrimCall) and not node.primitive.is_async:
         parts = [_read(each) for each in node.args]
-        known = [each for each in parts if each is not None]
-        return frozenset[Var]().union(*known) if len(known) == len(parts) else None
+        tests = [each for each in parts if each is not None]
+        return frozenset[Var]().union(*tests) if len(tests) == len(parts) else None
     return None
 
 

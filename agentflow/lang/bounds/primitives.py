@@ -39,9 +39,9 @@ def given(word: str, arguments: list[Value]) -> Value:
 def shortest(lists: list[Value]) -> Bound | None:
     """An upper bound of the shortest of ``lists``: the least number among the lengths, else the first known length."""
     lengths = [each.elements for each in lists]
-    known = [each for each in lengths if each is not None and each.terms is not None]
-    numbers = [each.number for each in known if each.number is not None]
-    return Bound.of(min(numbers)) if numbers else known[0] if known else None
+    bounded = [each for each in lengths if each is not None and each.terms is not None]
+    numbers = [each.number for each in bounded if each.number is not None]
+    return Bound.of(min(numbers)) if numbers else bounded[0] if bounded else None
 
 
 def like(value: Value, size: Bound | None, item: Value) -> Value:

@@ -226,14 +226,14 @@ class Recursion:
         size = self._grown(initial.length, [each.length for each in self._passed(at)], self._size_name(at), rounds)
         value = replace(self._sized(general, size), source=initial.source if size is None else general.source)
         deltas = [self._delta(call, at) for call in self._frame.calls]
-        known = [each for each in deltas if each is not None]
-        if len(known) < len(deltas) or (not initial.whole and initial.high is None):
+        steps = [each for each in deltas if each is not None]
+        if len(steps) < len(deltas) or (not initial.whole and initial.high is None):
             return value
         low, high = initial.low, initial.high
-        if min(known) < 0:
+        if min(steps) < 0:
             low = None
-        if max(known) > 0:
-            high = high + rounds.count * Bound.of(max(known)) if high is not None and rounds is not None else None
+        if max(steps) > 0:
+            high = high + rounds.count * Bound.of(max(steps)) if high is not None and rounds is not None else None
         return replace(value, low=low, high=high)
 
     def _grown(
@@ -296,34 +296,34 @@ class Recursion:
         calls = self._frame.calls
         if not calls:
             return Rounds(ZERO, sure=True)
-        known = [each for at, initial in enumerate(values) if (each := self._measure(at, initial)) is not None]
-        numbers = [each for each in known if each.count.number is not None]
-        return _fewest(numbers or known)
+        measured = [each for at, initial in enumerate(values) if (each := self._measure(at, initial)) is not None]
+        numbers = [each for each in measured if each.count.number is not None]
+        return _fewest(numbers or measured)
 
     def _measure(self, at: int, initial: Value) -> Rounds | None:
         calls, parameter = self._frame.calls, (self._frame.number, at)
         marks = [call.arguments[at].marks.get(parameter) for call in calls]
-        known = [mark for mark in marks if mark is not None]
-        if len(known) < len(marks):
+        marked = [mark for mark in marks if mark is not None]
+        if len(marked) < len(marks):
             return self._shortened(at, initial)
-        if all(mark.drop >= 1 for mark in known):
+        if all(mark.drop >= 1 for mark in marked):
             length = initial.elements
             if length is None or length.terms is None:
                 return None
             return Rounds(length, sure=all(_longer(call, parameter) > 0 for call in calls))
-        deltas = [mark.delta for mark in known if mark.delta is not None]
-        if all(mark.divisor >= 2 for mark in known):
-            return self._divided(parameter, initial, min(mark.divisor for mark in known))
-        if len(deltas) < len(known):
+        deltas = [mark.delta for mark in marked if mark.delta is not None]
+        if all(mark.divisor >= 2 for mark in marked):
+            return self._divided(parameter, initial, min(mark.divisor for mark in marked))
+        if len(deltas) < len(marked):
             return None
         if max(deltas) < 0 or min(deltas) > 0:
             step = min(map(abs, deltas))
             counts = [self._towards(call, parameter, initial, deltas) for call in calls]
-            found = [each for each in counts if each is not None]
-            if len(found) < len(counts):
+            bounded = [each for each in counts if each is not None]
+            if len(bounded) < len(counts):
                 return None
-            most = found[0]
-            for each in found[1:]:
+            most = bounded[0]
+            for each in bounded[1:]:
                 most = most.join(each)
             tests = [guard for call in calls for guard in call.guards if parameter in guard.marks]
             most = in_steps(most, step, whole=initial.whole and all(guard.bound.whole for guard in tests))
@@ -390,8 +390,8 @@ class Recursion:
             elif guard.relation == "not" and {*deltas} in ({1}, {-1}) and initial.whole and self._steady(guard):
                 start, end = (bound, initial) if down else (initial, bound)
                 ordered = _surely_below(bound, initial, ahead) if down else _surely_below(initial, bound, -ahead)
-                known = bound.whole and ordered and start.low is not None and end.high is not None
-                if known and start.low is not None and end.high is not None and not self._own(end.high):
+                comparable = bound.whole and ordered and start.low is not None and end.high is not None
+                if comparable and start.low is not None and end.high is not None and not self._own(end.high):
                     return distance(end.high, start.low + (-ahead if down else ahead))
         return None
 
@@ -460,10 +460,10 @@ def _least_above_zero(call: AgainCall, parameter: Parameter, initial: Value) -> 
     return int(whole) if above_zero else None
 
 
-def _fewest(known: Sequence[Rounds]) -> Rounds | None:
+def _fewest(candidates: Sequence[Rounds]) -> Rounds | None:
     """The smallest of several upper bounds, as far as they can be compared."""
-    best = known[0] if known else None
-    for each in known[1:]:
+    best = candidates[0] if candidates else None
+    for each in candidates[1:]:
         if best is not None and best.count != each.count and best.count.join(each.count) == best.count:
             best = each
     return best

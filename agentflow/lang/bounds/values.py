@@ -194,10 +194,10 @@ def _parts(a: Value, b: Value, depth: int) -> tuple[Value | None, Mapping[str, V
     if empty:
         other = b if empty[0] is a else a
         return other.item, other.fields
-    known = (a.item is not None or a.fields is not None, b.item is not None or b.fields is not None)
-    if known == (False, False):
+    has_parts = (a.item is not None or a.fields is not None, b.item is not None or b.fields is not None)
+    if has_parts == (False, False):
         return None, None
-    if all(known) or _any_procedures(a, b):
+    if all(has_parts) or _any_procedures(a, b):
         return a.element().join(b.element(), depth), None
     return None, None
 

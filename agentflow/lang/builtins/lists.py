@@ -240,11 +240,11 @@ def integer_range(rt: Bounded, *bounds: Any) -> Any:
 
 
 def _integers(numbers: range) -> Work[list[int]]:
-    made: list[int] = []
+    result: list[int] = []
     for part in slices(numbers, _AT_ONCE):
-        made += part
+        result += part
         yield 0
-    return made
+    return result
 
 
 @primitive(

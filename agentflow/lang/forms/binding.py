@@ -180,21 +180,21 @@ def case_lambda(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
         inits.append((a.var(" case", _scope(scope)), procedure))
     function = Function("lambda", scope.function)
     inner = type(scope)(outer, function)
-    given, count = a.var(" arguments", inner), a.var(" count", inner)
+    arguments, count = a.var(" arguments", inner), a.var(" count", inner)
     choices: list[ir.Clause] = []
     for (var, procedure), (least, more) in zip(inits, counts, strict=True):
         at = procedure.at
         var.readers.add(function)
         var.escapes = True
         test = ir.PrimCall(at, PRIMITIVES[">=" if more else "="], [ir.Local(at, count), ir.Const(at, least)])
-        apply = ir.PrimCall(at, PRIMITIVES["apply"], [ir.Local(at, var), ir.Local(at, given)])
+        apply = ir.PrimCall(at, PRIMITIVES["apply"], [ir.Local(at, var), ir.Local(at, arguments)])
         choices.append(ir.Clause(test, apply))
     takes = " or ".join(f"at least {least}" if more else str(least) for least, more in counts)
     refuse = ir.PrimCall(node, WRONG_COUNT, [ir.Const(node, takes), ir.Local(node, count)])
-    length = ir.PrimCall(node, PRIMITIVES["length"], [ir.Local(node, given)])
+    length = ir.PrimCall(node, PRIMITIVES["length"], [ir.Local(node, arguments)])
     body = ir.Let(node, [count], [(count, length)], ir.Cond(node, choices, refuse))
     dispatch = ir.Lambda(
-        node, "case-lambda", [], given, body, function, body_place=(node.start, node.end), portable=False
+        node, "case-lambda", [], arguments, body, function, body_place=(node.start, node.end), portable=False
     )
     a.lambdas.append(dispatch)
     return ir.Let(node, [var for var, _ in inits], inits, dispatch)

@@ -48,12 +48,12 @@ def _each(g: Emitter, node: ast.Call, over: ast.ListComp | ast.GeneratorExp) -> 
 @form("pmap(f, xs, limit=8)")
 def pmap(g: Emitter, node: ast.Call) -> ast.expr:
     """Calls a function with each element at the same time, at most ``limit`` at once; gives the list of values, in order."""
-    given = keywords_of(g, node, 2, 3, "limit")
-    if given is None:
+    options = keywords_of(g, node, 2, 3, "limit")
+    if options is None:
         return g.const(None)
     function = g.value(node.args[0])
     items = g.ours(listed, g.name("rt"), g.value(node.args[1]))
-    return g.operation_at("pmap", node, function, items, optional(g, node, given, 2, "limit"))
+    return g.operation_at("pmap", node, function, items, optional(g, node, options, 2, "limit"))
 
 
 @form("race(f(a), g(b), ...)")
@@ -81,12 +81,12 @@ def _bounded(g: Emitter, node: ast.Call, operation: Operation) -> ast.expr:
 @form("asyncio.wait_for(f(x), 30)")
 def wait_for(g: Emitter, node: ast.Call) -> ast.expr:
     """As timeout(30, f(x))."""
-    given = keywords_of(g, node, 1, 2, "timeout")
-    if given is None:
+    options = keywords_of(g, node, 1, 2, "timeout")
+    if options is None:
         return g.const(None)
-    if len(node.args) + len(given) != 2:
+    if len(node.args) + len(options) != 2:
         return misused(g, node)
-    seconds = optional(g, node, given, 1, "timeout")
+    seconds = optional(g, node, options, 1, "timeout")
     return g.operation_at("timeout", node, seconds, thunk(g, node.args[0]))
 
 

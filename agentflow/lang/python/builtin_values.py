@@ -40,8 +40,8 @@ def method_of(kind: type[Any], name: str, title: str) -> Closure:
         if rt.fuel < 0:
             await rt.tick()
         if not arguments or type(arguments[0]) is not kind:
-            given = article(kind_of(arguments[0])) if arguments else "nothing"
-            wrong_type(f"'{title}' takes a value of its type first, and was given {given}")
+            shown = article(kind_of(arguments[0])) if arguments else "nothing"
+            wrong_type(f"'{title}' takes a value of its type first, and was given {shown}")
         value = method(rt, name, arguments[0], arguments[1:])
         return await rt.work(value.work) if type(value) is Sliced else value
 

@@ -202,11 +202,11 @@ def set_(rt: Runtime, iterable: Any = ()) -> Any:
 
 
 def _set(values: Any) -> Work[OrderedSet]:
-    made = OrderedSet()
+    result = OrderedSet()
     for part in slices(values):
         yield 0
-        made.items.update(dict.fromkeys(map(key, part)))
-    return made
+        result.items.update(dict.fromkeys(map(key, part)))
+    return result
 
 
 def dict_(rt: Runtime, pairs: Any = ()) -> Any:
@@ -216,12 +216,12 @@ def dict_(rt: Runtime, pairs: Any = ()) -> Any:
 
 
 def _dict(rt: Runtime, pairs: Any) -> Work[dict[Any, Any]]:
-    made: dict[Any, Any] = {}
+    result: dict[Any, Any] = {}
     for part in slices(pairs):
         yield 0
-        made.update(entries_of(rt, part, "dict"))
-    charge_collection(rt, len(made), "dict")
-    return made
+        result.update(entries_of(rt, part, "dict"))
+    charge_collection(rt, len(result), "dict")
+    return result
 
 
 _AT_ONCE = 16_384
@@ -234,11 +234,11 @@ def _in_parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Any:
 
 
 def _parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Work[list[Any]]:
-    made: list[Any] = []
+    parts: list[Any] = []
     for start in range(0, len(values), _AT_ONCE):
         yield 0
-        made += made_of(values[start : start + _AT_ONCE])
-    return made
+        parts += made_of(values[start : start + _AT_ONCE])
+    return parts
 
 
 def _few(rt: Runtime, iterable: Any, who: str) -> Any:

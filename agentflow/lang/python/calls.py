@@ -104,13 +104,13 @@ def absent(g: Emitter, node: ast.Name) -> bool:
 
 def near(g: Emitter, wanted: str) -> str | None:
     """A name in sight that is spelled like ``wanted``."""
-    known = {*BUILTINS, *FORMS, *g.scopes.defined, *g.own_tasks, *g.records}
-    known.update(g.port.known_names() if g.port is not None else ())
+    names = {*BUILTINS, *FORMS, *g.scopes.defined, *g.own_tasks, *g.records}
+    names.update(g.port.known_names() if g.port is not None else ())
     scope = g.scope
     while scope.parent is not None:
-        known.update(scope.vars)
+        names.update(scope.vars)
         scope = scope.parent
-    return did_you_mean(wanted, known)
+    return did_you_mean(wanted, names)
 
 
 @expression(ast.Call)
@@ -125,10 +125,10 @@ def call_(g: Emitter, node: ast.Call) -> ast.expr:
 
 def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
     var = g.scope.find(function.id)
-    known = known_function(g, function.id, var)
-    if known is not None and (var is not None or function.id not in g.own_tasks):
-        g.meanings[node] = ("direct", known)
-        return _direct(g, node, known, local=var is not None)
+    callee = known_function(g, function.id, var)
+    if callee is not None and (var is not None or function.id not in g.own_tasks):
+        g.meanings[node] = ("direct", callee)
+        return _direct(g, node, callee, local=var is not None)
     if var is not None or g.kind(function.id) == "variable":
         return generic(g, node, g.value(function))
     name = g.callable_name(function.id)
@@ -197,10 +197,10 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
             g.wrong(node, "arity/primitive", "sort() takes key= and reverse=", "xs.sort(key=f)")
             return g.const(None)
         keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args, strict=True)]
-        made = g.ours(sort, g.name("rt"), g.name("d"), value)
-        assert isinstance(made, ast.Call)
-        made.keywords = keywords
-        return g.await_(made)
+        result = g.ours(sort, g.name("rt"), g.name("d"), value)
+        assert isinstance(result, ast.Call)
+        result.keywords = keywords
+        return g.await_(result)
     if function.attr == "append" and len(args) == 1 and not names:
         return appended(g, value, args[0])
     if function.attr == "get" and len(args) in (1, 2) and not names:
@@ -232,61 +232,63 @@ def generic(g: Emitter, node: ast.Call, function: ast.expr) -> ast.expr:
     return g.await_(g.ours(call, g.name("rt"), g.name("d"), function, g.tuple_of(args), *more))
 
 
-def _direct(g: Emitter, node: ast.Call, known: ast.FunctionDef | ast.AsyncFunctionDef, *, local: bool) -> ast.expr:
+def _direct(g: Emitter, node: ast.Call, callee: ast.FunctionDef | ast.AsyncFunctionDef, *, local: bool) -> ast.expr:
     """A call of a function of this text, whose parameters are known."""
-    args = _arranged(g, node, known)
+    args = _arranged(g, node, callee)
     if args is None:
         return g.const(None)
-    py = code_name(g, known)
+    py = code_name(g, callee)
     near_enough = ast.Compare(g.name("d"), [ast.Lt()], [g.const(MAX_STACK_CALLS)], **g.loc)
     if local:
         other = g.call(g.rt("on_fresh_stack"), [g.name(py)])
         code = g.ifexp(near_enough, g.name(py), other)
     else:
-        cell = g.cell(known.name)
+        cell = g.cell(callee.name)
         g.global_functions.add(py)
         same = g.is_(g.attr(cell, "v"), g.name(f"{py}_c"))
         test = ast.BoolOp(ast.And(), [near_enough, same], **g.loc)
-        code = g.ifexp(test, g.name(py), g.ours(rebound, g.name("rt"), g.env(), cell, g.const(known.name)))
+        code = g.ifexp(test, g.name(py), g.ours(rebound, g.name("rt"), g.env(), cell, g.const(callee.name)))
     return g.await_(g.call(code, [g.name("rt"), g.deeper(), *args]))
 
 
-def _arranged(g: Emitter, node: ast.Call, known: Function) -> list[ast.expr] | None:
+def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | None:
     """The arguments of a call in the order of the parameters, each evaluated where it stands; None if they do not fit."""
     args, names = positional(g, node)
-    by_position = [each.arg for each in (*known.args.posonlyargs, *known.args.args)]
-    every = [*by_position, *(each.arg for each in known.args.kwonlyargs)]
-    title = known.name if not isinstance(known, ast.Lambda) else "this lambda"
+    by_position = [each.arg for each in (*callee.args.posonlyargs, *callee.args.args)]
+    every = [*by_position, *(each.arg for each in callee.args.kwonlyargs)]
+    title = callee.name if not isinstance(callee, ast.Lambda) else "this lambda"
     count = len(args) - len(names)
     if count > len(by_position):
         message = f"{title} takes {len(by_position)} arguments, and is given {count}"
         g.wrong(node, "arity/closure", message, f"its parameters are {', '.join(every) or '(none)'}")
         return None
-    given: dict[str, ast.expr] = dict(zip(by_position, args[:count], strict=False))
+    bound: dict[str, ast.expr] = dict(zip(by_position, args[:count], strict=False))
     for each, value in zip(names, args[count:], strict=True):
-        if each not in every or each in given:
-            what = "twice" if each in given else "and has no such parameter"
+        if each not in every or each in bound:
+            what = "twice" if each in bound else "and has no such parameter"
             hint = did_you_mean(each, every) or f"its parameters are {', '.join(every) or '(none)'}"
             g.wrong(node, "arity/closure", f"{title} is given '{each}' {what}", hint)
             return None
-        given[each] = value
-    least = len(by_position) - len(known.args.defaults)
+        bound[each] = value
+    least = len(by_position) - len(callee.args.defaults)
     needed = by_position[:least]
     needed += [
-        each.arg for each, default in zip(known.args.kwonlyargs, known.args.kw_defaults, strict=True) if default is None
+        each.arg
+        for each, default in zip(callee.args.kwonlyargs, callee.args.kw_defaults, strict=True)
+        if default is None
     ]
-    missing = [each for each in needed if each not in given]
+    missing = [each for each in needed if each not in bound]
     if missing:
         g.wrong(node, "arity/closure", f"the call of {title} misses {', '.join(missing)}", None)
         return None
-    in_order = [each for each in every if each in given]
-    if names and in_order != list(given):
+    in_order = [each for each in every if each in bound]
+    if names and in_order != list(bound):
         # Python evaluates arguments where they stand: a tuple keeps them for the order of the parameters.
-        kept, again = g.walrus(g.tuple_of(list(given.values())))
-        places = {each: ast.Subscript(again, g.const(at), LOAD, **g.loc) for at, each in enumerate(given)}
-        first: ast.expr = ast.Subscript(kept, g.const(list(given).index(in_order[0])), LOAD, **g.loc)
-        given = {each: first if each == in_order[0] else places[each] for each in in_order}
-    return [given.get(each) or g.const_param(MISSING, "MISSING") for each in every]
+        kept, again = g.walrus(g.tuple_of(list(bound.values())))
+        places = {each: ast.Subscript(again, g.const(at), LOAD, **g.loc) for at, each in enumerate(bound)}
+        first: ast.expr = ast.Subscript(kept, g.const(list(bound).index(in_order[0])), LOAD, **g.loc)
+        bound = {each: first if each == in_order[0] else places[each] for each in in_order}
+    return [bound.get(each) or g.const_param(MISSING, "MISSING") for each in every]
 
 
 def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
@@ -304,14 +306,14 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
         g.wrong(node, problem.code, problem.message, problem.hint)
         return g.const(None)
     first = [g.name("rt"), g.name("d")] if entry.is_async else [g.name("rt")]
-    made = g.call(g.const_param(entry.function, f"B_{title.replace('.', '_')}_f"), [*first, *args[:count]])
-    assert isinstance(made, ast.Call)
-    made.keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args[count:], strict=True)]
+    result = g.call(g.const_param(entry.function, f"B_{title.replace('.', '_')}_f"), [*first, *args[:count]])
+    assert isinstance(result, ast.Call)
+    result.keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args[count:], strict=True)]
     if entry.is_async:
-        return g.await_(made)
+        return g.await_(result)
     if title == "bool":
-        return as_bool(made)
-    return g.long(made) if title in _LONG else made
+        return as_bool(result)
+    return g.long(result) if title in _LONG else result
 
 
 def _isinstance(g: Emitter, node: ast.Call) -> ast.expr:

@@ -141,8 +141,8 @@ def _in_order(errors: list[AgentflowError]) -> list[AgentflowError]:
 
 def written(g: Emitter, tree: ast.Module) -> ast.FunctionDef | None:
     """``def link(E, ...)``, which returns ``main``; None when there are too many mistakes."""
-    place = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
-    g.loc = place
+    location = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
+    g.loc = location
     try:
         return on_fresh_stack(lambda: _link(g, tree))
     except TooManyErrors:

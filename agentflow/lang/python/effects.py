@@ -26,11 +26,11 @@ def call_task(g: Emitter, node: ast.Call, name: str, function: Any = data_of) ->
     g.meanings[node] = ("effect", name)
     args, names, spread = _named(g, node, name)
     constant = g.packed_constant(("names", names), lambda: names)
-    given = [g.name("rt"), g.name("d"), g.env(), g.const(name), constant, g.tuple_of(args), g.span_constant(node)]
+    arguments = [g.name("rt"), g.name("d"), g.env(), g.const(name), constant, g.tuple_of(args), g.span_constant(node)]
     if spread:
-        given = [*given[:4], *given[6:], g.ours(arguments_of, constant, g.tuple_of(args), *spread)]
-        return g.await_(g.ours(_SPREAD[function], *given))
-    return g.await_(g.ours(function, *given))
+        arguments = [*arguments[:4], *arguments[6:], g.ours(arguments_of, constant, g.tuple_of(args), *spread)]
+        return g.await_(g.ours(_SPREAD[function], *arguments))
+    return g.await_(g.ours(function, *arguments))
 
 
 def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple[str, ...], list[ast.expr]]:
@@ -91,11 +91,11 @@ def record(g: Emitter, node: ast.Call, name: str) -> ast.expr:
     """``Review(worst="...", grade="low")``: a dict with the fields of the class, in order."""
     fields: dict[str, ast.expr | None] = g.records[name]
     g.meanings[node] = ("record", name)
-    given = dict(zip(fields, node.args, strict=False))
-    given.update({each.arg: each.value for each in node.keywords if each.arg is not None})
-    unknown = [each for each in given if each not in fields]
-    missing = [each for each, default in fields.items() if default is None and each not in given]
-    if unknown or missing or len(node.args) > len(fields) or len(given) != len(node.args) + len(node.keywords):
+    values = dict(zip(fields, node.args, strict=False))
+    values.update({each.arg: each.value for each in node.keywords if each.arg is not None})
+    unknown = [each for each in values if each not in fields]
+    missing = [each for each, default in fields.items() if default is None and each not in values]
+    if unknown or missing or len(node.args) > len(fields) or len(values) != len(node.args) + len(node.keywords):
         what = (
             f"has no field '{unknown[0]}'"
             if unknown
@@ -106,6 +106,6 @@ def record(g: Emitter, node: ast.Call, name: str) -> ast.expr:
         hint = did_you_mean(unknown[0], fields) if unknown else None
         g.wrong(node, "call/argument", f"{name}(...) {what}", hint or f"its fields are {', '.join(fields)}")
         return g.const(None)
-    entries = [(each, given.get(each) or default) for each, default in fields.items()]
+    entries = [(each, values.get(each) or default) for each, default in fields.items()]
     keys: list[ast.expr | None] = [g.const(each) for each, _ in entries]
     return ast.Dict(keys, [g.value(value) for _, value in entries if value is not None], **g.loc)

@@ -342,14 +342,14 @@ def spread_dict(value: Any) -> Any:
 
 def entries(rt: Any, *parts: tuple[bool, Any, Any]) -> dict[Any, Any]:
     """The dict of ``{key: value, **more}``."""
-    made: dict[Any, Any] = {}
+    result: dict[Any, Any] = {}
     for spread, key, value in parts:
         if not spread:
-            made[compare.key(key)] = value
+            result[compare.key(key)] = value
             continue
-        values.charge_collection(rt, len(made) + len(value), "'**'")
-        made.update(value)
-    return made
+        values.charge_collection(rt, len(result) + len(value), "'**'")
+        result.update(value)
+    return result
 
 
 @expression(ast.Subscript)

@@ -89,13 +89,13 @@ def caught(raised: Exception, value: Any) -> Failure:
 
 
 def _above(names: tuple[str, ...]) -> frozenset[str]:
-    known = {"Exception"}
+    classes = {"Exception"}
     for each in names:
         at: str | None = each
         while at is not None:
-            known.add(at)
+            classes.add(at)
             at = PARENTS.get(at)
-    return frozenset(known)
+    return frozenset(classes)
 
 
 def matches(failure: Failure, names: tuple[str, ...]) -> bool:

@@ -59,7 +59,7 @@ def misused(g: Emitter, node: ast.Call, usage: str | None = None) -> ast.expr:
     return g.const(None)
 
 
-def optional(g: Emitter, node: ast.Call, given: dict[str, ast.expr], at: int, name: str) -> ast.expr:
+def optional(g: Emitter, node: ast.Call, options: dict[str, ast.expr], at: int, name: str) -> ast.expr:
     """The code of an argument by position ``at`` or by ``name``; None without."""
-    value = node.args[at] if len(node.args) > at else given.get(name)
+    value = node.args[at] if len(node.args) > at else options.get(name)
     return g.const(None) if value is None else g.value(value)

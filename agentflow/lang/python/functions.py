@@ -41,15 +41,15 @@ def define(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast
     info = _info(g, node, node.name)
     py = code_name(g, node)
     body = _code(g, node, py, lambda: g.suite(_without_docstring(node.body)))
-    made = _closure(g, py, info, node)
+    closure = _closure(g, py, info, node)
     if g.scope.parent is not None:
         g.lambdas[py] = info
     target = g.target(node.name)
     before = g.flushed()
     if g.scope.parent is None and g.scopes.function(node.name) is node:
         kept = ast.Name(f"{py}_c", STORE, **g.loc)
-        return [body, *before, ast.Assign([kept, target], made, **g.loc)]
-    return [body, *before, ast.Assign([target], made, **g.loc)]
+        return [body, *before, ast.Assign([kept, target], closure, **g.loc)]
+    return [body, *before, ast.Assign([target], closure, **g.loc)]
 
 
 def code_name(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -114,8 +114,8 @@ def _info(g: Emitter, node: Function, name: str | None) -> LambdaInfo:
     least = len(positional) - len(args.defaults)
     optional = (*positional[least:], *(each.arg for each in args.kwonlyargs))
     span = g.span_at(node)
-    place = (span.start, span.end)
-    return LambdaInfo(name, tuple(positional[:least]), None, g.source, *place, place, True, optional)
+    ends = (span.start, span.end)
+    return LambdaInfo(name, tuple(positional[:least]), None, g.source, *ends, ends, True, optional)
 
 
 def _code(g: Emitter, node: Function, py: str, body: Callable[[], list[ast.stmt]]) -> ast.AsyncFunctionDef:
@@ -175,8 +175,8 @@ def _closure(g: Emitter, py: str, info: LambdaInfo, node: Function) -> ast.expr:
 def procedure(g: Emitter, py: str, params: tuple[str, ...], node: ast.AST) -> ast.expr:
     """The closure of code that was written for a form, with ``params``."""
     span = g.span_at(node)
-    place = (span.start, span.end)
-    info = LambdaInfo(None, params, None, g.source, *place, place, False)
+    ends = (span.start, span.end)
+    info = LambdaInfo(None, params, None, g.source, *ends, ends, False)
     constant = g.packed_constant(("lambda", py), lambda: info)
     return g.call(g.const_param(Closure, "CL"), [g.name(py), g.const(len(params)), constant, g.env(), g.rt("grants")])
 

@@ -249,12 +249,12 @@ def issuperset(rt: Runtime, value: OrderedSet, other: Any) -> bool:
 
 
 def _keys(rt: Runtime, values: tuple[Any, ...]) -> dict[Any, None]:
-    found: dict[Any, None] = {}
+    keys: dict[Any, None] = {}
     for each in values:
         parts = elements(rt, each, "a set")
-        check_collection(rt, len(found) + len(parts), "a set")
-        found.update(dict.fromkeys(map(key, parts)))
-    return found
+        check_collection(rt, len(keys) + len(parts), "a set")
+        keys.update(dict.fromkeys(map(key, parts)))
+    return keys
 
 
 def _named(name: str, function: Callable[..., Any]) -> dict[str, Entry]:

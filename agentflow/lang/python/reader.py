@@ -62,14 +62,14 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
 
 def children(node: ast.AST) -> list[Any]:
     """The nodes directly below one, in order, without the marks of operators."""
-    found: list[Any] = []
+    nodes: list[Any] = []
     for name in node._fields:
         part: Any = getattr(node, name, None)
         if type(part) is list:
-            found += [each for each in cast("list[Any]", part) if type(each) not in _NO_NODES]
+            nodes += [each for each in cast("list[Any]", part) if type(each) not in _NO_NODES]
         elif type(part) not in _NO_NODES:
-            found.append(part)
-    return found
+            nodes.append(part)
+    return nodes
 
 
 def _check_text(source: Source, limits: Limits) -> None:
@@ -124,9 +124,9 @@ def _escape_that_is_none(text: str, start: int, end: int) -> re.Match[str] | Non
     return None
 
 
-def _warned(source: Source, place: re.Match[str], what: str, hint: str) -> SexpSyntaxError:
+def _warned(source: Source, match: re.Match[str], what: str, hint: str) -> SexpSyntaxError:
     return SexpSyntaxError(
-        f"this is no Python: {what}", code="syntax/python", span=source.span(place.start(), place.end()), hint=hint
+        f"this is no Python: {what}", code="syntax/python", span=source.span(match.start(), match.end()), hint=hint
     )
 
 
@@ -178,5 +178,5 @@ def span_of(positions: Positions, node: ast.AST) -> Span | None:
     line: int | None = getattr(node, "lineno", None)
     if line is None:
         return None
-    place: ast.expr = node  # type: ignore[assignment]
-    return positions.span((place.lineno, place.end_lineno, place.col_offset, place.end_col_offset))
+    located: ast.expr = node  # type: ignore[assignment]
+    return positions.span((located.lineno, located.end_lineno, located.col_offset, located.end_col_offset))

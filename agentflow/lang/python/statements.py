@@ -204,8 +204,8 @@ def raise_(g: Emitter, node: ast.Raise) -> list[ast.stmt]:
                 message = g.long(g.ours(text, g.name("rt"), g.value(call.args[0])))
             return [ast.Raise(g.ours(raised, g.const(name.id), message), None, **g.loc)]
         if call is not None:
-            known = ", ".join(sorted(CLASSES))
-            g.refuse(node, f"'raise {name.id}(...)'", f'raise ValueError("what is wrong"); the classes are {known}')
+            classes = ", ".join(sorted(CLASSES))
+            g.refuse(node, f"'raise {name.id}(...)'", f'raise ValueError("what is wrong"); the classes are {classes}')
             return []
     value = g.ours(raised_again, g.value(node.exc))
     return [ast.Expr(g.operation_at("raise", node, value), **g.loc)]

@@ -155,8 +155,8 @@ def task_procedure(rt: Runtime, env: SexpEnvironment, name: str, names: tuple[st
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
         return await data_of(rt, d, env, name, names, arguments, span)
 
-    place = (span.start, span.end)
-    info = LambdaInfo(name, names, None, span.source, *place, place, True)
+    ends = (span.start, span.end)
+    info = LambdaInfo(name, names, None, span.source, *ends, ends, True)
     return Closure(code, len(names), info, env, rt.grants)
 
 
@@ -174,9 +174,9 @@ async def log_text(rt: Runtime, separator: Any, values: tuple[Any, ...]) -> str:
     return joined(rt, (separator if type(separator) is str else " ").join(parts))
 
 
-def context_paths(found: Any) -> list[Any]:
+def context_paths(context: Any) -> list[Any]:
     """What a question to memory gives, as a list."""
-    return list(found)
+    return list(context)
 
 
 # -- programs -----------------------------------------------------------------------------------------------------
@@ -188,10 +188,10 @@ def rebound(rt: Runtime, env: SexpEnvironment, cell: Cell, name: str) -> Code:
     function = unbound_name(rt, env, name) if value is UNBOUND else value
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
-        given = list(arguments)
-        while given and given[-1] is MISSING:
-            given.pop()
-        return await call(rt, d - 1, function, tuple(given))
+        values = list(arguments)
+        while values and values[-1] is MISSING:
+            values.pop()
+        return await call(rt, d - 1, function, tuple(values))
 
     return code
 

@@ -201,9 +201,9 @@ class NamesOfText:
     def _called(self, name: str, scope: Scope) -> str | None:
         """What the arguments of a call by this name belong to."""
         var = scope.find(name)
-        known = known_function(self.g, name, var)
-        if known is not None:
-            return self._owners.get(known) or self._owner(known, scope)
+        callee = known_function(self.g, name, var)
+        if callee is not None:
+            return self._owners.get(callee) or self._owner(callee, scope)
         if var is not None or (name in self.g.scopes.defined and name not in self.g.own_tasks):
             return None
         return name

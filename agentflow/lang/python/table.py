@@ -38,14 +38,14 @@ class Entry:
 
     def problem(self, count: int, keywords: Iterable[str]) -> SexpEvaluationError | None:
         """What is wrong with a call with ``count`` positional arguments and these keywords; None if nothing is."""
-        given = list(keywords)
-        for each in given:
+        names = list(keywords)
+        for each in names:
             if each not in self.names:
                 hint = did_you_mean(each, self.names) or f"it has the parameters {', '.join(self.names) or '(none)'}"
                 return _wrong(f"{self.name}() has no parameter '{each}'", hint)
             if self.positional >= 0 and self.names.index(each) < count:
                 return _wrong(f"{self.name}() is given '{each}' twice", None)
-        missing = [each for each in self.names[count : self.least] if each not in given]
+        missing = [each for each in self.names[count : self.least] if each not in names]
         if missing:
             return _wrong(f"{self.name}() misses {', '.join(missing)}", None)
         if 0 <= self.positional < count:

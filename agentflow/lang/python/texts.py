@@ -67,9 +67,9 @@ def formatted(rt: Runtime, value: Any, spec: Any) -> str:
 
 def joined(rt: Runtime, *parts: str) -> str:
     """The text of an f-string."""
-    made = sum(map(len, parts))
-    if made >= CHARACTERS_PER_STEP:
-        charge_string(rt, made, "an f-string")
+    length = sum(map(len, parts))
+    if length >= CHARACTERS_PER_STEP:
+        charge_string(rt, length, "an f-string")
     return "".join(parts)
 
 

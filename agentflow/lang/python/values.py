@@ -422,11 +422,11 @@ def member(rt: Runtime, value: Any, name: str) -> Any:
             return entries[name]
         near = did_you_mean(name, [each for each in entries if type(each) is str])
         raise _no_member(f"the dict has no key '{name}'", near or f"x.get('{name}') gives None then")
-    found = MISSING if type(value) in _FIELDLESS else field_of(value, name, MISSING)
-    if found is MISSING:
+    result = MISSING if type(value) in _FIELDLESS else field_of(value, name, MISSING)
+    if result is MISSING:
         hint = "methods are called: x.name()" if type(value) in (*SEQUENCES, OrderedSet) else None
         raise _no_member(f"{article(kind_of(value))} has no field '{name}'", hint)
-    return found
+    return result
 
 
 def _no_member(message: str, hint: str | None) -> SexpEvaluationError:

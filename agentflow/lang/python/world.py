@@ -52,11 +52,11 @@ def _task_name(g: Emitter, function: ast.expr) -> str | None:
 @form("print(a, b, ...)")
 def print_(g: Emitter, node: ast.Call) -> ast.expr:
     """Writes a message of the run's log."""
-    given = keywords_of(g, node, 0, 1_000, "sep", "end")
-    if given is None:
+    options = keywords_of(g, node, 0, 1_000, "sep", "end")
+    if options is None:
         return g.const(None)
     args = [g.value(each) for each in node.args]
-    separator = g.value(given["sep"]) if "sep" in given else g.const(" ")
+    separator = g.value(options["sep"]) if "sep" in options else g.const(" ")
     message = g.await_(g.ours(log_text, g.name("rt"), separator, g.tuple_of(args)))
     return _and_none(g, _perform(g, node, g.call(g.const_param(LogMessage, "LogMessage"), [message])))
 
@@ -67,14 +67,14 @@ def print_(g: Emitter, node: ast.Call) -> ast.expr:
 @form("ask(prompt, output=str)")
 def ask(g: Emitter, node: ast.Call) -> ast.expr:
     """Asks the model once; ``output`` is the type of the answer."""
-    given = keywords_of(g, node, 1, 1, "output")
-    if given is None:
+    options = keywords_of(g, node, 1, 1, "output")
+    if options is None:
         return g.const(None)
     if g.allow is not None and DEFINE not in g.allow:
         hint = "call the tasks it was granted, or grant it 'defatom'"
         g.wrong(node.func, "name/not-granted", "this program may not ask the model", hint)
         return g.const(None)
-    output = answer_schema(g, given["output"]) if "output" in given else None
+    output = answer_schema(g, options["output"]) if "output" in options else None
     fields: dict[str, Any] = {
         "type": "atomic",
         "params": {"prompt": {}},
@@ -92,29 +92,29 @@ def ask(g: Emitter, node: ast.Call) -> ast.expr:
 @form('solve(goal, allow=["review"], max_rounds=3, max_model_calls=20, inputs={}, explore=False)')
 def solve(g: Emitter, node: ast.Call) -> ast.expr:
     """Lets a model write a program for the goal, checks it and runs it. It may call the allowed names alone."""
-    given = keywords_of(g, node, 1, 1, "allow", "max_rounds", "max_model_calls", "inputs", "explore")
-    if given is None or not g.granted("solve", node.func):
+    options = keywords_of(g, node, 1, 1, "allow", "max_rounds", "max_model_calls", "inputs", "explore")
+    if options is None or not g.granted("solve", node.func):
         return g.const(None)
-    allow = _allowed(g, given)
+    allow = _allowed(g, options)
     goal = g.value(node.args[0])
-    return g.operation_at("solve", node, allow, _options(g, given), g.env(), goal, *map(g.value, given.values()))
+    return g.operation_at("solve", node, allow, _options(g, options), g.env(), goal, *map(g.value, options.values()))
 
 
 @form("eval_program(text, bindings={}, allow=[], max_steps=1000)")
 def eval_program(g: Emitter, node: ast.Call) -> ast.expr:
     """Checks and runs a text in Python, which may call the allowed names alone; gives its value."""
-    given = keywords_of(g, node, 1, 1, "bindings", "allow", "max_steps")
-    if given is None:
+    options = keywords_of(g, node, 1, 1, "bindings", "allow", "max_steps")
+    if options is None:
         return g.const(None)
-    allow = _allowed(g, given)
+    allow = _allowed(g, options)
     text = g.ours(program_text, g.value(node.args[0]))
-    values = [g.value(each) for each in given.values()]
-    return g.operation_at("eval-program", node, allow, _options(g, given), g.env(), text, *values)
+    values = [g.value(each) for each in options.values()]
+    return g.operation_at("eval-program", node, allow, _options(g, options), g.env(), text, *values)
 
 
-def _allowed(g: Emitter, given: dict[str, ast.expr]) -> ast.expr:
+def _allowed(g: Emitter, options: dict[str, ast.expr]) -> ast.expr:
     """The names that the argument ``allow`` lists, as a constant; it is taken out of ``given``."""
-    allow = given.pop("allow", None)
+    allow = options.pop("allow", None)
     names = () if allow is None else _texts(allow)
     if names is None:
         assert allow is not None
@@ -123,8 +123,8 @@ def _allowed(g: Emitter, given: dict[str, ast.expr]) -> ast.expr:
     return g.packed_constant(("names", names), lambda: names)
 
 
-def _options(g: Emitter, given: dict[str, ast.expr]) -> ast.expr:
-    options = tuple(each.replace("_", "-") for each in given)
+def _options(g: Emitter, keywords: dict[str, ast.expr]) -> ast.expr:
+    options = tuple(each.replace("_", "-") for each in keywords)
     return g.packed_constant(("names", options), lambda: options)
 
 
@@ -139,11 +139,11 @@ def _texts(node: ast.expr) -> tuple[str, ...] | None:
 def director_loop(g: Emitter, node: ast.Call) -> ast.expr:
     """Plans, executes, evaluates and decides, at most so often: ``controller`` gives ("continue", next) or ("stop", value)."""
     names = ("max_iterations", "first", "director", "executor", "evaluator", "controller")
-    given = keywords_of(g, node, 0, len(names), *names)
-    if given is None:
+    options = keywords_of(g, node, 0, len(names), *names)
+    if options is None:
         return g.const(None)
-    values = {**dict(zip(names, node.args, strict=False)), **given}
-    if len(values) != len(names) or len(node.args) + len(given) != len(names):
+    values = {**dict(zip(names, node.args, strict=False)), **options}
+    if len(values) != len(names) or len(node.args) + len(options) != len(names):
         return misused(g, node)
     clauses = tuple(_CLAUSES.get(each, each) for each in values)
     constant = g.packed_constant(("names", clauses), lambda: clauses)
@@ -210,12 +210,12 @@ def recall(g: Emitter, node: ast.Call) -> ast.expr:
 
 def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast.expr:
     """A call of a tool that a flow without notes has not."""
-    given = keywords_of(g, node, 1, 1, option)
-    if given is None or not g.granted(tool, node.func):
+    options = keywords_of(g, node, 1, 1, option)
+    if options is None or not g.granted(tool, node.func):
         return g.const(None)
     g.meanings[node] = ("effect", tool)
-    values = [g.value(node.args[0]), *map(g.value, given.values())]
-    arguments = ast.Dict([g.const(first), *map(g.const, given)], values, **g.loc)
+    values = [g.value(node.args[0]), *map(g.value, options.values())]
+    arguments = ast.Dict([g.const(first), *map(g.const, options)], values, **g.loc)
     effect = g.call(g.const_param(ToolCall, "ToolCall"), [g.const(tool), arguments])
     return g.ours(unwrapped, _perform(g, node, effect))
 
@@ -226,11 +226,11 @@ def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast
 @form("ask_human(question, output=str)")
 def ask_human(g: Emitter, node: ast.Call) -> ast.expr:
     """Asks somebody, and gives the answer, which is of the type ``output``; a durable run waits outside of the memory."""
-    given = keywords_of(g, node, 1, 2, "output")
-    if given is None or not g.granted(ASK, node.func):
+    options = keywords_of(g, node, 1, 2, "output")
+    if options is None or not g.granted(ASK, node.func):
         return g.const(None)
-    output = node.args[1] if len(node.args) > 1 else given.get("output")
-    if output is not None and len(node.args) + len(given) > 2:
+    output = node.args[1] if len(node.args) > 1 else options.get("output")
+    if output is not None and len(node.args) + len(options) > 2:
         return misused(g, node)
     schema = None if output is None else answer_schema(g, output, text=True)
     constant = g.const(None)

@@ -107,8 +107,8 @@ def _whole(i: Python) -> Mapping[str, Bound]:
     main, last = text.g.scopes.function("main"), tree.body[-1] if tree.body else None
     if main is not None and flow.falls is not None and not isinstance(last, ast.Expr | ast.Return):
         signature = text.signature(text.code(main))
-        given = [i.read_global(name) for name in signature.names]
-        _, called = i.call(outermost.value(text.module["main"]), given, i.at(main))
+        arguments = [i.read_global(name) for name in signature.names]
+        _, called = i.call(outermost.value(text.module["main"]), arguments, i.at(main))
         cost = cost.otherwise(flow.falls.then(called))
     return (cost or FREE).total.counts
 

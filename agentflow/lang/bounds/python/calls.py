@@ -56,9 +56,9 @@ def arguments_of(i: Python, node: ast.Call, scope: Scope) -> tuple[list[Value], 
 
 
 def _direct(
-    i: Python, node: ast.Call, known: Function, arguments: list[Value], keywords: Mapping[str, Value], scope: Scope
+    i: Python, node: ast.Call, function: Function, arguments: list[Value], keywords: Mapping[str, Value], scope: Scope
 ) -> Outcome:
-    code = i.text.code(known)
+    code = i.text.code(function)
     names = i.text.signature(code).names
     rest = [keywords.get(name, LEFT_OUT) for name in names[len(arguments) :]]
     name = cast(ast.Name, node.func)
@@ -70,11 +70,11 @@ def _record(
     i: Python, node: ast.Call, name: str, arguments: list[Value], keywords: Mapping[str, Value], scope: Scope
 ) -> Value:
     fields = i.text.g.records[name]
-    given = {**dict(zip(fields, arguments, strict=False)), **keywords}
+    values = {**dict(zip(fields, arguments, strict=False)), **keywords}
     for each, default in fields.items():
-        if each not in given and default is not None:
-            given[each] = i.value(default, scope)[0]
-    return i.made(Keyed(node), Value(size=Bound.of(len(given)), fields=given))
+        if each not in values and default is not None:
+            values[each] = i.value(default, scope)[0]
+    return i.made(Keyed(node), Value(size=Bound.of(len(values)), fields=values))
 
 
 # -- forms --------------------------------------------------------------------------------------------------------
@@ -120,11 +120,11 @@ def _each(i: Python, node: ast.Call, over: ast.ListComp | ast.GeneratorExp, scop
     i.beside += 1
     value, each = i.value(over.elt, inner)
     i.beside -= 1
-    made = i.made(node, sequence(count, value))
+    results = i.made(node, sequence(count, value))
     if count is None or count.terms is None:
         reason = "how often this is done depends on a length that is not known"
-        return made, cost.then(i.loose(i.at(generator.iter), reason, each))
-    return made, cost.then(each.times(count, count))
+        return results, cost.then(i.loose(i.at(generator.iter), reason, each))
+    return results, cost.then(each.times(count, count))
 
 
 def _race(i: Python, node: ast.Call, scope: Scope) -> Outcome:
@@ -256,14 +256,14 @@ def _eval_program(i: Python, node: ast.Call, scope: Scope) -> Outcome:
 def _director(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     names = ("max_iterations", "first", "director", "executor", "evaluator", "controller")
     arguments, keywords, cost = arguments_of(i, node, scope)
-    given = {**dict(zip(names, arguments, strict=False)), **keywords}
+    options = {**dict(zip(names, arguments, strict=False)), **keywords}
     turn, at = number(1, None, whole=True), i.at(node)
-    plan, planned = i.call(given["director"], [FOREIGN, turn], at)
-    result, executed = i.call(given["executor"], [plan, turn], at)
-    judged, evaluated = i.call(given["evaluator"], [result, plan, turn], at)
-    decided, controlled = i.call(given["controller"], [judged, plan, result, turn], at)
+    plan, planned = i.call(options["director"], [FOREIGN, turn], at)
+    result, executed = i.call(options["executor"], [plan, turn], at)
+    judged, evaluated = i.call(options["evaluator"], [result, plan, turn], at)
+    decided, controlled = i.call(options["controller"], [judged, plan, result, turn], at)
     rounds = planned.then(executed).then(evaluated).then(controlled)
-    most = given["max_iterations"].high
+    most = options["max_iterations"].high
     value = joined([result, decided.element()])
     if most is None:
         return value, cost.then(i.loose(at, "the number of iterations is not known", rounds))

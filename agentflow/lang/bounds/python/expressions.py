@@ -67,8 +67,8 @@ def operated(i: Python, site: ast.AST, op: ast.operator, left: Value, right: Val
         size = None if isinstance(op, ast.BitXor) else size
     elif isinstance(op, ast.Mult):
         size, item = _repeated(left, right), joined([left.element(), right.element()])
-    made = i.made(Keyed(site) if isinstance(op, ast.BitOr) else site, sequence(size, item))
-    return replace(made, texts=None, low=total.low, high=total.high, whole=total.whole, marks=total.marks)
+    result = i.made(Keyed(site) if isinstance(op, ast.BitOr) else site, sequence(size, item))
+    return replace(result, texts=None, low=total.low, high=total.high, whole=total.whole, marks=total.marks)
 
 
 def _repeated(left: Value, right: Value) -> Bound | None:
@@ -92,8 +92,8 @@ _SIGNS: Mapping[type[ast.operator], str] = {
 
 def is_number(value: Value) -> bool:
     """Whether a value is a number, for sure."""
-    known = value.low is not None or value.high is not None or value.exactly is not None
-    return known and value.sites == NOWHERE and value.texts == frozenset() and value.size is None
+    bounded = value.low is not None or value.high is not None or value.exactly is not None
+    return bounded and value.sites == NOWHERE and value.texts == frozenset() and value.size is None
 
 
 def _unary(i: Python, node: ast.UnaryOp, scope: Scope) -> Outcome:
@@ -272,17 +272,17 @@ def part(i: Python, value: Value, lower: Value | None, upper: Value | None, *, s
     """``value[lower:upper]``: a new list, or a text."""
     whole = value if value.fields is None else sequence(value.size, value.element())
     drop = _dropped_by(lower, upper) if not stepped else 0
-    found = SIZES["rest"]([whole]) if drop else replace(whole, length_of={}, marks=like(whole, None, NEVER).marks)
+    rest = SIZES["rest"]([whole]) if drop else replace(whole, length_of={}, marks=like(whole, None, NEVER).marks)
     for _ in range(min(drop, SHORT) - 1):
-        found = SIZES["rest"]([found])
-    found = replace(found, texts=None if _may_be_text(value) else frozenset())
+        rest = SIZES["rest"]([rest])
+    rest = replace(rest, texts=None if _may_be_text(value) else frozenset())
     most = upper.high if upper is not None and upper.low is not None and upper.low >= 0 else None
     if stepped or most is None:
-        return found
-    size = found.length
+        return rest
+    size = rest.length
     if size is None or size.number is None or (most.number is not None and most.number < size.number):
         size = most
-    listed = replace(found, size=size, source=None, item=whole.element())
+    listed = replace(rest, size=size, source=None, item=whole.element())
     return listed if drop else listed.unmarked()
 
 
@@ -335,10 +335,10 @@ def _comprehension(i: Python, node: Any, scope: Scope) -> Outcome:
     for var in i.text.own[node]:
         inner.bind(var, NEVER)
     value, cost, count, marked = _rounds(i, node, 0, inner)
-    made = sequence(count, value) if count is None or count.number != 0 else NIL
+    result = sequence(count, value) if count is None or count.number != 0 else NIL
     if len(node.generators) == 1 and marked is not None:
-        made = replace(made, marks=like(marked, None, NEVER).marks)
-    return i.made(node, made), cost
+        result = replace(result, marks=like(marked, None, NEVER).marks)
+    return i.made(node, result), cost
 
 
 def _rounds(i: Python, node: Any, at: int, scope: Scope) -> tuple[Value, Cost, Bound | None, Value | None]:

@@ -107,8 +107,8 @@ class Text:
             if name in at.vars:
                 return self._var(at, name)
             at = at.parent
-        known = name in self.g.scopes.defined and name not in self.g.own_tasks
-        return self._of_module(name) if known else None
+        defined = name in self.g.scopes.defined and name not in self.g.own_tasks
+        return self._of_module(name) if defined else None
 
     def _var(self, scope: Scope, name: str) -> Var:
         var = self._vars.get(scope.vars[name])
@@ -147,11 +147,11 @@ class Text:
 
     def place(self, node: ast.AST) -> Node:
         """Where a node stands."""
-        place = self._places.get(node)
-        if place is None:
+        site = self._places.get(node)
+        if site is None:
             span = self.g.span_at(node)
-            place = self._places[node] = Atom(None, span.start, span.end)
-        return place
+            site = self._places[node] = Atom(None, span.start, span.end)
+        return site
 
     def meaning(self, node: ast.AST) -> Meaning | None:
         """What a call turned out to be."""

@@ -96,8 +96,8 @@ def _sum(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome
 def _range(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
     if not 1 <= len(values) <= 3:
         return NEVER, FREE
-    made = SIZES["range"](values)
-    return i.made(node, replace(made, item=scalar(made.item or PLAIN))), FREE
+    numbers = SIZES["range"](values)
+    return i.made(node, replace(numbers, item=scalar(numbers.item or PLAIN))), FREE
 
 
 # -- collections --------------------------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ def _collected(i: Python, node: ast.AST, values: list[Value], named: Named) -> O
 
 def _new(i: Python, site: ast.AST, value: Value, item: Value) -> Value:
     """A new list with as many elements as ``value``, or fewer."""
-    made = like(value, iterations(i, value), item)
-    return i.made(site, made if value.source is None else replace(made, source=value.source, shape=value.shape))
+    result = like(value, iterations(i, value), item)
+    return i.made(site, result if value.source is None else replace(result, source=value.source, shape=value.shape))
 
 
 def _sorted(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
@@ -157,9 +157,9 @@ def _zip(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome
 
 def _shortest(i: Python, values: Sequence[Value]) -> Bound | None:
     lengths = [iterations(i, each) for each in values]
-    known = [each for each in lengths if each is not None and each.terms is not None]
-    numbers = [each.number for each in known if each.number is not None]
-    return Bound.of(min(numbers)) if numbers else known[0] if known else None
+    bounded = [each for each in lengths if each is not None and each.terms is not None]
+    numbers = [each.number for each in bounded if each.number is not None]
+    return Bound.of(min(numbers)) if numbers else bounded[0] if bounded else None
 
 
 def _map(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
@@ -192,10 +192,10 @@ def _append(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outc
 
 
 def _setdefault(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
-    value, *given = values
-    default = _at(given, named, 1, "default") or NONE
+    value, *rest = values
+    default = _at(rest, named, 1, "default") or NONE
     cost = i.heap.change(value, default, ONE)
-    return (at_key(value, given[0]) if given else value.element()).join(default), cost
+    return (at_key(value, rest[0]) if rest else value.element()).join(default), cost
 
 
 def _update(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
@@ -210,8 +210,8 @@ def _update(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outc
 
 def _removed(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
     """A change that takes something out."""
-    value, *given = values
-    default = _at(given, named, 1, "default") or NEVER
+    value, *rest = values
+    default = _at(rest, named, 1, "default") or NEVER
     return value.element().join(NONE).join(default), i.heap.change(value)
 
 
@@ -222,10 +222,10 @@ def _sort(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcom
 
 
 def _get(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
-    value, *given = values
-    default = _at(given, named, 1, "default") or NONE
-    found = at_key(value, given[0]) if given else value.element()
-    return found.join(default), FREE
+    value, *rest = values
+    default = _at(rest, named, 1, "default") or NONE
+    element = at_key(value, rest[0]) if rest else value.element()
+    return element.join(default), FREE
 
 
 def _of_keys(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
@@ -246,8 +246,8 @@ def _copy(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcom
     value = values[0]
     if value.fields is not None:
         return i.made(Keyed(node), sequence(value.size, value.element())), FREE
-    made = like(value, value.length, value.element())
-    return i.made(Keyed(node), replace(made, source=value.source, shape=value.shape)), FREE
+    copy = like(value, value.length, value.element())
+    return i.made(Keyed(node), replace(copy, source=value.source, shape=value.shape)), FREE
 
 
 def _union(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:

@@ -47,9 +47,9 @@ class Given:
 class Heap:
     """The containers of one pass of the analysis: ``known`` is what earlier passes found, ``found`` what this one finds."""
 
-    def __init__(self, known: Changes) -> None:
-        self.known = known
-        self.found = Changes(all=known.all)
+    def __init__(self, earlier: Changes) -> None:
+        self.known = earlier
+        self.found = Changes(all=earlier.all)
         self.lost: set[Hashable] = set()
         self._numbers: dict[Hashable, int] = {}
 
@@ -109,27 +109,29 @@ class Heap:
 
         ``counts`` are those of the whole program, ``passes`` how many there were before.
         """
-        known, found = self.known, self.found
-        if known.all:
+        earlier, latest = self.known, self.found
+        if earlier.all:
             return True
-        if found.all or passes >= _LAST:
+        if latest.all or passes >= _LAST:
             self.known = Changes(all=True)
             return False
-        grown = {site: UNBOUNDED if site in self.lost else counts.get(self._key(site), ZERO) for site in found.contents}
+        grown = {
+            site: UNBOUNDED if site in self.lost else counts.get(self._key(site), ZERO) for site in latest.contents
+        }
         news = Changes()
-        for site, put in found.contents.items():
-            before = known.contents.get(site)
+        for site, put in latest.contents.items():
+            before = earlier.contents.get(site)
             news.contents[site] = put if before is None else before.join(put)
             if before is not None and news.contents[site] != before and passes >= _WIDENED:
                 news.contents[site] = FOREIGN if passes > _WIDENED else _spread(news.contents[site])
-            growth, was = grown[site], known.growth.get(site)
+            growth, was = grown[site], earlier.growth.get(site)
             if (was is not None and was != growth and passes >= _WIDENED) or _symbolic(growth):
                 growth = UNBOUNDED
             news.growth[site] = growth if was is None or was.terms is not None else UNBOUNDED
-        for site, before in known.contents.items():
+        for site, before in earlier.contents.items():
             news.contents.setdefault(site, before)
-            news.growth.setdefault(site, known.growth[site])
-        if news.contents == known.contents and news.growth == known.growth:
+            news.growth.setdefault(site, earlier.growth[site])
+        if news.contents == earlier.contents and news.growth == earlier.growth:
             return True
         self.known = news
         return False

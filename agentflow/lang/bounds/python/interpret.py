@@ -256,14 +256,14 @@ class Python(Interpreter):
         names = signature.names
         if len(arguments) > len(names):
             return NEVER, FREE
-        given = [*arguments, *[NEVER] * (len(names) - len(arguments))]
+        padded = [*arguments, *[NEVER] * (len(names) - len(arguments))]
         for index, name in enumerate(names):
             left_out = index >= len(arguments) or arguments[index] is LEFT_OUT
             if left_out and name not in signature.defaults:
                 return NEVER, FREE
             if left_out:
-                given[index] = self.value(signature.defaults[name], procedure.scope)[0]
-        return super().closure(procedure, given, at)
+                padded[index] = self.value(signature.defaults[name], procedure.scope)[0]
+        return super().closure(procedure, padded, at)
 
     def by_name(self, operator: Value, arguments: list[Value], keywords: Mapping[str, Value], at: Node) -> Outcome:
         """A call with arguments by name of any procedure that ``operator`` may be."""

@@ -42,17 +42,17 @@ def _settled(i: Python, node: ast.For | ast.While, scope: Scope, steady: Mapping
     state = {**loop_values(before, seen), **steady}
     for number in range(_PASSES):
         noted = i.reach.noted()
-        flow, found = _round(i, node, scope, state)
-        seen = {var: seen.get(var, NEVER).join(value) for var, value in {**seen, **found}.items()}
+        flow, end = _round(i, node, scope, state)
+        seen = {var: seen.get(var, NEVER).join(value) for var, value in {**seen, **end}.items()}
         wider = {
             var: FOREIGN if number else widened(state[var], state[var].join(value))
-            for var, value in found.items()
+            for var, value in end.items()
             if var in before and var not in steady and _more(state[var], value)
         }
         if wider and number == _PASSES - 2:
             wider = {var: FOREIGN for var in changing if var in before and var not in steady}
         if not wider:
-            return _Round(flow, state, {**seen, **found})
+            return _Round(flow, state, {**seen, **end})
         i.reach.forget(noted)
         state |= wider
     raise AssertionError("what may be anything stays so")
@@ -78,12 +78,12 @@ def _round(i: Python, node: ast.For | ast.While, scope: Scope, state: Mapping[Va
 
 def _assigned(i: Python, node: ast.For | ast.While) -> set[Var]:
     """The variables that a round assigns."""
-    found: set[Var] = set()
+    variables: set[Var] = set()
     for each in own_nodes([node], []):
         var = i.text.variables.get(each)
         if var is not None and not (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)):
-            found.add(var)
-    return found
+            variables.add(var)
+    return variables
 
 
 def _after(i: Python, node: ast.For | ast.While, scope: Scope, one: _Round, before: State, cost: Cost) -> Flow:
@@ -149,13 +149,13 @@ def _counted(i: Python, node: ast.While, scope: Scope, before: State) -> tuple[B
         noted, kept = i.reach.noted(), scope.kept()
         one = _settled(i, node, scope, steady)
         scope.put_back(one.state)
-        known: list[Bound] = []
+        bounds: list[Bound] = []
         for at, guards in enumerate(_tests(i, node, scope)):
             count = rounds(guards, parameter, initial, step)
             if count is not None:
-                known.append(count + ONE if at else count)
-        if known:
-            return next((each for each in known if each.number is not None), known[0]), one
+                bounds.append(count + ONE if at else count)
+        if bounds:
+            return next((each for each in bounds if each.number is not None), bounds[0]), one
         i.reach.forget(noted)
         scope.put_back(kept)
     return None
@@ -246,9 +246,9 @@ def _counters(i: Python, node: ast.While) -> Iterator[tuple[Var, int]]:
         if var is not None and not (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)):
             written[var] = written.get(var, 0) + 1
     for each in node.body:
-        found = _step(i, each)
-        if found is not None and not found[0].mutated and written.get(found[0]) == 1:
-            yield found
+        step = _step(i, each)
+        if step is not None and not step[0].mutated and written.get(step[0]) == 1:
+            yield step
         if _leaves_early(each):
             return
 

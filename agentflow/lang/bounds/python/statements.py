@@ -214,12 +214,12 @@ def _finally(i: Python, node: ast.Try, scope: Scope, flow: Flow, before: State) 
 
 
 def _written(i: Python, node: ast.Try, part: Sequence[ast.AST] | None = None) -> set[Var]:
-    found: set[Var] = set()
+    variables: set[Var] = set()
     for each in own_nodes([node] if part is None else part, []):
         var = i.text.variables.get(each)
         if var is not None and not (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)):
-            found.add(var)
-    return found
+            variables.add(var)
+    return variables
 
 
 STATEMENTS: Mapping[type[ast.stmt], Statement] = MappingProxyType(
