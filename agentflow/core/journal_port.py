@@ -109,6 +109,10 @@ class JournalPortOf(Protocol[C]):
         """
         ...
 
+    def within(self, call: C) -> Any:
+        """The run of ``call`` for another text that its form runs: a :class:`~agentflow.core.call.RunPort`."""
+        ...
+
     def verdict(self, path: str, prefix: str, count: int, budget: object) -> Verdict:
         """Who settles the form at ``path``, run under ``budget``, whose ``count`` branches are at ``prefix`` and their index."""
         ...

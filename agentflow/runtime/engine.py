@@ -362,6 +362,8 @@ class Engine:
         """
         source = as_source(program)
         inner = call.at(call.next_path("program", source.text, inputs), grants=allow)
+        if inner.run.journal is not None:
+            inner.run = inner.run.journal.within(inner)
         if written:
             inner.grants = await self.admission.granted(source, inputs, inner)
         elif inner.grants is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from copy import copy
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -24,6 +25,7 @@ from agentflow.core.names import Template
 from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session, Unread
+from agentflow.core.source import Span
 from agentflow.core.values import is_long
 from agentflow.core.work import LONG_TEXT, in_slices
 from agentflow.lang.trace import annotate
@@ -47,12 +49,13 @@ UNRECORDED = (LimitExceeded, ConfigurationError, JournalError)
 class RunJournal:
     """The records of a run, seen from the run or from one recorded effect in it; a :class:`~agentflow.core.call.JournalPort`.
 
-    ``program`` is the digest of the run's text, in which records have places. ``at`` is the path of that effect, ``leaf`` its
+    ``program`` is the digest of the run's text, in which records have places; those of other texts that it runs have the
+    place of the form that runs them, ``outside``. ``at`` is the path of that effect, ``leaf`` its
     key and ``asked`` the digest of its content; ``meter`` counts its cost; ``opening`` returns its record while it is at work:
     these are None for the run itself. ``begun`` says that the opening was stored because the effect may not be repeated.
     """
 
-    __slots__ = ("asked", "at", "begun", "codec", "meter", "opening", "program", "records", "redactor")
+    __slots__ = ("asked", "at", "begun", "codec", "meter", "opening", "outside", "program", "records", "redactor")
 
     def __init__(
         self,
@@ -61,12 +64,14 @@ class RunJournal:
         redactor: Redactor | None = None,
         *,
         program: str | None = None,
+        outside: list[int] | None = None,
         at: str | None = None,
         meter: Meter | None = None,
         asked: bytes | None = None,
         opening: Callable[[], EffectRow] | None = None,
     ) -> None:
         self.program = program
+        self.outside = outside
         self.opening = opening
         self.begun = False
         self.records = records
@@ -88,6 +93,19 @@ class RunJournal:
     def suspending(self) -> bool:
         """Whether the run is being suspended without an end."""
         return self.records.suspending
+
+    def site(self, span: Span | None) -> list[int] | None:
+        """Where an effect at ``span`` stands in the text of the run."""
+        return place_in(self.program, span) or self.outside
+
+    def within(self, call: CallContext) -> RunPort:
+        """The run of ``call`` for another text that its form runs."""
+        site = None if self.outside is not None or self.at is not None else self.site(call.span)
+        if site is None:
+            return call.run
+        journal = copy(self)
+        journal.outside = site
+        return _OtherText(call.run, journal)
 
     def verdict(self, path: str, prefix: str, count: int, budget: object) -> JournalVerdict:
         """The verdict of the form at ``path``: which of its branches settles it."""
@@ -131,9 +149,9 @@ class RunJournal:
         read: Callable[[Any], T] | None = None,
     ) -> T:
         """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content."""
-        started = time.time()
+        started, site = time.time(), self.site(call.span)
         opening = partial(self._opening, kind, name, digest, call, started)
-        run = _LeafRun(call.run, self, call.path, digest, opening)
+        run = _LeafRun(call.run, self, call.path, site, digest, opening)
         call.run = run
         session = call.session
         if "/~" in call.path:
@@ -267,7 +285,7 @@ class RunJournal:
         """The record of the effect at ``call``; None if it may be carried out."""
         row = self.records.find(call.path)
         if row is None and self.records.pool is not None:
-            row = await self.records.adopt(call.path, digest, self.leaf, place_in(self.program, call.span))
+            row = await self.records.adopt(call.path, digest, self.leaf, self.site(call.span))
         if row is None or row.state == EffectState.OPEN:
             if not self.records.stops:
                 return None
@@ -326,7 +344,7 @@ class RunJournal:
         *,
         failed: bool = False,
     ) -> EffectRow:
-        site = place_in(self.program, call.span)
+        site = self.site(call.span)
         return EffectRow(
             path=call.path,
             kind=kind,
@@ -372,7 +390,7 @@ class RunJournal:
             content=digest,
             state=EffectState.OPEN,
             leaf=self.leaf,
-            value=placed(None, place_in(self.program, call.span)),
+            value=placed(None, self.site(call.span)),
             started=started,
         )
 
@@ -418,7 +436,13 @@ class _LeafRun(ForwardingRun):
     """The run as seen by a recorded effect and everything it starts: their cost counts as the effect's."""
 
     def __init__(
-        self, run: RunPort, journal: RunJournal, path: str, asked: bytes, opening: Callable[[], EffectRow]
+        self,
+        run: RunPort,
+        journal: RunJournal,
+        path: str,
+        site: list[int] | None,
+        asked: bytes,
+        opening: Callable[[], EffectRow],
     ) -> None:
         super().__init__(run)
         self.meter = Meter(journal.meter)
@@ -427,6 +451,7 @@ class _LeafRun(ForwardingRun):
             journal.codec,
             journal.redactor,
             program=journal.program,
+            outside=site,
             at=path,
             meter=self.meter,
             asked=asked,
@@ -437,6 +462,14 @@ class _LeafRun(ForwardingRun):
     def _charge(self, usage: Usage, cost_usd: float | None) -> None:
         self.meter.add(usage, cost_usd)
         self._run.charge_usage(usage, cost_usd)
+
+
+class _OtherText(ForwardingRun):
+    """The run as a text sees it that the run's program runs: its records stand at the form that runs it."""
+
+    def __init__(self, run: RunPort, journal: RunJournal) -> None:
+        super().__init__(run)
+        self.journal = journal
 
 
 __all__ = ["UNRECORDED", "RunJournal"]

@@ -136,6 +136,9 @@ async def eval_program(
         source = as_source(await rt.work(_written(program, rt.limits.source_bytes, span)))
     text = source.text
     call = rt.call.at(rt.call.next_path("eval-program", text, bindings), grants=narrowed(rt.grants, frozenset(allow)))
+    call.span = span
+    if call.run.journal is not None:
+        call.run = call.run.journal.within(call)
     env = SexpEnvironment(bindings)
     outer = rt.definitions(here)
     budget = Budget(rt.limits, parent=rt.budget, steps=steps) if steps is not None else rt.budget

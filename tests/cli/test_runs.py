@@ -16,6 +16,8 @@ from agentflow.cli.run_read import event_text, show
 from agentflow.cli.run_show import show_run
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.journal import NewRun
+from agentflow.core.source import Source, Surface
+from agentflow.core.templates import Parameter
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.lib.terminal import clean
@@ -23,6 +25,7 @@ from agentflow.observe.difference import pairs_of
 from agentflow.observe.files import EventFiles
 from agentflow.runtime.catalogue import RunSummary
 from agentflow.settings import load_settings
+from agentflow.tasks.workflows import Workflow
 from tests.cli.test_command import Done, agentflow
 
 PROGRAM = """(defatom ask (params (q string)) (instructions "{{q}}"))
@@ -237,6 +240,16 @@ MARKED = """(defatom ask (params (q string)) (instructions "{{q}}"))
 """
 
 
+MARKED_PYTHON = """@task
+def ask(q: str): "{{q}}"
+a = ask("one")
+b = pmap(lambda i: look(i), [1, 2])
+c = outcome(look(3))
+d = ask_human("Go on?", output=bool)
+e = look(4) if d else ask("two")
+"""
+
+
 async def look(at: int) -> str:
     """Look at something."""
     if at == 3:
@@ -249,29 +262,60 @@ def marks_of(shown: str) -> list[str]:
     return [line.split()[0] for line in shown.splitlines() if "(" in line and line[31:37].strip().isdecimal()]
 
 
+@pytest.mark.parametrize(
+    ("surface", "program", "first", "comment"), [("sexp", MARKED, 1, ";"), ("python", MARKED_PYTHON, 2, "#")]
+)
 async def test_records_mark_the_text_of_a_run_without_events(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], surface: Surface, program: str, first: int, comment: str
 ) -> None:
     """Where no events were kept, each line says what is done, has failed, waits, and was not reached; nothing is carried out
-    for that. A generation has its places in its own text."""
+    for that. A generation has its places in its own text. The same in both languages."""
     db = f"sqlite:///{tmp_path}/runs.db"
     async with AgentFlow(provider=ScriptedProvider(lambda _: "yes"), root=tmp_path, durable=db, tools=[look]) as flow:
-        handle = await flow.start(MARKED, run_id="quiet")
+        handle = await flow.start(program, run_id="quiet", surface=surface)
         assert await handle.wait() == "waiting"
     assert await show("quiet", None, db, as_json=False) == 0
     shown = capsys.readouterr().out
-    assert marks_of(shown) == ["1", "+", "+", "x", "~", "6"] and "look: " in shown and "it is broken" in shown
+    assert marks_of(shown) == [str(first), "+", "+", "x", "~", str(first + 5)]
+    assert "look: " in shown and "it is broken" in shown
     assert await show("quiet", None, db, as_json=True) == 0
     told = json.loads(capsys.readouterr().out)["expressions"]
-    assert [(each["line"], each["state"], each["calls"]) for each in told] == [
-        (2, "ok", 1), (3, "ok", 2), (4, "failed", 1), (5, "suspended", 1),
+    assert [(each["line"] - first, each["state"], each["calls"]) for each in told] == [
+        (1, "ok", 1), (2, "ok", 2), (3, "failed", 1), (4, "suspended", 1),
     ]  # fmt: skip
-    edited = "; moved by a line\n" + MARKED.replace('"Go on?"', '"Really?"')
+    edited = f"{comment} moved by a line\n" + program.replace('"Go on?"', '"Really?"')
     async with AgentFlow(provider=ScriptedProvider([]), root=tmp_path, durable=db, tools=[look]) as flow:
-        generation = await flow.resume("quiet", program=edited)
+        generation = await flow.resume("quiet", program=Source.unnamed(edited, surface))
         assert await generation.wait() == "waiting"
     assert await show(generation.run_id, None, db, as_json=False) == 0
-    assert marks_of(capsys.readouterr().out) == ["2", "+", "+", "x", "~", "7"]
+    assert marks_of(capsys.readouterr().out) == [str(first + 1), "+", "+", "x", "~", str(first + 6)]
+
+
+OTHER_TEXTS = """(list (eval-program '(list (look (at 1)) (look (at 2))) (allow look))
+      (solve "two looks" (allow look))
+      (call-workflow saved (x 3))
+      (call-workflow asking))
+(eval-program '(look (at 9)) (allow look))
+"""
+
+
+async def test_what_a_program_runs_is_marked_where_it_runs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without events, effects of texts that the program runs are shown at the form that runs them, however deep they are."""
+    db = f"sqlite:///{tmp_path}/runs.db"
+    model = ScriptedProvider(["```\n(list (look (at 1)) (look (at 2)))\n```"])
+    async with AgentFlow(provider=model, root=tmp_path, durable=db, tools=[look]) as flow:
+        saved = "(eval-program '(look (at at)) (bindings `((at ,x))) (allow look))"
+        await flow.workflows.save(Workflow(name="saved", params={"x": Parameter(type="integer")}, program=saved))
+        await flow.workflows.save(Workflow(name="asking", params={}, program='(ask-human "Go on?")'))
+        handle = await flow.start(OTHER_TEXTS, run_id="others")
+        assert await handle.wait() == "waiting"
+    assert await show("others", None, db, as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)["expressions"]
+    assert [(each["line"], each["state"], each["calls"]) for each in told] == [
+        (1, "ok", 2), (2, "ok", 3), (3, "failed", 1), (4, "suspended", 1),
+    ]  # fmt: skip
 
 
 async def test_a_task_that_was_stopped_between_its_turns_is_marked_as_at_work(
