@@ -327,6 +327,10 @@ class JournalStore(Protocol):
         """
         ...
 
+    def leave(self) -> None:
+        """Wait some seconds at most, from now on, for a store that cannot write: whoever closes it does not want to stay."""
+        ...
+
     async def aclose(self) -> None:
         """Store what is left, give up the runs owned, and close."""
         ...

@@ -222,6 +222,9 @@ class SqliteJournal:
     async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
         return await self._writer.do(lambda db: collect(db, before, bounds))
 
+    def leave(self) -> None:
+        self._writer.leave()
+
     async def aclose(self) -> None:
         await self._writer.aclose()
         self._locks.release_all()

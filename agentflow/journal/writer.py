@@ -12,6 +12,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -22,6 +23,8 @@ from agentflow.core.journal import EffectRow
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 2.0
 """Maximum seconds between two attempts to write to a database that is unavailable."""
+LEAVING_S = 5.0
+"""Maximum seconds for which jobs wait for such a database once the process is about to leave it."""
 MAX_BATCH = 2_000
 """Number of jobs at which a transaction takes no more."""
 GATHER_ITERATIONS = 8
@@ -95,6 +98,7 @@ class Writer(Generic[C]):
         self._pending: dict[asyncio.AbstractEventLoop, _Batch] = {}
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._patience = float("inf")
         self._busy = False
         self._alone = False
         self.closed = False
@@ -135,6 +139,10 @@ class Writer(Generic[C]):
         job = Job(asyncio.get_running_loop().create_future(), work)
         self.submit(job)
         return await job.future
+
+    def leave(self, within_s: float = LEAVING_S) -> None:
+        """Wait for an unavailable database for some seconds more, and then no longer: jobs that it cannot do fail."""
+        self._patience = min(self._patience, time.monotonic() + within_s)
 
     async def aclose(self) -> None:
         """Do the queued jobs, and end the thread. Jobs that cannot be stored now fail."""
@@ -184,7 +192,8 @@ class Writer(Generic[C]):
                     _log.warning("%s: it can be written to again; nothing was lost", self._name)
                 return
             except Unavailable as error:
-                if self._closing.is_set():
+                if self._closing.is_set() or time.monotonic() > self._patience:
+                    _log.warning("%s: %s; nobody waits for it any longer", self._name, error)
                     _fail(jobs, error)
                     return
                 if not told and wait > 0.3:

@@ -469,6 +469,7 @@ class DurableRuns:
 
     async def aclose(self) -> None:
         """Give up the runs that work here, to be resumed later, and close the store."""
+        self._store.leave()
         try:
             await self._runs.aclose()
         finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
+from agentflow.core.errors import JournalError
 
 PROGRAM = """
 (list (content (look (at "a"))) (pmap (lambda (i) (content (look (at i)))) '("p1" "p2" "p3")) (content (look (at "b"))))
@@ -55,6 +56,47 @@ async def test_a_run_waits_for_a_locked_database(tmp_path: Path) -> None:
         db.close()
         assert (await handle.result()).value == VALUE
     assert set(looks.done.values()) == {1}
+
+
+async def test_a_run_waits_for_a_database_that_was_taken_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Gone under way: what was paid for is kept until the file is back, and the process says what it waits for."""
+    looks = Looks()
+    path, away = tmp_path / "runs.db", tmp_path / "away"
+    async with AgentFlow(
+        provider=ScriptedProvider([]), root=tmp_path, tools=[looks.look], durable=f"sqlite:///{path}"
+    ) as flow:
+        handle = await flow.start(PROGRAM, run_id="r")
+        await looks.first.wait()
+        path.rename(away)
+        looks.go_on.set()
+        await said(caplog, "durable runs wait for it and lose nothing")
+        assert handle.status == "running" and looks.done == {"a": 1}
+        away.rename(path)
+        assert (await handle.result()).value == VALUE
+    assert set(looks.done.values()) == {1}
+
+
+@pytest.mark.slow
+async def test_a_flow_is_closed_although_its_database_is_gone(tmp_path: Path) -> None:
+    """Closing waits some seconds for a file that was deleted, and then ends; the run says what was wrong."""
+    looks = Looks()
+    path = tmp_path / "runs.db"
+    async with AgentFlow(
+        provider=ScriptedProvider([]), root=tmp_path, tools=[looks.look], durable=f"sqlite:///{path}"
+    ) as flow:
+        handle = await flow.start(PROGRAM, run_id="r")
+        await looks.first.wait()
+        path.unlink()
+        looks.go_on.set()
+    with pytest.raises(JournalError) as caught:
+        await handle.result()
+    assert caught.value.code == "durable/database" and handle.status == "queued"
+
+
+async def said(log: pytest.LogCaptureFixture, text: str) -> None:
+    """Wait until a line of the log contains ``text``."""
+    while text not in log.text:
+        await asyncio.sleep(0.02)
 
 
 @contextlib.contextmanager

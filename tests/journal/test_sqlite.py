@@ -22,7 +22,7 @@ from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, NewRun
 from agentflow.journal import rows
 from agentflow.journal.sqlite import SqliteJournal
-from agentflow.journal.writer import Job, Put, Writer
+from agentflow.journal.writer import Job, Put, Unavailable, Writer
 
 EFFECTS = 150
 NEW = NewRun(program="(f)", digest="d", input={"bindings": {}})
@@ -194,7 +194,7 @@ async def main():
     epoch = (await store.own("r")).run.epoch
     await store.put("r", epoch, [row(0)])
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
-    puts = [store.put("r", epoch, [row(number, "x" * 50_000)]) for number in range(1, 20)]
+    puts = [store.put("r", epoch, [row(number, "x" * 250_000)]) for number in range(1, 20)]
     _, pending = await asyncio.wait(puts, timeout=0.5)
     print(len(pending), flush=True)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -356,3 +356,24 @@ async def test_one_record_of_another_owner_or_of_no_data_is_refused_alone(tmp_pa
         await store.put("r", epoch, [row(2, value={"ok": {1, 2}})])
     assert len(await store.effects("r")) == 1
     await store.aclose()
+
+
+class Away(Memory):
+    """A database that cannot be used."""
+
+    def transact(self, jobs: Sequence[Job]) -> None:
+        raise Unavailable("the file is gone")
+
+
+async def test_who_leaves_waits_for_no_database_that_does_not_come_back() -> None:
+    """A job waits until its process is about to leave, and then for a moment; those that come later fail as well."""
+    writer: Writer[None] = Writer(Away(), "away")
+    waiting = asyncio.create_task(writer.do(lambda _: None))
+    _, pending = await asyncio.wait([waiting], timeout=0.1)
+    assert pending
+    writer.leave(0.05)
+    for job in (waiting, writer.do(lambda _: None)):
+        with pytest.raises(JournalError) as caught:
+            await job
+        assert caught.value.code == "durable/database"
+    await writer.aclose()

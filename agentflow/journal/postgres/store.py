@@ -286,6 +286,9 @@ class PostgresJournal:
     async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
         return await self._writer.do(lambda db: collect(db, before, bounds))
 
+    def leave(self) -> None:
+        self._writer.leave()
+
     async def aclose(self) -> None:
         try:
             await self._writer.aclose()
