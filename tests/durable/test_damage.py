@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -36,10 +38,30 @@ def outdate(path: Path) -> None:
 
 
 def protect(path: Path) -> None:
-    """Let nobody write to it."""
+    """Let nobody write to it: for a user who may write to any file, by a mount that may only be read."""
     path.chmod(0o400)
-    if os.access(path, os.W_OK):
-        pytest.skip("this user may write to any file")
+    if os.access(path, os.W_OK) and not (mounted("--bind", path, path) and mounted("-o", "remount,bind,ro", path)):
+        pytest.skip("this user may write to any file, and mount none")
+
+
+def mounted(*words: str | Path) -> bool:
+    """Whether something could be mounted."""
+    with suppress(OSError):
+        return (
+            sys.platform == "linux"
+            and subprocess.run(["mount", *words], capture_output=True, check=False).returncode == 0
+        )
+    return False
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Path]:
+    """The file of the runs, which no test leaves mounted."""
+    path = tmp_path / "runs.db"
+    yield path
+    with suppress(OSError):
+        while subprocess.run(["umount", path], capture_output=True, check=False).returncode == 0:
+            pass  # it was mounted
 
 
 def displace(path: Path) -> None:
@@ -59,15 +81,14 @@ def displace(path: Path) -> None:
     ],
 )
 async def test_nothing_runs_over_a_file_that_cannot_be_used(
-    world: World, flow: Flow, tmp_path: Path, spoil: Callable[[Path], None], code: str
+    world: World, flow: Flow, database: Path, spoil: Callable[[Path], None], code: str
 ) -> None:
     """Starting a run, the same again, and resuming it: each is the error, and no tool is called."""
     await interrupted(world, flow, PROGRAM, "b")
     assert world.done == {"a": 1}
     world.done.clear()
-    path = tmp_path / "runs.db"
-    assert not os.path.exists(f"{path}-wal")  # noqa: ASYNC240 - all of it is in the one file
-    spoil(path)
+    assert not os.path.exists(f"{database}-wal")  # noqa: ASYNC240 - all of it is in the one file
+    spoil(database)
     codes: list[str | None] = []
     for run_id in ("new", "r", None):
         with pytest.raises(JournalError) as caught:
