@@ -44,6 +44,20 @@ class WithoutJournal(ast.NodeTransformer):
             return TRUE if isinstance(node.ops[0], ast.Is) else FALSE
         return self.generic_visit(node)
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Name) and node.func.id == "isinstance" and len(node.args) == 2:
+            asked = node.args[0].attr if isinstance(node.args[0], ast.Attribute) else getattr(node.args[0], "id", "")
+            if asked == "journal":
+                self.removed += 1
+                return FALSE
+        return self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Not) and node.operand in (TRUE, FALSE):
+            return TRUE if node.operand is FALSE else FALSE
+        return node
+
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
         settles = FALSE if isinstance(node.op, ast.And) else TRUE
