@@ -197,10 +197,11 @@ def read_expression(expression: str) -> tuple[str, str]:
     return read_program("-") if expression == "-" else ("<eval>", expression)
 
 
-def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = False) -> int:
+def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = False, durable: bool = False) -> int:
     """Run ``main`` on an event loop and return its exit code; see :func:`guarded`.
 
-    The first Ctrl-C (or SIGTERM) cancels and waits for an orderly end; the second Ctrl-C aborts.
+    The first Ctrl-C (or SIGTERM) cancels and waits for an orderly end; the second Ctrl-C aborts. ``durable``: what is
+    interrupted is kept, and says itself how it is resumed.
     """
     terminated = False
 
@@ -222,12 +223,13 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
     try:
         return guarded(lambda: asyncio.run(body()), as_json=as_json)
     except KeyboardInterrupt:
-        print("interrupted: everything was cancelled; run the same command to start again", file=sys.stderr)
+        again = "" if durable else ": everything was cancelled; run the same command to start again"
+        print(f"interrupted{again}", file=sys.stderr)
         return Exit.INTERRUPTED
     except asyncio.CancelledError:
         if not terminated:
             raise
-        print("terminated: everything was cancelled", file=sys.stderr)
+        print("terminated" if durable else "terminated: everything was cancelled", file=sys.stderr)
         return Exit.TERMINATED
 
 

@@ -90,7 +90,7 @@ def _execute(options: RunOptions, read: Callable[[], tuple[str, str]]) -> NoRetu
 @app.command()
 @takes_options
 def run(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A .sexp program; - is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A .sexp or .py program; - is standard input.")],
     options: DurableOptions,
 ) -> None:
     """Run a program and print its value.
@@ -109,7 +109,7 @@ def run(
     from agentflow.cli.durable import execute_durably
 
     as_json = options.as_json or options.events
-    work = partial(run_async, as_json=as_json)
+    work = partial(run_async, as_json=as_json, durable=True)
     sys.exit(guarded(lambda: work(partial(execute_durably, *read_program(file), options)), as_json=as_json))
 
 
@@ -125,7 +125,8 @@ def resume(
     """
     from agentflow.cli.durable import resume_run
 
-    sys.exit(run_async(partial(resume_run, run, options), as_json=options.as_json or options.events))
+    work = partial(resume_run, run, options)
+    sys.exit(run_async(work, as_json=options.as_json or options.events, durable=True))
 
 
 @app.command("eval")
@@ -205,7 +206,7 @@ def check(
 
 @app.command()
 def explore(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A .sexp program; - is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A .sexp or .py program; - is standard input.")],
     bind: Annotated[
         list[str] | None,
         typer.Option("--bind", "-b", metavar="NAME=VALUE", help="A variable of the program (repeatable)."),
@@ -404,7 +405,9 @@ def schedule(
     cron: Annotated[
         str | None, typer.Argument(metavar="CRON", help="Minute, hour, day of the month, month, day of the week.")
     ] = None,
-    file: Annotated[str | None, typer.Argument(metavar="FILE", help="A .sexp program; - is standard input.")] = None,
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="A .sexp or .py program; - is standard input.")
+    ] = None,
 ) -> None:
     """Have workers run a program on a schedule.
 

@@ -1,4 +1,4 @@
-"""``agentflow runs``: lists, shows, compares, answers, cancels and removes earlier runs.
+"""``agentflow runs``: lists, shows, compares, answers, resumes, cancels and removes earlier runs.
 
 Each command here parses its options, calls one function and exits with its code; without a command the runs are listed.
 """
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from agentflow.cli.common import run_async
-from agentflow.cli.options import AsJson, CancelOptions, Database, ForkOptions, takes_options
+from agentflow.cli.options import AsJson, CancelOptions, Database, ForkOptions, ResumeOptions, takes_options
 from agentflow.core.event_log import LogBounds
 
 runs = typer.Typer(invoke_without_command=True, help="List earlier runs, newest first, or look at one.")
@@ -174,7 +174,20 @@ def cancel(
     """
     from agentflow.cli.durable import cancel_run
 
-    sys.exit(run_async(partial(cancel_run, run, options), as_json=options.as_json or options.events))
+    work = partial(cancel_run, run, options)
+    sys.exit(run_async(work, as_json=options.as_json or options.events, durable=True))
+
+
+@runs.command("resume")
+@takes_options
+def resume(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")], options: ResumeOptions
+) -> None:
+    """Resume a durable run, and print its value: the same as agentflow resume."""
+    from agentflow.cli.durable import resume_run
+
+    work = partial(resume_run, run, options)
+    sys.exit(run_async(work, as_json=options.as_json or options.events, durable=True))
 
 
 @runs.command("fork")
@@ -188,7 +201,8 @@ def fork(
     """
     from agentflow.cli.durable import fork_run
 
-    sys.exit(run_async(partial(fork_run, run, options), as_json=options.as_json or options.events))
+    work = partial(fork_run, run, options)
+    sys.exit(run_async(work, as_json=options.as_json or options.events, durable=True))
 
 
 @runs.command()

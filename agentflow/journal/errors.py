@@ -10,7 +10,7 @@ def unknown_run(run: str) -> JournalError:
     return JournalError(
         f"there is no durable run '{run}'",
         code="durable/unknown-run",
-        hint="agentflow runs --durable lists those there are",
+        hint="agentflow runs --durable lists them, with --db those of another database",
     )
 
 

@@ -116,7 +116,7 @@ async def stored_run(store: JournalStore, run_id: str) -> RunRow:
         raise JournalError(
             f"there is no durable run '{run_id}'",
             code="durable/unknown-run",
-            hint="agentflow runs --durable lists them",
+            hint="agentflow runs --durable lists them, with --db those of another database",
         )
     return row
 
