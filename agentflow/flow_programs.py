@@ -111,7 +111,7 @@ class ProgramMethods:
         def work(allowance: Allowance) -> Bounds:
             return self.estimator.bounds(source, names, bindings=bindings, allow=granted, allowance=allowance)
 
-        return await beside_the_loop(source.text, work, self.limits, at_once=False)
+        return await beside_the_loop(source, work, self.limits, at_once=False)
 
     @overload
     async def run(self, program: FlowCall[R], **options: Unpack[RunOptions]) -> RunResult[R]: ...

@@ -15,6 +15,13 @@ class OrderedSet(Set[Any]):
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         self.items: dict[Any, None] = dict.fromkeys(elements)
 
+    @classmethod
+    def of(cls, items: dict[Any, None]) -> OrderedSet:
+        """The set of the keys of ``items``, which it keeps and changes."""
+        made = cls()
+        made.items = items
+        return made
+
     def plain(self) -> list[Any]:
         """The elements as a new Python list: what a set is wherever it leaves a program."""
         return list(self.items)

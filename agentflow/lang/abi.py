@@ -70,11 +70,12 @@ class Fork(Protocol):
     """The branches of one form, as code within them sees it: ``roots`` is what they were given to work on.
 
     ``outer`` is the fork around the form, ``reachable`` the identities of all that can be reached from the roots, once somebody
-    has asked.
+    has asked and the work of ``reaching`` is done.
     """
 
     roots: Sequence[Any]
     reachable: frozenset[int] | None
+    reaching: Work[frozenset[int]] | None
 
     @property
     def outer(self) -> Fork | None: ...

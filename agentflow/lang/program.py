@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ Pass = Callable[[Source, Any], object]
 """Looks at a program, or changes it, before code is written for it: of S-expressions the analysed :class:`~agentflow.lang.ir.Seq`, of
 Python what writes its code, the :class:`~agentflow.lang.python.emitter.Emitter`."""
 """Called with an analysed program before code is written for it; may change it in place."""
+_PYTHON = "agentflow.lang.python.compiling"
 _TEXT = "<string>"
 """The name of a program that is given as text."""
 
@@ -81,6 +83,11 @@ class Program:
     def text(self) -> str:
         """The program text."""
         return self.source.text
+
+    @property
+    def surface(self) -> Surface:
+        """The language of the text."""
+        return self.source.surface
 
     @property
     def name(self) -> str:
@@ -384,6 +391,11 @@ def _python(
     program = Program(source, filename, [compiled.part], compiled.free, compiled.own, allow, limits)
     show_lines(program, filename=filename, text=program.text)
     return program
+
+
+def python_is_loaded() -> bool:
+    """Whether the compiler of texts in Python has been imported, which takes some 50 ms the first time."""
+    return hasattr(sys.modules.get(_PYTHON), "compile_python")
 
 
 def not_sexp(source: Source) -> AgentflowError:

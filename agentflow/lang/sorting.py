@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
 
+T = TypeVar("T")
 _CHUNK = 4_096
 """Values that are sorted at once."""
 
@@ -49,22 +51,27 @@ def _by_ranges(chunks: list[list[Any]]) -> Work[list[Any]]:
 
 def long_texts_in_order(values: list[str]) -> Work[list[str]]:
     """A new list of ``values`` in ascending order. They may be long, so each comparison is charged."""
+    return (yield from long_in_order(values, lambda a, b: min(len(a), len(b)) // CHARACTERS_PER_STEP))
+
+
+def long_in_order(values: list[T], cost: Callable[[T, T], int]) -> Work[list[T]]:
+    """A new list of ``values``, which Python can order, in ascending order; a comparison takes ``cost`` steps."""
     runs = [[each] for each in values]
     while len(runs) > 1:
-        merged: list[list[str]] = []
+        merged: list[list[T]] = []
         for at in range(0, len(runs) - 1, 2):
-            merged.append((yield from _merged(runs[at], runs[at + 1])))
+            merged.append((yield from _merged(runs[at], runs[at + 1], cost)))
         runs = merged if len(runs) % 2 == 0 else [*merged, runs[-1]]
     return runs[0]
 
 
-def _merged(left: list[str], right: list[str]) -> Work[list[str]]:
-    out: list[str] = []
+def _merged(left: list[T], right: list[T], cost: Callable[[T, T], int]) -> Work[list[T]]:
+    out: list[T] = []
     i = j = 0
     while i < len(left) and j < len(right):
         a, b = left[i], right[j]
-        yield min(len(a), len(b)) // CHARACTERS_PER_STEP
-        if b < a:
+        yield cost(a, b)
+        if b < a:  # type: ignore[operator]
             out.append(b)
             j += 1
         else:

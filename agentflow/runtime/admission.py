@@ -44,7 +44,7 @@ class Admission:
                 source, names=here, limits=call.run.limits, allow=allow, env_names=names, allowance=allowance
             )
 
-        return await beside_the_loop(source.text, check, call.run.limits, budget_of(call))
+        return await beside_the_loop(source, check, call.run.limits, budget_of(call))
 
     async def past_budget(
         self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: CallContext
@@ -94,8 +94,8 @@ class Admission:
             return estimator.bounds(program.source, names, bindings=bindings, allow=grants, allowance=allowance)
 
         with contextlib.suppress(AgentflowError):
-            result = await beside_the_loop(program.text, work, call.run.limits, at_once=False)
-            call.emit(ProgramBounds, most=result.to_text())
+            found = await beside_the_loop(program, work, call.run.limits, at_once=False)
+            call.emit(ProgramBounds, most=found.to_text())
 
     async def _bounds(
         self,
@@ -114,4 +114,4 @@ class Admission:
                 source, names, bindings=bindings, allow=allow, defined=call.definitions, allowance=allowance
             )
 
-        return await beside_the_loop(source.text, work, call.run.limits, budget_of(call), at_once=False)
+        return await beside_the_loop(source, work, call.run.limits, budget_of(call), at_once=False)

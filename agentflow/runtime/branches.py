@@ -19,6 +19,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
+from agentflow.core.work import Work
 from agentflow.lang.abi import Code, Fork, Runtime
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
@@ -63,6 +64,7 @@ class _Fork:
         rt.budget.charge_branches(count, span)
         self.roots = roots
         self.reachable: frozenset[int] | None = None
+        self.reaching: Work[frozenset[int]] | None = None
         self.outer: Fork | None = rt.fork
         self.rt = rt
         self.form = form

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from agentflow.core.limits import Limits
+from agentflow.core.source import Source
 from agentflow.lang.allowance import Allowance
+from agentflow.lang.program import Program, python_is_loaded
 from agentflow.runtime.budget import Budget, out_of_time
 from agentflow.runtime.memory import BYTES_PER_STEP, MemoryAccount
 
@@ -34,28 +36,32 @@ class _Allowance(Allowance):
         self._memory.add(count)
 
 
-def is_small(text: str) -> bool:
-    """Whether a text may be compiled on the loop: it is short, and has no macros that could take long."""
-    return len(text) <= SMALL_TEXT and "defmacro" not in text
+def is_small(program: str | Source | Program) -> bool:
+    """Whether a text may be compiled on the loop: it is short, has no macros that could take long, and its compiler has been loaded."""
+    if isinstance(program, str):
+        return len(program) <= SMALL_TEXT and "defmacro" not in program
+    if program.surface == "python":
+        return len(program.text) <= SMALL_TEXT and python_is_loaded()
+    return is_small(program.text)
 
 
 async def beside_the_loop(
-    text: str,
+    program: str | Source | Program,
     work: Callable[[Allowance], T],
     limits: Limits,
     budget: Budget | None = None,
     *,
     at_once: bool = True,
 ) -> T:
-    """The result of ``work``, which compiles or checks ``text``: in a thread, unless ``at_once`` is true and
-    the text :func:`is_small`.
+    """The result of ``work``, which compiles or checks ``program``: in a thread, unless ``at_once`` is true and
+    its text :func:`is_small`.
 
     Macros take their steps from ``budget``, that of the run; without one, before the run is opened, ``limits`` bound
     them, and its wall time the whole. On cancellation the thread is told to stop, and not waited for.
     """
     allowance = _Allowance(limits.steps if budget is None else budget.steps_left, limits.memory)
     try:
-        if at_once and is_small(text):
+        if at_once and is_small(program):
             return work(allowance)
         seconds = limits.wall_s if budget is None else None
         clock = asyncio.timeout(seconds)

@@ -68,7 +68,7 @@ async def _run_refitted(
             allowance=allowance,
         )
 
-    fitted = await beside_the_loop(program.text, compiling, program.limits, budget)
+    fitted = await beside_the_loop(program, compiling, program.limits, budget)
     strand = Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
     return await strand.main(fitted, env)
 

@@ -149,7 +149,7 @@ async def eval_program(
             source, names=names, limits=rt.limits, allow=call.grants, cache=rt.programs, allowance=allowance
         )
 
-    compiled = await beside_the_loop(text, compiling, rt.limits, budget)
+    compiled = await beside_the_loop(source, compiling, rt.limits, budget)
     past = await call.run.admission.past_budget(source, call.grants, bindings, call)
     if past is not None:
         raise past

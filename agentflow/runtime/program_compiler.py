@@ -66,7 +66,7 @@ class ProgramCompiler:
             ready = self.cache.current(program, grants, limits or self._limits, revision)
             if ready is not None:
                 return ready
-        if budget is None and is_small(program if isinstance(program, str) else program.text):
+        if budget is None and is_small(program):
             return self.compile(program, env=env, grants=grants, limits=limits, defined=defined)
         running_loop()  # raises a clear error if there is none
         fitting, request = self._request(program, env, (), grants, limits, defined)
@@ -75,7 +75,7 @@ class ProgramCompiler:
             return fitting
         source = request["source"]
         return await beside_the_loop(
-            source if isinstance(source, str) else source.text,
+            source,
             lambda allowance: compile_program(**request, allowance=allowance),
             request["limits"],
             budget,

@@ -36,7 +36,7 @@ class ProgramCheck:
                 source, names=here, limits=self._limits, allow=allow, env_names=names, allowance=allowance
             )
 
-        return await beside_the_loop(source.text, check, self._limits)
+        return await beside_the_loop(source, check, self._limits)
 
     def declaration(self, source: Source) -> Mapping[str, Any] | None:
         """What a text in Python declares of itself by ``@workflow`` above ``main``; None for every other text."""

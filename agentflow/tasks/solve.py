@@ -7,6 +7,7 @@ same run, so its steps, tokens and money are the run's.
 
 from __future__ import annotations
 
+import asyncio
 import glob
 import hashlib
 import re
@@ -152,7 +153,8 @@ class Solver:
     async def _rounds(self, effect: Solve, allow: frozenset[str], call: CallContext) -> TaskResult:
         surface = effect.surface or self.surface
         granted, variables = self.names.describe(allow, surface, call.definitions), _variables(effect.inputs)
-        card = self.card(surface)
+        # That of Python loads what it describes the first time.
+        card = self.card(surface) if surface == "sexp" else await asyncio.to_thread(self.card, surface)
         rounds = max(1, effect.max_rounds)
         usage, feedback = Usage(), ""
         attempts: list[_Round] = []

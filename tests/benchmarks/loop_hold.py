@@ -104,8 +104,8 @@ async def measure(
     replies = case.replies()
     provider = ScriptedProvider(replies)
     async with AgentFlow(provider=provider, tools=[take, give, total], record=record or False, durable=durable) as flow:
-        # its compiler is imported here: without bytecode, which some environments do not let Python write, that takes 100 ms
-        await flow.run(Source.unnamed("1", case.surface))
+        # Its compiler is imported here: where Python may write no bytecode, that takes 100 ms.
+        await flow.run("1" if case.cold else Source.unnamed("1", case.surface))
         gc.collect()
         before = _resident()
         gc.callbacks.append(ticker.collected)

@@ -32,6 +32,7 @@ QUICK = (
     "python-list-contains-often",
     "python-dict-equal",
     "python-branches-change",
+    "python-first-text",
 )
 """One of each way in which a program's work can be long."""
 SLOW = sorted({*CASES, *PYTHON_CASES} - set(QUICK))

@@ -31,7 +31,8 @@ _HUGE = "(define n (do ((i 0 (+ i 1)) (n 3 (* n n))) ((= i 16) n))) "
 class Case:
     """One program: ``name``, ``text``, and what its variables are bound to (made anew for each run).
 
-    ``replies`` are those of a scripted model, ``allow`` the grants of an untrusted program.
+    ``replies`` are those of a scripted model, ``allow`` the grants of an untrusted program. A ``cold`` case has its language
+    loaded while it is measured.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Case:
     replies: Callable[[], list[Any]] = list
     allow: tuple[str, ...] | None = None
     surface: Surface = "sexp"
+    cold: bool = False
 
     @property
     def source(self) -> Source:

@@ -6,7 +6,7 @@ from tests.support.loop_cases import LIST, TEXT, Case
 
 _BIG = f"xs = list(range({LIST - 1}))\n"
 _TWO = f"{_BIG}ys = list(range({LIST - 1}))\n"
-_DICT = f"{_BIG}d = {{x: x for x in range({LIST // 4})}}\n"
+_DICT = f"xs = list(range({LIST // 2}))\nd = {{x: x for x in xs}}\n"
 _TEXT = f"s = 'abcdefgh' * {TEXT // 8 // 2}\n"
 _HUGE = "n = 3\nfor i in range(16):\n    n = n * n\n"
 _DAG = "def dag(n, x):\n    for i in range(n):\n        x = [x, x]\n    return x\n"
@@ -35,6 +35,9 @@ def _on_lists() -> dict[str, str]:
         "contains-lists": "[-1] in [[x] for x in xs[:200_000]]",
         "index": "xs.index(999_998)",
         "count": "xs.count(-1)",
+        "count-all": "ys = [1] * 900_000\nys.count(1)",
+        "sort-lists": "sorted([[x] for x in xs[:200_000]])[0]",
+        "sort-by-texts": "sorted(xs[:200_000], key=str, reverse=True)[0]",
         "count-lists": "[[x] for x in xs[:200_000]].count([-1])",
         "remove": "xs.remove(999_998)",
         "insert-often": "for i in range(300):\n    xs.insert(0, i)",
@@ -79,12 +82,20 @@ def _on_dicts() -> dict[str, str]:
     texts = {
         "copy": "len({**d})",
         "merge": "len(d | d)",
-        "update": "e = {}\ne.update(d)\nlen(e)",
+        "update": "e = {-1: 1}\ne.update(d)\nlen(e)",
+        "update-pairs": "e = {}\ne |= [(x, x) for x in xs[:200_000]]\nlen(e)",
+        "spread": "len({-1: 1, **d})",
         "keys": "len(d.keys())",
         "values": "len(d.values())",
         "items": "len(d.items())",
         "equal": "d == {**d}",
+        "equal-lists": "e = {x: [x] for x in xs[:200_000]}\ne == {x: [x] for x in xs[:200_000]}",
+        "set-equal": "s = set(d)\ns == set(d)",
         "set-operations": "s = set(d)\nlen((s | s) & (s - {1}))",
+        "set-xor": "s = set(d)\nt = s ^ {-1, 1}\nt -= s\nlen(t)",
+        "set-methods": "s = set(d)\nlen(s.union(d).intersection(d).difference([1]))",
+        "set-update": "s = {-1}\ns.update(d)\ns.issubset(d)",
+        "set-of-starred": "len({*d, -1})",
         "set-inclusion": "s = set(d)\ns <= set(d)",
         "counting": "counts = {}\nfor x in xs:\n    counts[x % 7] = counts.get(x % 7, 0) + 1\ncounts",
     }
@@ -120,6 +131,12 @@ def _on_text() -> dict[str, str]:
         "print": "for i in range(250):\n    print(s)",
         "json-loads": "len(json.loads('[' + ','.join(['[1]' for i in range(300_000)]) + ']'))",
         "int": "int(s)",
+        "member-often": "t = s[:-1] + 'x'\n(s[:-1] + 'y') in [s, t] * 1_000",
+        "count-often": "t = s[:-1] + 'x'\n([s, t] * 1_000).count(s[:-1] + 'y')",
+        "index-often": "t = s[:-1] + 'x'\n([s] * 1_000 + [t]).index(s[:-1] + 'x')",
+        "sort-often": "t = s[:-1] + 'x'\nlen(sorted([s, t] * 1_000, reverse=True))",
+        "sort-pairs-often": "t = s[:-1] + 'x'\nlen(sorted([(s, 1), (t, 2)] * 1_000))",
+        "max-often": "t = s[:-1] + 'x'\nlen(max([s, t] * 1_000))",
         "key": "{s: 1}[s]",
     }
     return {f"text-{name}": _TEXT + text for name, text in texts.items()}
@@ -159,6 +176,9 @@ def _shapes() -> dict[str, str]:
         "json-too-deep": _DEEP + "json.dumps(deep(100_000, 1))",
         "key-of-parts": "t = (1,)\nfor i in range(60):\n    t = (t, t)\n{t: 1}",
         "error-of-wide": _BIG + "try:\n    raise ValueError(xs)\nexcept ValueError as e:\n    n = len(e.message)\nn",
+        "branches-change-wide": _BIG + "rows = {1: xs, 2: list(xs)}\npmap(lambda i: rows.update({i: 2}), [1, 2])",
+        "branches-change-own": "rows = [[i] for i in range(200_000)]\n"
+        "def f(i):\n    mine = []\n    mine.append(i)\n    return mine\nlen(pmap(f, range(50)))",
         "branches-change": "rows = [[i] for i in range(200_000)]\npmap(lambda i: rows.append(i), [1, 2])",
         "value-of-wide": _BIG + "xs",
         "partial-wide": "[[x for x in range(300_000)] for i in range(9)][10]",
@@ -168,6 +188,7 @@ def _shapes() -> dict[str, str]:
 def _programs() -> dict[str, str]:
     """Texts: size, nesting, recursion, and what never ends."""
     return {
+        "first-text": "1 + 2",
         "text-wide": "\n".join(f"v{n} = {n} + 1" for n in range(3_000)),
         "text-dense": "[" + ", ".join("(lambda y: y + 1 if 1 > 2 else [y])" for _ in range(1_000)) + "]",
         "text-nested": "(" * 90 + "1" + ")" * 90,
@@ -183,7 +204,13 @@ def _programs() -> dict[str, str]:
 
 
 PYTHON_CASES: dict[str, Case] = {
-    name: Case(name, text, surface="python", allow=() if name == "python-untrusted-while" else None)
+    name: Case(
+        name,
+        text,
+        surface="python",
+        allow=() if name == "python-untrusted-while" else None,
+        cold=name == "python-first-text",
+    )
     for name, text in {
         f"python-{key}": text
         for texts in (_on_lists(), _on_dicts(), _on_text(), _on_numbers(), _shapes(), _programs())

@@ -16,9 +16,11 @@ from agentflow.lang.builtins.data import parse_json, to_json
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_bits
 from agentflow.lang.python import texts
-from agentflow.lang.python.compare import NUMBERS, key
+from agentflow.lang.python.changes import as_keys, entries_of
+from agentflow.lang.python.compare import NUMBERS
 from agentflow.lang.python.errors import article, kind_of, wanted, wrong_type, wrong_value
-from agentflow.lang.python.sharing import changing
+from agentflow.lang.python.keyed import AT_ONCE
+from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.support import call
 from agentflow.lang.python.table import Entry, table
@@ -27,7 +29,6 @@ from agentflow.lang.python.values import (
     SEQUENCES,
     add,
     elements,
-    entries_of,
     floor_divide,
     modulo,
     power,
@@ -61,21 +62,26 @@ def pow_(rt: Runtime, base: Any, exp: Any) -> Any:
 
 def sum_(rt: Runtime, iterable: Any, start: Any = 0) -> Any:
     values = elements(rt, iterable, "sum")
-    if type(start) not in NUMBERS or not NUMBERS.issuperset(map(type, values)):
-        if type(start) is str:
-            wrong_type("sum takes no texts", '"".join(parts) joins them')
-        for each in values:
-            start = add(rt, start, each)
-        return start
+    if type(start) is str:
+        wrong_type("sum takes no texts", '"".join(parts) joins them')
     return begun(_sum(rt, values, start))
 
 
 def _sum(rt: Runtime, values: Any, start: Any) -> Work[Any]:
     for part in slices(values):
-        yield sum([each.bit_length() for each in part if type(each) is int]) // BITS_PER_STEP
-        start = sum(part, start)
-        if type(start) is int:
-            check_bits(rt, start.bit_length(), "sum")
+        if type(start) in NUMBERS and NUMBERS.issuperset(map(type, part)):
+            bits = sum([each.bit_length() for each in part if type(each) is int])
+            if bits >= BITS_PER_STEP or len(part) < len(values):
+                yield bits // BITS_PER_STEP
+            start = sum(part, start)
+            if type(start) is int:
+                check_bits(rt, start.bit_length(), "sum")
+            continue
+        for each in part:
+            start = add(rt, start, each)
+            if type(start) in SEQUENCES and len(start) > AT_ONCE:
+                yield 0
+        yield 0
     return start
 
 
@@ -202,43 +208,29 @@ def set_(rt: Runtime, iterable: Any = ()) -> Any:
 
 
 def _set(values: Any) -> Work[OrderedSet]:
-    result = OrderedSet()
-    for part in slices(values):
-        yield 0
-        result.items.update(dict.fromkeys(map(key, part)))
-    return result
+    return OrderedSet.of((yield from as_keys(values)))
 
 
 def dict_(rt: Runtime, pairs: Any = ()) -> Any:
-    if type(pairs) is dict:
-        return dict(entries_of(rt, pairs, "dict"))
-    return begun(_dict(rt, elements(rt, pairs, "dict")))
+    return begun(_dict(rt, pairs))
 
 
 def _dict(rt: Runtime, pairs: Any) -> Work[dict[Any, Any]]:
-    result: dict[Any, Any] = {}
-    for part in slices(pairs):
-        yield 0
-        result.update(entries_of(rt, part, "dict"))
-    charge_collection(rt, len(result), "dict")
-    return result
-
-
-_AT_ONCE = 16_384
-"""Elements of a list that is made at once by Python itself."""
+    entries = yield from entries_of(rt, pairs, "dict")
+    return entries.copy() if entries is pairs else entries
 
 
 def _in_parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Any:
     """The list of what is made of values; of many the work of making it part by part, all of which has been paid for."""
-    return list(made_of(values)) if len(values) <= _AT_ONCE else begun(_parts(values, made_of))
+    return list(made_of(values)) if len(values) <= AT_ONCE else begun(_parts(values, made_of))
 
 
 def _parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Work[list[Any]]:
-    parts: list[Any] = []
-    for start in range(0, len(values), _AT_ONCE):
+    made: list[Any] = []
+    for start in range(0, len(values), AT_ONCE):
         yield 0
-        parts += made_of(values[start : start + _AT_ONCE])
-    return parts
+        made += made_of(values[start : start + AT_ONCE])
+    return made
 
 
 def _few(rt: Runtime, iterable: Any, who: str) -> Any:
@@ -321,7 +313,7 @@ async def sort(rt: Runtime, d: int, value: Any, *, key: Any = None, reverse: Any
     """``value.sort(...)``."""
     if type(value) is not list:
         wrong_type(f"{article(kind_of(value))} has no method 'sort'", "sorted(x) gives a list")
-    changing(rt, value)
+    await rt.work(allowed(rt, value))
     value[:] = await sorted_(rt, d, value, key=key, reverse=reverse)
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
@@ -13,13 +13,17 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.core.walk import LEAVES
-from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work
+from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.python.errors import article, kind_of, wanted
+from agentflow.lang.python.keyed import included
 
 NUMBERS = frozenset((int, float, bool))
 _ORDERED = frozenset((list, tuple))
+_CONTAINERS = frozenset((list, tuple, dict, OrderedSet))
+_KEYS = frozenset((*LEAVES, tuple))
+_NUMBERS_AND_NONE = frozenset((*NUMBERS, type(None)))
 SMALL = 64
 """Elements up to which a container of leaves is compared at once."""
 _SYMBOLS: dict[str, Callable[[Any, Any], bool]] = {
@@ -66,12 +70,20 @@ def _same(a: Any, b: Any) -> Work[bool]:
             if not (x is y or x == y):
                 return False
             continue
-        if type(x) in _ORDERED and type(x) is type(y) and len(x) == len(y) > PART:
+        if type(x) in _CONTAINERS and type(x) is type(y) and len(x) == len(y) > PART:
             if x is y or (id(x), id(y)) in seen:
                 continue
             seen.add((id(x), id(y)))
             keep.append((x, y))
-            pending.extend((x[at : at + PART], y[at : at + PART], depth) for at in range(0, len(x), PART))
+            if type(x) in _ORDERED:
+                pending.extend((x[at : at + PART], y[at : at + PART], depth) for at in range(0, len(x), PART))
+            elif not (yield from _same_keys(x, y, pending, depth)):
+                return False
+            continue
+        if depth < MAX_DATA_DEPTH and type(x) in _ORDERED and type(x) is type(y) and _numeric(x) and _numeric(y):
+            count += len(x)
+            if x != y:
+                return False
             continue
         pairs = _pairs(x, y)
         if pairs is None:
@@ -89,6 +101,26 @@ def _same(a: Any, b: Any) -> Work[bool]:
     return True
 
 
+def _same_keys(x: Any, y: Any, pending: list[tuple[Any, Any, int]], depth: int) -> Work[bool]:
+    """Whether two large dicts or sets have the same keys; ``pending`` gets lists of the values of dicts."""
+    for part in slices(list(x)):
+        if not _plain(part) or not all([each in y for each in part]):
+            return False
+        if type(x) is dict:
+            pending.append(([x[each] for each in part], [y[each] for each in part], depth))
+        yield len(part) // ELEMENTS_PER_STEP
+    return True
+
+
+def _numeric(values: Any) -> bool:
+    return len(values) <= PART and _NUMBERS_AND_NONE.issuperset(map(type, values))
+
+
+def _plain(keys: Iterable[Any]) -> bool:
+    """Whether keys are values of programs, and not objects of the host, whose code a look-up would run."""
+    return _KEYS.issuperset(map(type, keys))
+
+
 def _pairs(x: Any, y: Any) -> list[tuple[Any, Any]] | None:
     """The parts to be compared of two values; None if they differ already."""
     kind = type(x)
@@ -102,11 +134,17 @@ def _pairs(x: Any, y: Any) -> list[tuple[Any, Any]] | None:
         return None
     if kind is list or kind is tuple:
         return list(zip(x, y, strict=True)) if len(x) == len(y) else None
+    if x is y:
+        return []
     if kind is dict:
-        return [(x[key], y[key]) for key in x] if x.keys() == y.keys() else None
+        return [(x[key], y[key]) for key in x] if _same_names(x, y) else None
     if kind is OrderedSet:
         return [] if x.items.keys() == y.items.keys() else None
-    return [] if x is y else None
+    return None
+
+
+def _same_names(x: dict[Any, Any], y: dict[Any, Any]) -> bool:
+    return len(x) == len(y) and _plain(x) and _plain(y) and x.keys() == y.keys()
 
 
 def _too_deep() -> LimitExceeded:
@@ -129,7 +167,7 @@ def ordered(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
         return _SYMBOLS[sign](a, b)
     if kind is OrderedSet and type(b) is OrderedSet:
         rt.charge((len(a.items) + len(b.items)) // ELEMENTS_PER_STEP)
-        return _SYMBOLS[sign](a.items.keys(), b.items.keys())
+        return begun(included(sign, a.items, b.items))
     return begun(compared(sign, a, b))
 
 
@@ -185,7 +223,7 @@ def contains(rt: Runtime, value: Any, container: Any) -> Any:
     if kind is SharedList:
         container, kind = container.plain(), list
     if kind is list or kind is tuple:
-        if len(container) <= SMALL and type(value) in LEAVES and LEAVES.issuperset(map(type, container)):
+        if len(container) <= SMALL and _is_short(value) and LEAVES.issuperset(map(type, container)):
             return value in container
         return begun(_found(value, container))
     wanted("'in'", "a list, tuple, set, dict or text on its right", container)
@@ -195,15 +233,21 @@ def _found(value: Any, container: Any) -> Work[bool]:
     return (yield from position(value, container)) is not None
 
 
+def _is_short(value: Any) -> bool:
+    """Whether comparing a value with a leaf takes no time that counts."""
+    return type(value) in LEAVES and (type(value) is not str or len(value) < CHARACTERS_PER_STEP)
+
+
 def position(value: Any, container: Any) -> Work[int | None]:
     """The index of the first element equal to ``value``; None without one."""
     count = 0
+    short = _is_short(value)
     for index, each in enumerate(container):
         count += 1
         if count >= PART:
             yield count // ELEMENTS_PER_STEP
             count = 0
-        if type(each) in LEAVES and type(value) in LEAVES:
+        if short and type(each) in LEAVES:
             if each is value or each == value:
                 return index
         elif each is value or (yield from _same(each, value)):
@@ -211,6 +255,19 @@ def position(value: Any, container: Any) -> Work[int | None]:
     if count >= ELEMENTS_PER_STEP:
         yield count // ELEMENTS_PER_STEP
     return None
+
+
+def times(value: Any, container: Any) -> Work[int]:
+    """How many elements are equal to ``value``, of a container of a few thousand at most."""
+    if len(container) >= ELEMENTS_PER_STEP:
+        yield len(container) // ELEMENTS_PER_STEP
+    if _is_short(value) and LEAVES.issuperset(map(type, container)):
+        return container.count(value)
+    total = 0
+    for each in container:
+        if each is value or (yield from _same(each, value)):
+            total += 1
+    return total
 
 
 _HASHED = frozenset((str, bool, type(None)))

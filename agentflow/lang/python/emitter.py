@@ -241,6 +241,12 @@ class Emitter(codegen.Generator):
         rest = self.await_(self.call(self.rt("work"), [self.attr(again, "work")]))
         return self.ifexp(self.type_is(named, Sliced), rest, again)
 
+    def settled(self, value: ast.expr) -> list[ast.stmt]:
+        """The statements for a function that changes something: it gives None, or the work that is to be carried out first."""
+        named, again = self.walrus(value)
+        work = self.await_(self.call(self.rt("work"), [self.attr(again, "work")]))
+        return [ast.If(self.is_(named, self.const(None), negate=True), [ast.Expr(work, **self.loc)], [], **self.loc)]
+
     def tuple_of(self, values: list[ast.expr]) -> ast.expr:
         """A tuple."""
         return ast.Tuple(values, LOAD, **self.loc)

@@ -8,11 +8,16 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.work import Work
+from agentflow.lang.calling import begun
+from agentflow.lang.charging import charge_collection, check_collection
 from agentflow.lang.codegen import LOAD, STORE
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtin_values import method_of
 from agentflow.lang.python.builtins import CONSTANTS, KINDS, rounds
+from agentflow.lang.python.changes import add_to, as_keys, subtract_from
 from agentflow.lang.python.emitter import Emitter, as_bool, expression, is_bool
+from agentflow.lang.python.keyed import merged
 from agentflow.lang.python.methods import METHODS
 from agentflow.lang.python.names import Comprehension
 from agentflow.lang.python.native import (
@@ -103,17 +108,25 @@ def operation(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, in_
     """``left op right``; ``in_place`` is the function for operands that are not both integers, if it is another."""
     if type(op) in _SIGNED:
         function, sign = _SIGNED[type(op)]
-        return g.ours(function, g.name("rt"), g.const(sign), left, right)
+        made = g.ours(function, g.name("rt"), g.const(sign), left, right)
+        return g.long(made) if function is values.bitwise else made
     function = in_place or _BINARY.get(type(op))
     if function is None:
         return g.const(None)
     if type(op) in _WHOLE:
         return _divided(g, op, left, right, function)
     if type(op) in NATIVE_BINARY and not _is_text(left) and not _is_text(right):
-        return _on_integers(
-            g, left, right, lambda a, b: _sum(g, op, a, b), lambda a, b: g.ours(function, g.name("rt"), a, b)
-        )
-    return g.ours(function, g.name("rt"), left, right)
+        return _on_integers(g, left, right, lambda a, b: _sum(g, op, a, b), lambda a, b: _by(g, function, a, b))
+    return _by(g, function, left, right)
+
+
+_LONG = (values.subtract, add_to, subtract_from)
+"""Functions of operators that may leave work, of large sets or within branches."""
+
+
+def _by(g: Emitter, function: Any, left: ast.expr, right: ast.expr) -> ast.expr:
+    made = g.ours(function, g.name("rt"), left, right)
+    return g.long(made) if function in _LONG else made
 
 
 _WHOLE = (ast.FloorDiv, ast.Mod)
@@ -285,7 +298,7 @@ def set_(g: Emitter, node: ast.Set) -> ast.expr:
     if items is None:
         keys: list[ast.expr] = [g.ours(compare.key, g.value(each)) for each in node.elts]
         return g.call(g.const_param(OrderedSet, "OrderedSet_"), [ast.List(keys, LOAD, **g.loc)])
-    return g.ours(as_set, g.name("rt"), items)
+    return g.long(g.ours(as_set, items))
 
 
 def _collected(g: Emitter, items: list[ast.expr]) -> ast.expr | None:
@@ -307,16 +320,20 @@ def gathered(rt: Any, *parts: tuple[bool, Any]) -> list[Any]:
     items: list[Any] = []
     for starred, value in parts:
         if starred:
-            values.check_collection(rt, len(items) + len(value), "'*'")
+            check_collection(rt, len(items) + len(value), "'*'")
             items.extend(value)
         else:
             items.append(value)
     return items
 
 
-def as_set(rt: Any, items: list[Any]) -> OrderedSet:
+def as_set(items: list[Any]) -> Any:
     """The set of items."""
-    return OrderedSet([compare.key(each) for each in items])
+    return begun(_as_set(items))
+
+
+def _as_set(items: list[Any]) -> Work[OrderedSet]:
+    return OrderedSet.of((yield from as_keys(items)))
 
 
 @expression(ast.Dict)
@@ -330,7 +347,7 @@ def dict_(g: Emitter, node: ast.Dict) -> ast.expr:
         first = g.const(None) if key is None else g.value(key)
         code = g.value(value)
         parts.append(g.tuple_of([g.const(spread), first, g.ours(spread_dict, code) if spread else code]))
-    return g.ours(entries, g.name("rt"), *parts)
+    return g.long(g.ours(entries, g.name("rt"), *parts))
 
 
 def spread_dict(value: Any) -> Any:
@@ -340,16 +357,20 @@ def spread_dict(value: Any) -> Any:
     return cast("dict[Any, Any]", value)
 
 
-def entries(rt: Any, *parts: tuple[bool, Any, Any]) -> dict[Any, Any]:
+def entries(rt: Any, *parts: tuple[bool, Any, Any]) -> Any:
     """The dict of ``{key: value, **more}``."""
-    result: dict[Any, Any] = {}
+    return begun(_entries(rt, parts))
+
+
+def _entries(rt: Any, parts: tuple[tuple[bool, Any, Any], ...]) -> Work[dict[Any, Any]]:
+    made: dict[Any, Any] = {}
     for spread, key, value in parts:
         if not spread:
-            result[compare.key(key)] = value
+            made[compare.key(key)] = value
             continue
-        values.charge_collection(rt, len(result) + len(value), "'**'")
-        result.update(value)
-    return result
+        charge_collection(rt, len(made) + len(value), "'**'")
+        yield from merged(made, value)
+    return made
 
 
 @expression(ast.Subscript)
@@ -427,14 +448,15 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
     first = iterable(g, node.generators[0].iter)
 
     def build() -> list[ast.stmt]:
-        empty = ast.Dict([], [], **g.loc) if isinstance(node, ast.DictComp) else ast.List([], LOAD, **g.loc)
+        keyed = isinstance(node, ast.DictComp | ast.SetComp)
+        empty = ast.Dict([], [], **g.loc) if keyed else ast.List([], LOAD, **g.loc)
         head: list[ast.stmt] = [ast.Assign([ast.Name(out, STORE, **g.loc)], empty, **g.loc)]
         loops = _rounds(g, node, 0, ast.Name("it_", LOAD, **g.loc), out, stop)
         result: ast.expr = g.name(out)
         if stop is not None:
             result = g.const(not stop)
         elif isinstance(node, ast.SetComp):
-            result = g.call(g.const_param(OrderedSet, "OrderedSet_"), [result])
+            result = g.call(g.const_param(OrderedSet.of, "OrderedSet_of"), [result])
         return [*head, *loops, ast.Return(result, **g.loc)]
 
     definition = g.define(py, ["it_"], g.scopes.scopes[node], build, step=False)
@@ -468,7 +490,7 @@ def step(g: Emitter, out: str | None) -> list[ast.stmt]:
     assert isinstance(test, ast.If)
     if out is not None:
         size = g.call(g.const_param(len, "len_"), [g.name(out)])
-        checked = g.ours(values.check_collection, g.name("rt"), size, g.const("a comprehension"))
+        checked = g.ours(check_collection, g.name("rt"), size, g.const("a comprehension"))
         test.body.append(ast.Expr(checked, **g.loc))
     return [taken, test]
 
@@ -489,7 +511,8 @@ def _round(g: Emitter, node: Comprehension, out: str, stop: bool | None) -> list
         settled = test if stop else ast.UnaryOp(ast.Not(), test, **g.loc)
         return [ast.If(settled, [ast.Return(g.const(stop), **g.loc)], [], **g.loc)]
     if isinstance(node, ast.SetComp):
-        value = g.ours(compare.key, value)
+        target = ast.Subscript(g.name(out), g.ours(compare.key, value), STORE, **g.loc)
+        return [ast.Assign([target], g.const(None), **g.loc)]
     append = g.call(g.attr(g.name(out), "append"), [value])
     return [ast.Expr(append, **g.loc)]
 

@@ -10,16 +10,18 @@ from typing import Any, cast
 from agentflow.core.errors import SexpEvaluationError, cut
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
-from agentflow.core.work import ELEMENTS_PER_STEP, Work
+from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements
-from agentflow.lang.python.compare import key, position
+from agentflow.lang.python.changes import after, keys_of, set_update, update
+from agentflow.lang.python.compare import key, position, times
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_value
-from agentflow.lang.python.sharing import changing
+from agentflow.lang.python.keyed import AT_ONCE, chosen, included, joined
+from agentflow.lang.python.sharing import allowed, changing
 from agentflow.lang.python.table import Entry, no_such, table
 from agentflow.lang.python.text_methods import TEXT_METHODS
-from agentflow.lang.python.values import MISSING, elements, entries_of
+from agentflow.lang.python.values import MISSING, elements
 
 
 def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
@@ -51,10 +53,12 @@ def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywo
 
 
 def append(rt: Runtime, value: Any, item: Any) -> Any:
-    """``value.append(item)``. Every 64th element pays for the 64 before it (``native.py`` appends those)."""
+    """``value.append(item)``. Every 64th element pays for the 64 before it (``native.py`` appends those). Gives None, or work."""
     if type(value) is not list:
         return method(rt, "append", value, (item,))
-    changing(rt, value)
+    work = changing(rt, value)
+    if work is not None:
+        return after(work, append, rt, value, item)
     if value and not len(value) % ELEMENTS_PER_STEP:
         charge_collection(rt, ELEMENTS_PER_STEP, "append")
         check_collection(rt, len(value) + 1, "append")
@@ -65,29 +69,35 @@ def append(rt: Runtime, value: Any, item: Any) -> Any:
 # -- lists --------------------------------------------------------------------------------------------------------
 
 
-def extend(rt: Runtime, value: list[Any], iterable: Any) -> None:
+def extend(rt: Runtime, value: list[Any], iterable: Any) -> Any:
     more = elements(rt, iterable, "extend")
     check_collection(rt, len(value) + len(more), "extend")
+    work = changing(rt, value)
+    if work is not None:
+        return after(work, extend, rt, value, more)
     charge_collection(rt, len(more), "extend")
-    changing(rt, value)
     value.extend(more)
+    return None
 
 
-def insert(rt: Runtime, value: list[Any], index: Any, item: Any) -> None:
+def insert(rt: Runtime, value: list[Any], index: Any, item: Any) -> Any:
     if type(index) is not int:
         wanted("insert", "an integer as index", index)
     check_collection(rt, len(value) + 1, "insert")
+    work = changing(rt, value)
+    if work is not None:
+        return after(work, insert, rt, value, index, item)
     touch_elements(rt, len(value))
-    changing(rt, value)
     value.insert(max(min(index, len(value)), -len(value) - 1), item)
+    return None
 
 
 def remove_(rt: Runtime, value: list[Any], item: Any) -> Any:
-    changing(rt, value)
-    return begun(_remove(value, item))
+    return begun(_remove(rt, value, item))
 
 
-def _remove(value: list[Any], item: Any) -> Work[None]:
+def _remove(rt: Runtime, value: list[Any], item: Any) -> Work[None]:
+    yield from allowed(rt, value)
     at = yield from position(item, value)
     if at is None:
         wrong_value("the list has no such element")
@@ -99,14 +109,20 @@ def pop(rt: Runtime, value: list[Any], index: Any = -1) -> Any:
         wanted("pop", "an integer as index", index)
     if not -len(value) <= index < len(value):
         outside(index, len(value))
-    changing(rt, value)
+    work = changing(rt, value)
+    if work is not None:
+        return after(work, pop, rt, value, index)
     if index != -1:
         touch_elements(rt, len(value))
     return value.pop(index)
 
 
-def clear(rt: Runtime, value: Any) -> None:
-    changing(rt, value)
+def clear(rt: Runtime, value: Any) -> Any:
+    return begun(_clear(rt, value))
+
+
+def _clear(rt: Runtime, value: Any) -> Work[None]:
+    yield from allowed(rt, value)
     (value.items if type(value) is OrderedSet else value).clear()
 
 
@@ -126,23 +142,25 @@ def count(rt: Runtime, value: Any, item: Any) -> Any:
 
 
 def _count(value: Any, item: Any) -> Work[int]:
-    total, start = 0, 0
-    while (at := (yield from position(item, value[start:] if start else value))) is not None:
-        yield (len(value) - start) // 64
-        total += 1
-        start += at + 1
+    total = 0
+    for part in slices(value):
+        total += yield from times(item, part)
     return total
 
 
-def reverse(rt: Runtime, value: list[Any]) -> None:
+def reverse(rt: Runtime, value: list[Any]) -> Any:
+    return begun(_reverse(rt, value))
+
+
+def _reverse(rt: Runtime, value: list[Any]) -> Work[None]:
+    yield from allowed(rt, value)
     touch_elements(rt, len(value))
-    changing(rt, value)
     value.reverse()
 
 
 def copy(rt: Runtime, value: Any) -> Any:
     charge_collection(rt, len(value), "copy")
-    return OrderedSet(value.items) if type(value) is OrderedSet else value.copy()
+    return OrderedSet.of(value.items.copy()) if type(value) is OrderedSet else value.copy()
 
 
 # -- dicts --------------------------------------------------------------------------------------------------------
@@ -162,16 +180,24 @@ def values(rt: Runtime, value: dict[Any, Any]) -> list[Any]:
     return list(value.values())
 
 
-def items(rt: Runtime, value: dict[Any, Any]) -> list[Any]:
+def items(rt: Runtime, value: dict[Any, Any]) -> Any:
     charge_collection(rt, len(value), "items")
-    return list(value.items())
+    return list(value.items()) if len(value) <= AT_ONCE else begun(_items(list(value), list(value.values())))
+
+
+def _items(names: list[Any], values: list[Any]) -> Work[list[tuple[Any, Any]]]:
+    made: list[tuple[Any, Any]] = []
+    for start in range(0, len(names), AT_ONCE):
+        made += zip(names[start : start + AT_ONCE], values[start : start + AT_ONCE], strict=True)
+        yield 0
+    return made
 
 
 def pop_key(rt: Runtime, value: dict[Any, Any], wanted_key: Any, default: Any = MISSING) -> Any:
     name = key(wanted_key)
     if name in value:
-        changing(rt, value)
-        return value.pop(name)
+        work = changing(rt, value)
+        return value.pop(name) if work is None else after(work, pop_key, rt, value, wanted_key, default)
     if default is MISSING:
         raise SexpEvaluationError(f"the dict has no key {cut(str(name), 80)!r}", code="dict/missing")
     return default
@@ -181,80 +207,76 @@ def setdefault(rt: Runtime, value: dict[Any, Any], wanted_key: Any, default: Any
     name = key(wanted_key)
     if name not in value:
         check_collection(rt, len(value) + 1, "setdefault")
-        changing(rt, value)
+        work = changing(rt, value)
+        if work is not None:
+            return after(work, setdefault, rt, value, wanted_key, default)
         value[name] = default
     return value[name]
-
-
-def update(rt: Runtime, value: dict[Any, Any], other: Any) -> None:
-    entries = entries_of(rt, other, "update")
-    check_collection(rt, len(value) + len(entries), "update")
-    changing(rt, value)
-    value.update(entries)
 
 
 # -- sets ---------------------------------------------------------------------------------------------------------
 
 
-def add_(rt: Runtime, value: OrderedSet, item: Any) -> None:
+def add_(rt: Runtime, value: OrderedSet, item: Any) -> Any:
     name = key(item)
     if name not in value.items:
         check_collection(rt, len(value.items) + 1, "add")
-        changing(rt, value)
+        work = changing(rt, value)
+        if work is not None:
+            return after(work, add_, rt, value, item)
         value.items[name] = None
+    return None
 
 
-def discard(rt: Runtime, value: OrderedSet, item: Any) -> None:
-    changing(rt, value)
-    value.items.pop(key(item), None)
+def discard(rt: Runtime, value: OrderedSet, item: Any) -> Any:
+    return begun(_discard(rt, value, key(item)))
 
 
-def remove_element(rt: Runtime, value: OrderedSet, item: Any) -> None:
+def _discard(rt: Runtime, value: OrderedSet, name: Any) -> Work[None]:
+    yield from allowed(rt, value)
+    value.items.pop(name, None)
+
+
+def remove_element(rt: Runtime, value: OrderedSet, item: Any) -> Any:
     name = key(item)
     if name not in value.items:
         raise SexpEvaluationError(f"the set has no element {cut(str(name), 80)!r}", code="dict/missing")
-    changing(rt, value)
-    del value.items[name]
+    return begun(_discard(rt, value, name))
 
 
-def set_update(rt: Runtime, value: OrderedSet, *others: Any) -> None:
-    more = _keys(rt, others)
-    changing(rt, value)
-    value.items.update(more)
-
-
-def union(rt: Runtime, value: OrderedSet, *others: Any) -> OrderedSet:
+def union(rt: Runtime, value: OrderedSet, *others: Any) -> Any:
     charge_collection(rt, len(value.items), "union")
-    return OrderedSet([*value.items, *_keys(rt, others)])
+    return begun(_union(rt, value, others))
 
 
-def intersection(rt: Runtime, value: OrderedSet, other: Any) -> OrderedSet:
-    more = _keys(rt, (other,))
+def _union(rt: Runtime, value: OrderedSet, others: tuple[Any, ...]) -> Work[OrderedSet]:
+    return OrderedSet.of((yield from joined(value.items, (yield from keys_of(rt, others)))))
+
+
+def intersection(rt: Runtime, value: OrderedSet, other: Any) -> Any:
+    return begun(_chosen(rt, value, (other,), True))
+
+
+def difference(rt: Runtime, value: OrderedSet, *others: Any) -> Any:
+    return begun(_chosen(rt, value, others, False))
+
+
+def _chosen(rt: Runtime, value: OrderedSet, others: tuple[Any, ...], within: bool) -> Work[OrderedSet]:
+    more = yield from keys_of(rt, others)
     touch_elements(rt, len(value.items))
-    return OrderedSet([each for each in value.items if each in more])
+    return OrderedSet.of((yield from chosen(value.items, more, within)))
 
 
-def difference(rt: Runtime, value: OrderedSet, *others: Any) -> OrderedSet:
-    more = _keys(rt, others)
-    touch_elements(rt, len(value.items))
-    return OrderedSet([each for each in value.items if each not in more])
+def issubset(rt: Runtime, value: OrderedSet, other: Any) -> Any:
+    return begun(_included(rt, "<=", value, other))
 
 
-def issubset(rt: Runtime, value: OrderedSet, other: Any) -> bool:
-    return value.items.keys() <= _keys(rt, (other,)).keys()
+def issuperset(rt: Runtime, value: OrderedSet, other: Any) -> Any:
+    return begun(_included(rt, ">=", value, other))
 
 
-def issuperset(rt: Runtime, value: OrderedSet, other: Any) -> bool:
-    return value.items.keys() >= _keys(rt, (other,)).keys()
-
-
-def _keys(rt: Runtime, values: tuple[Any, ...]) -> dict[Any, None]:
-    keys: dict[Any, None] = {}
-    for each in values:
-        parts = elements(rt, each, "a set")
-        check_collection(rt, len(keys) + len(parts), "a set")
-        keys.update(dict.fromkeys(map(key, parts)))
-    return keys
+def _included(rt: Runtime, sign: str, value: OrderedSet, other: Any) -> Work[bool]:
+    return (yield from included(sign, value.items, (yield from keys_of(rt, (other,)))))
 
 
 def _named(name: str, function: Callable[..., Any]) -> dict[str, Entry]:

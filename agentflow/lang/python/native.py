@@ -102,7 +102,7 @@ def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
     if var is None or not var.is_list:
         first.append(g.type_is(head, list))
     test = both(g, *first, rest, alone)
-    return g.ifexp(test, native(g, "N_append", xs, new), g.ours(append, g.name("rt"), xs, new))
+    return g.ifexp(test, native(g, "N_append", xs, new), g.long(g.ours(append, g.name("rt"), xs, new)))
 
 
 def got(g: Emitter, value: ast.expr, arguments: list[ast.expr]) -> ast.expr:

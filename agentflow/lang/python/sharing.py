@@ -10,25 +10,33 @@ they may not be changed either.
 # Tests of exact types make list[Unknown] of Any.
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.walk import LEAVES
-from agentflow.core.work import ELEMENTS_PER_STEP
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.abi import Fork, Runtime
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import Cell, SexpEnvironment
 
 
-def changing(rt: Runtime, value: object) -> None:
-    """Refuse to change ``value``, within a branch, if code outside can reach it (``concurrency/shared-set``)."""
+def changing(rt: Runtime, value: object) -> Work[None] | None:
+    """Refuse to change ``value``, within a branch, if code outside can reach it (``concurrency/shared-set``).
+
+    None says that it may be changed. Otherwise what can be reached is not known yet: the work finds it out, and then this is to be asked again.
+    """
     fork = rt.fork
     while fork is not None:
-        if fork.reachable is None:
-            fork.reachable = _containers(rt, fork)
-        if id(value) in fork.reachable:
+        reachable = fork.reachable
+        if reachable is None:
+            rt.charge(_collect(fork))
+            reachable = fork.reachable
+            if reachable is None:
+                return _collected(fork)
+        if id(value) in reachable:
             raise SexpEvaluationError(
                 f"this {'set' if type(value) is OrderedSet else type(value).__name__} belongs to the code around this"
                 " branch, which runs at the same time",
@@ -36,15 +44,44 @@ def changing(rt: Runtime, value: object) -> None:
                 hint="change a copy (row = dict(row)), or return the value and combine the results afterwards",
             )
         fork = fork.outer
+    return None
 
 
-def _containers(rt: Runtime, fork: Fork) -> frozenset[int]:
+def allowed(rt: Runtime, value: object) -> Work[None]:
+    """The work of :func:`changing`, whatever it takes."""
+    while (work := changing(rt, value)) is not None:
+        yield from work
+
+
+def _collected(fork: Fork) -> Work[None]:
+    """Go on collecting, as the other branches do that wait for it, until it is known what can be reached."""
+    while fork.reachable is None:
+        yield _collect(fork)
+
+
+def _collect(fork: Fork) -> int:
+    """Collect a part of what can be reached in a fork; gives the steps that it takes."""
+    if fork.reaching is None:
+        fork.reaching = _containers(fork.roots)
+    try:
+        return next(fork.reaching)
+    except StopIteration as done:
+        fork.reachable = done.value
+        return 0
+
+
+def _containers(roots: Sequence[Any]) -> Work[frozenset[int]]:
     """The identities of all lists, dicts and sets, and of what else holds values, in reach of what a fork was given and keeps alive."""
     seen: set[int] = set()
     keep: list[Any] = []  # what may be made anew each time it is asked for, so that no other gets its identity
-    pending: list[Any] = list(fork.roots)
+    pending: list[Any] = list(roots)
+    count = 0
     while pending:
         at = pending.pop()
+        count += 1
+        if count >= PART:
+            yield count // ELEMENTS_PER_STEP
+            count = 0
         if id(at) in seen:
             continue
         parts = at if type(at) is list else _parts(at)
@@ -53,11 +90,14 @@ def _containers(rt: Runtime, fork: Fork) -> frozenset[int]:
         seen.add(id(at))
         if type(at) is not list:
             keep.append(at)
-        if len(parts) >= ELEMENTS_PER_STEP:
-            rt.charge(len(parts) // ELEMENTS_PER_STEP)
-        inner = [each for each in parts if type(each) not in LEAVES]
-        if inner:
-            pending += inner
+        count += len(parts)
+        if len(parts) <= PART:
+            pending += [each for each in parts if type(each) not in LEAVES]
+            continue
+        for part in slices(parts):
+            yield len(part) // ELEMENTS_PER_STEP
+            pending += [each for each in part if type(each) not in LEAVES]
+        count = 0
     return frozenset(seen)
 
 

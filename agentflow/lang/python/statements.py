@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from agentflow.lang.environment import UNBOUND
-from agentflow.lang.python import values
+from agentflow.lang.python import changes, values
 from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.expressions import iterable, operation, step
 from agentflow.lang.python.failure import CLASSES, caught, matches, raised, raised_again
@@ -70,11 +70,11 @@ def annotated(g: Emitter, node: ast.AnnAssign) -> list[ast.stmt]:
 
 
 _IN_PLACE: dict[type[ast.operator], tuple[Any, str | None]] = {
-    ast.Add: (values.add_to, None),
-    ast.Sub: (values.subtract_from, None),
-    ast.BitAnd: (values.bitwise_to, "&"),
-    ast.BitOr: (values.bitwise_to, "|"),
-    ast.BitXor: (values.bitwise_to, "^"),
+    ast.Add: (changes.add_to, None),
+    ast.Sub: (changes.subtract_from, None),
+    ast.BitAnd: (changes.bitwise_to, "&"),
+    ast.BitOr: (changes.bitwise_to, "|"),
+    ast.BitXor: (changes.bitwise_to, "^"),
 }
 
 
@@ -94,7 +94,7 @@ def augmented(g: Emitter, node: ast.AugAssign) -> list[ast.stmt]:
     ]
     before = g.ours(values.element, g.name("rt"), g.name(whole), g.name(at))
     changed = _changed(g, node.op, before, g.value(node.value))
-    return [*kept, ast.Expr(g.ours(values.store, g.name("rt"), changed, g.name(whole), g.name(at)), **g.loc)]
+    return [*kept, *g.settled(g.ours(changes.store, g.name("rt"), changed, g.name(whole), g.name(at)))]
 
 
 def _changed(g: Emitter, op: ast.operator, before: ast.expr, value: ast.expr) -> ast.expr:
@@ -103,7 +103,7 @@ def _changed(g: Emitter, op: ast.operator, before: ast.expr, value: ast.expr) ->
     if function is None:
         return operation(g, op, before, value)
     if sign is not None:
-        return g.ours(function, g.name("rt"), g.const(sign), before, value)
+        return g.long(g.ours(function, g.name("rt"), g.const(sign), before, value))
     return operation(g, op, before, value, function)
 
 
@@ -114,8 +114,7 @@ def delete(g: Emitter, node: ast.Delete) -> list[ast.stmt]:
         if isinstance(target, ast.Name):
             written += _unbound(g, target)
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
-            removed = g.ours(values.remove, g.name("rt"), g.value(target.value), g.value(target.slice))
-            written.append(ast.Expr(removed, **g.loc))
+            written += g.settled(g.ours(changes.remove, g.name("rt"), g.value(target.value), g.value(target.slice)))
         else:
             g.refuse(target, "'del' of this", "del x and del x[key] are there")
     return written

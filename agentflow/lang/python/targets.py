@@ -6,8 +6,9 @@ import ast
 from typing import Any
 
 from agentflow.lang.codegen import STORE
+from agentflow.lang.python.changes import store
 from agentflow.lang.python.emitter import Emitter
-from agentflow.lang.python.values import store, unpacked
+from agentflow.lang.python.values import unpacked
 
 
 def assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
@@ -26,7 +27,7 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
         if isinstance(target.slice, ast.Slice):
             g.refuse(target, "assignment to a slice", "build a new list: [*xs[:a], *new, *xs[b:]]")
             return []
-        return [ast.Expr(g.ours(store, g.name("rt"), value, g.value(target.value), g.value(target.slice)), **g.loc)]
+        return g.settled(g.ours(store, g.name("rt"), value, g.value(target.value), g.value(target.slice)))
     if isinstance(target, ast.Tuple | ast.List):
         return _unpacking(g, target, value)
     if isinstance(target, ast.Attribute):

@@ -16,15 +16,13 @@ from agentflow.core.records import Entries, Record
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
 from agentflow.core.walk import LEAVES
-from agentflow.core.work import ELEMENTS_PER_STEP
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.records import field_of
-from agentflow.lang.calling import Sentinel
+from agentflow.lang.calling import Sentinel, begun
 from agentflow.lang.charging import (
     charge_collection,
     charge_string,
     check_bits,
-    check_collection,
     touch_bits,
     touch_elements,
     touch_product,
@@ -32,7 +30,7 @@ from agentflow.lang.charging import (
 from agentflow.lang.closure import Closure
 from agentflow.lang.python.compare import NUMBERS, key
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_type, wrong_value
-from agentflow.lang.python.sharing import changing
+from agentflow.lang.python.keyed import combined, joined
 from agentflow.lib.suggest import did_you_mean
 
 MISSING = Sentinel("missing")
@@ -66,7 +64,7 @@ def subtract(rt: Runtime, a: Any, b: Any) -> Any:
         return bounded(rt, a - b, "-")
     if type(a) is OrderedSet and type(b) is OrderedSet:
         touch_elements(rt, len(a.items))
-        return OrderedSet([each for each in a.items if each not in b.items])
+        return begun(combined("-", a, b))
     _unsupported("-", a, b)
 
 
@@ -160,15 +158,10 @@ def bitwise(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
         return _BITS[sign](a, b)
     if type(a) is OrderedSet and type(b) is OrderedSet:
         charge_collection(rt, len(a.items) + len(b.items), sign)
-        if sign == "&":
-            return OrderedSet([each for each in a.items if each in b.items])
-        if sign == "|":
-            return OrderedSet({**a.items, **b.items})
-        more = [each for each in b.items if each not in a.items]
-        return OrderedSet([*(each for each in a.items if each not in b.items), *more])
+        return begun(combined(sign, a, b))
     if sign == "|" and type(a) is dict and type(b) is dict:
         charge_collection(rt, len(a) + len(b), sign)
-        return {**a, **b}
+        return begun(joined(a, b))
     _unsupported(sign, a, b)
 
 
@@ -210,46 +203,6 @@ def _unsupported(sign: str, a: Any, b: Any, hint: str | None = None) -> Any:
     wrong_type(f"'{sign}' does not work on {article(kind_of(a))} and {article(kind_of(b))}", hint)
 
 
-# -- in place -----------------------------------------------------------------------------------------------------
-
-
-def add_to(rt: Runtime, a: Any, b: Any) -> Any:
-    """``a += b``: a list is extended in place."""
-    if type(a) is not list:
-        return add(rt, a, b)
-    more = elements(rt, b, "+=")
-    check_collection(rt, len(a) + len(more), "+=")
-    changing(rt, a)
-    a += more
-    return a
-
-
-def bitwise_to(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
-    """``a |= b`` and its like: sets and dicts are changed in place, dicts by pairs too."""
-    if sign == "|" and type(a) is dict:
-        entries = entries_of(rt, b, "'|='")
-        check_collection(rt, len(a) + len(entries), "'|='")
-        changing(rt, a)
-        a.update(entries)
-        return a
-    if type(a) is OrderedSet and type(b) is OrderedSet:
-        changed = bitwise(rt, sign, a, b)
-        changing(rt, a)
-        a.items = changed.items
-        return a
-    return bitwise(rt, sign, a, b)
-
-
-def subtract_from(rt: Runtime, a: Any, b: Any) -> Any:
-    """``a -= b``: a set is changed in place."""
-    if type(a) is OrderedSet and type(b) is OrderedSet:
-        left = subtract(rt, a, b)
-        changing(rt, a)
-        a.items = left.items
-        return a
-    return subtract(rt, a, b)
-
-
 # -- truth and elements -------------------------------------------------------------------------------------------
 
 _TRUTHS = frozenset((bool, int, float, str, list, dict, tuple, type(None)))
@@ -284,21 +237,6 @@ def elements(rt: Runtime, value: Any, who: str) -> Sequence[Any]:
         charge_collection(rt, len(value), who)
         return list(value)
     wanted(who, "a list, tuple, set, dict or text", value)
-
-
-def entries_of(rt: Runtime, value: Any, who: str) -> dict[Any, Any]:
-    """The entries of a dict, or of a sequence of pairs."""
-    if type(value) is dict:
-        charge_collection(rt, len(value), who)
-        return value
-    entries: dict[Any, Any] = {}
-    for each in elements(rt, value, who):
-        pair = elements(rt, each, who)
-        if len(pair) != 2:
-            wrong_value(f"{who} takes pairs of a key and a value")
-        entries[key(pair[0])] = pair[1]
-    charge_collection(rt, len(entries), who)
-    return entries
 
 
 def unpacked(rt: Runtime, value: Any, shape: tuple[Any, ...]) -> list[Any]:
@@ -370,44 +308,6 @@ def part(rt: Runtime, value: Any, start: Any, stop: Any, step: Any) -> Any:
     size = len(range(*slice(start, stop, step).indices(len(value))))
     (charge_string if type(value) is str else charge_collection)(rt, size, "a slice")
     return value[start:stop:step]
-
-
-def store(rt: Runtime, new: Any, value: Any, at: Any) -> None:
-    """``value[at] = new``; the parameters are in the order in which Python evaluates these."""
-    kind = type(value)
-    if kind is dict:
-        name = at if type(at) is str else key(at)
-        if name not in value:
-            check_collection(rt, len(value) + 1, "an assignment")
-        if rt.fork is not None:
-            changing(rt, value)
-        value[name] = new
-        return
-    if kind is not list:
-        _unchangeable(value)
-    if type(at) is not int and type(at) is not bool:
-        wanted("an index", "an integer", at)
-    if not -len(value) <= at < len(value):
-        outside(at, len(value))
-    if rt.fork is not None:
-        changing(rt, value)
-    value[at] = new
-
-
-def remove(rt: Runtime, value: Any, at: Any) -> None:
-    """``del value[at]``."""
-    if type(value) not in (dict, list):
-        _unchangeable(value)
-    element(rt, value, at)
-    changing(rt, value)
-    if type(value) is list:
-        rt.charge(len(value) // ELEMENTS_PER_STEP)
-    entry: Any = at.name if type(at) is Symbol else at
-    del value[entry]
-
-
-def _unchangeable(value: Any) -> Any:
-    wanted("[...] = ...", "a list or dict before it", value, "build a new one")
 
 
 _FIELDLESS = frozenset((*SEQUENCES, *LEAVES, OrderedSet, SharedList, Closure, Symbol))

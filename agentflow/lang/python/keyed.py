@@ -1,0 +1,65 @@
+"""Work on the entries of dicts and the elements of sets, of which there may be a million: part by part."""
+
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Tests of exact types make list[Unknown] of Any.
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.work import Work, slices
+
+AT_ONCE = 16_384
+"""Elements that Python itself goes over at once."""
+
+
+def merged(into: dict[Any, Any], more: dict[Any, Any]) -> Work[None]:
+    """``into.update(more)``. An empty dict gets the entries of another in one go."""
+    if len(more) <= AT_ONCE or not into:
+        into.update(more)
+        return
+    for part in slices(list(more), AT_ONCE):
+        into.update({each: more[each] for each in part})
+        yield 0
+
+
+def chosen(items: Sequence[Any] | dict[Any, Any], others: dict[Any, Any], within: bool) -> Work[dict[Any, None]]:
+    """The elements of ``items`` that are ``within`` others, or are not."""
+    found: dict[Any, None] = {}
+    for part in slices(list(items), AT_ONCE):
+        found.update(dict.fromkeys([each for each in part if (each in others) is within]))
+        if len(part) < len(items):
+            yield 0
+    return found
+
+
+def joined(a: dict[Any, Any], b: dict[Any, Any]) -> Work[dict[Any, Any]]:
+    """A new dict of the entries of both."""
+    made = a.copy()
+    yield from merged(made, b)
+    return made
+
+
+def combined(sign: str, a: OrderedSet, b: OrderedSet) -> Work[OrderedSet]:
+    """``a & b``, ``a | b``, ``a ^ b`` and ``a - b`` of sets."""
+    if sign == "|":
+        return OrderedSet.of((yield from joined(a.items, b.items)))
+    made = yield from chosen(a.items, b.items, sign == "&")
+    if sign == "^":
+        yield from merged(made, (yield from chosen(b.items, a.items, False)))
+    return OrderedSet.of(made)
+
+
+def included(sign: str, a: dict[Any, Any], b: dict[Any, Any]) -> Work[bool]:
+    """The order of sets, by inclusion."""
+    if sign in (">", ">="):
+        a, b = b, a
+    if len(a) > len(b) or (len(a) == len(b) and sign in ("<", ">")):
+        return False
+    for part in slices(list(a), AT_ONCE):
+        if not all([each in b for each in part]):
+            return False
+        if len(part) < len(a):
+            yield 0
+    return True
