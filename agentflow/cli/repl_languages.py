@@ -16,8 +16,8 @@ from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import Closure
 from agentflow.lang.forms import FORMS
 from agentflow.lang.printer import print_value
+from agentflow.lang.python.absent import ABSENT
 from agentflow.lang.python.builtins import BUILTINS
-from agentflow.lang.python.calls import ABSENT
 from agentflow.lang.python.forms import FORMS as PYTHON_FORMS
 from agentflow.lang.python.methods import ALL_METHODS
 from agentflow.lang.reader import Incomplete, read_datum_nodes

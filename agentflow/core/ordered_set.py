@@ -18,9 +18,9 @@ class OrderedSet(Set[Any]):
     @classmethod
     def of(cls, items: dict[Any, None]) -> OrderedSet:
         """The set of the keys of ``items``, which it keeps and changes."""
-        made = cls()
-        made.items = items
-        return made
+        result = cls()
+        result.items = items
+        return result
 
     def plain(self) -> list[Any]:
         """The elements as a new Python list: what a set is wherever it leaves a program."""

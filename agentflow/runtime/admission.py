@@ -94,8 +94,8 @@ class Admission:
             return estimator.bounds(program.source, names, bindings=bindings, allow=grants, allowance=allowance)
 
         with contextlib.suppress(AgentflowError):
-            found = await beside_the_loop(program, work, call.run.limits, at_once=False)
-            call.emit(ProgramBounds, most=found.to_text())
+            result = await beside_the_loop(program, work, call.run.limits, at_once=False)
+            call.emit(ProgramBounds, most=result.to_text())
 
     async def _bounds(
         self,

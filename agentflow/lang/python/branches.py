@@ -19,10 +19,18 @@ def _thunks(g: Emitter, nodes: list[ast.expr]) -> ast.expr:
 @form("parallel(f(a), g(b), ...)", "asyncio.gather")
 def parallel(g: Emitter, node: ast.Call) -> ast.expr:
     """Runs its arguments at the same time; gives the list of their values. ``parallel(*[f(x) for x in xs])`` too."""
+    for each in node.keywords:
+        if each.arg == "return_exceptions" and isinstance(each.value, ast.Constant) and each.value.value is False:
+            continue
+        what = f"'{each.arg}' of branches" if each.arg is not None else "'**' in this call"
+        g.refuse(
+            each, what, "catch what fails within a branch, or write outcome(f(x)) for a result that may have failed"
+        )
     only = node.args[0] if len(node.args) == 1 else None
     if isinstance(only, ast.Starred) and isinstance(only.value, ast.ListComp | ast.GeneratorExp):
         return _each(g, node, only.value)
-    if keywords_of(g, node, 0, 10_000) is None:
+    if any(isinstance(each, ast.Starred) for each in node.args):
+        g.refuse(node, "'*' beside other branches", "pmap(f, xs) goes over a list; parallel(*[f(x) for x in xs]) too")
         return g.const(None)
     return g.operation_at("parallel", node, _thunks(g, node.args))
 

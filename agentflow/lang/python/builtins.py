@@ -14,7 +14,7 @@ from agentflow.core.work import BITS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.data import parse_json, to_json
 from agentflow.lang.calling import Sliced, begun
-from agentflow.lang.charging import charge_collection, check_bits
+from agentflow.lang.charging import charge_collection, check_bits, touch_product
 from agentflow.lang.python import texts
 from agentflow.lang.python.changes import as_keys, entries_of
 from agentflow.lang.python.compare import NUMBERS
@@ -31,6 +31,7 @@ from agentflow.lang.python.values import (
     elements,
     floor_divide,
     modulo,
+    multiply,
     power,
     truth,
 )
@@ -226,11 +227,11 @@ def _in_parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Any:
 
 
 def _parts(values: Any, made_of: Callable[[Any], Iterable[Any]]) -> Work[list[Any]]:
-    made: list[Any] = []
+    parts: list[Any] = []
     for start in range(0, len(values), AT_ONCE):
         yield 0
-        made += made_of(values[start : start + AT_ONCE])
-    return made
+        parts += made_of(values[start : start + AT_ONCE])
+    return parts
 
 
 def _few(rt: Runtime, iterable: Any, who: str) -> Any:
@@ -358,8 +359,10 @@ def _math(name: str) -> Callable[..., Any]:
 
 
 _MATH = (
+    "atan",
     "ceil",
     "cos",
+    "degrees",
     "exp",
     "floor",
     "isfinite",
@@ -368,11 +371,50 @@ _MATH = (
     "isqrt",
     "log10",
     "log2",
+    "radians",
     "sin",
     "sqrt",
     "tan",
     "trunc",
 )
+
+
+def _math_of_two(name: str) -> Callable[..., Any]:
+    native: Callable[..., Any] = getattr(math, name)
+
+    def two(rt: Runtime, a: Any, b: Any) -> Any:
+        x, y = _number(name, a), _number(name, b)
+        return _finite(name, lambda: native(x, y))
+
+    return two
+
+
+def gcd(rt: Runtime, a: Any, b: Any) -> int:
+    for each in (a, b):
+        if type(each) is not int:
+            wanted("gcd", "integers", each)
+    touch_product(rt, a, b)
+    return math.gcd(a, b)
+
+
+def isclose(rt: Runtime, a: Any, b: Any, *, rel_tol: Any = 1e-9, abs_tol: Any = 0.0) -> bool:
+    x, y, relative, absolute = (_number("isclose", each) for each in (a, b, rel_tol, abs_tol))
+    return _finite("isclose", lambda: math.isclose(x, y, rel_tol=relative, abs_tol=absolute))
+
+
+def prod(rt: Runtime, iterable: Any, start: Any = 1) -> Any:
+    return begun(_prod(rt, elements(rt, iterable, "prod"), start))
+
+
+def _prod(rt: Runtime, values: Any, product: Any) -> Work[Any]:
+    for part in slices(values):
+        for each in part:
+            product = multiply(rt, product, _number("prod", each))
+            if type(product) is int and product.bit_length() > BITS_PER_STEP:
+                yield 0
+        if len(part) < len(values):
+            yield 0
+    return product
 
 
 def log(rt: Runtime, x: Any, base: Any = None) -> float:
@@ -409,7 +451,8 @@ BUILTINS: dict[str, Entry] = {
     "json.loads": Entry.of("json.loads", loads, 1),
     "json.dumps": Entry.of("json.dumps", dumps, 1),
     **{f"math.{name}": Entry.of(f"math.{name}", _math(name), 1) for name in _MATH},
-    "math.log": Entry.of("math.log", log, 1),
+    **{f"math.{name}": Entry.of(f"math.{name}", _math_of_two(name), 1) for name in ("atan2", "hypot")},
+    **{f"math.{each.__name__}": Entry.of(f"math.{each.__name__}", each, 1) for each in (gcd, isclose, log, prod)},
 }
 """The functions by name."""
 CONSTANTS: dict[str, float] = {"math.pi": math.pi, "math.e": math.e, "math.inf": math.inf, "math.nan": math.nan}

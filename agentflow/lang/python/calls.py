@@ -8,6 +8,7 @@ from typing import Any
 from agentflow.lang.calling import MAX_STACK_CALLS
 from agentflow.lang.codegen import LOAD
 from agentflow.lang.python import effects
+from agentflow.lang.python.absent import ABSENT, DOTTED, HIDDEN, METHODS_ABSENT, MODULES
 from agentflow.lang.python.builtin_values import builtin
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, sort
 from agentflow.lang.python.emitter import Emitter, as_bool, expression
@@ -21,61 +22,41 @@ from agentflow.lang.python.support import call, rebound
 from agentflow.lang.python.values import MISSING
 from agentflow.lib.suggest import did_you_mean
 
-_MODULES = frozenset(("json", "math", "asyncio", "system", "os", "re", "time", "random", "uuid", "datetime"))
-"""Modules of Python of which texts expect something."""
+_OF_LISTS = {
+    "zip": "[[row[i] for row in rows] for i in range(len(rows[0]))] makes columns of rows",
+    "max": "max(xs) takes a list",
+    "min": "min(xs) takes a list",
+    "range": "a, b = bounds, and then range(a, b)",
+}
+"""What to write in place of functions called with ``*``."""
+_HERE = frozenset(("json", "math", "asyncio", "system", "time", "random", "uuid"))
+"""Modules of which something is there without an import."""
 _LONG = frozenset(
-    ("str", "repr", "sum", "list", "set", "dict", "range", "zip", "enumerate", "all", "any", "json.loads", "json.dumps")
+    (
+        "str",
+        "repr",
+        "sum",
+        "list",
+        "set",
+        "dict",
+        "range",
+        "zip",
+        "enumerate",
+        "all",
+        "any",
+        "json.loads",
+        "json.dumps",
+        "math.prod",
+    )
 )
 """Functions that may leave their work to be carried out in slices."""
-ABSENT: dict[str, str] = {
-    "open": "tools read and write files: system.read_files(...)",
-    "input": "give what the workflow needs by bindings",
-    "eval": "solve(goal) lets a model write a program",
-    "exec": "solve(goal) lets a model write a program",
-    "compile": "solve(goal) lets a model write a program",
-    "getattr": "x.name reads a field, d[name] a key",
-    "setattr": "build a new dict: {**x, 'name': value}",
-    "hasattr": "'name' in d",
-    "type": "isinstance(x, str) tells",
-    "id": "'is' compares identities",
-    "hash": "keys of a dict need none",
-    "next": "go over it with for, or take xs[0]",
-    "iter": "go over it with for",
-    "format": 'write an f-string: f"{x:.2f}"',
-    "vars": "a dict has items()",
-    "dir": "a dict has keys()",
-    "globals": "name what you need",
-    "locals": "name what you need",
-    "callable": "call it",
-    "super": "classes have fields only",
-    "object": "None, or a dict, stands for nothing",
-    "frozenset": "a tuple can be a key",
-    "bytes": "text is str",
-    "bytearray": "text is str",
-    "memoryview": "text is str",
-    "slice": "xs[a:b] takes a slice",
-    "complex": "numbers are int and float",
-    "breakpoint": "agentflow runs show, and print, tell what happened",
-    "issubclass": "classes have fields only",
-    "property": "classes have fields only",
-    "staticmethod": "classes have fields only",
-    "classmethod": "classes have fields only",
-    "delattr": "del d[name]",
-    "help": "the docs have a page on Python texts",
-    "bin": 'write an f-string: f"{x:b}"',
-    "hex": 'write an f-string: f"{x:x}"',
-    "oct": 'write an f-string: f"{x:o}"',
-    "ascii": "repr(x)",
-    "aiter": "go over it with for",
-    "anext": "go over it with for",
-}
-"""Python's functions that are not here, and what to write instead."""
 
 
 @expression(ast.Name)
 def name(g: Emitter, node: ast.Name) -> ast.expr:
     if node.id.startswith("_") and node.id != "_":
-        g.refuse(node, f"the name '{node.id}'", "names do not begin with _")
+        hint = "write the statements at the end of the text" if node.id == "__name__" else HIDDEN.get(node.id)
+        g.refuse(node, f"the name '{node.id}'", hint or "names do not begin with _")
         return g.const(None)
     var = g.scope.find(node.id)
     if var is not None or g.kind(node.id) == "variable":
@@ -89,6 +70,8 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
     if node.id in BUILTINS:
         g.meanings[node] = ("builtin", node.id)
         return g.const_param(builtin(BUILTINS[node.id]), f"B_{node.id}")
+    if node.id in g.foreign:
+        return g.const(None)
     if not absent(g, node) and g.closed:
         g.wrong(node, "name/unbound", f"'{node.id}' is not bound", near(g, node.id))
     return g.read(None, node.id, near(g, node.id))
@@ -147,6 +130,8 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
     if function.id in ABSENT:
         absent(g, function)
         return g.const(None)
+    if function.id in g.foreign:
+        return g.const(None)
     if g.closed and g.allow is None:
         message = f"'{function.id}' is nothing that can be called here"
         g.wrong(function, "name/unknown-operator", message, near(g, function.id))
@@ -174,20 +159,21 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
         if form is not None:
             g.meanings[node] = ("form", form.name)
             return form.write(g, node)
-        if base.id in _MODULES:
-            hint = (
-                did_you_mean(dotted, [*BUILTINS, *CONSTANTS, *FORMS]) or "the page on Python texts lists what is there"
-            )
-            g.wrong(function, "name/not-here", f"'{dotted}' is not there in workflow texts", hint)
+        if base.id in _HERE or base.id in MODULES or dotted in DOTTED:
+            if base.id not in g.foreign or dotted in DOTTED:
+                message = f"'{dotted}' is not there in workflow texts"
+                g.wrong(function, "name/not-here", message, _instead(base.id, dotted))
             return g.const(None)
+    if _root(base) in g.foreign and g.scope.find(_root(base)) is None:
+        return g.const(None)  # The import has been refused, which says what to write instead.
     if function.attr == "format":
         g.wrong(function, "name/not-here", "'.format' is not there in workflow texts", 'write an f-string: f"{x:.2f}"')
         return g.const(None)
     if function.attr not in ALL_METHODS:
-        hint = (
-            did_you_mean(function.attr, ALL_METHODS) or f"f = x.{function.attr}, and then f(), calls what a field holds"
-        )
-        g.wrong(function, "name/not-here", f"there is no method '{function.attr}'", hint)
+        if function.attr not in g.foreign_methods:
+            hint = METHODS_ABSENT.get(function.attr) or did_you_mean(function.attr, ALL_METHODS)
+            hint = hint or f"f = x.{function.attr}, and then f(), calls what a field holds"
+            g.wrong(function, "name/not-here", f"there is no method '{function.attr}'", hint)
         return g.const(None)
     g.meanings[node] = ("method", function.attr)
     value = g.value(base)
@@ -209,6 +195,20 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
     return g.long(g.ours(method, g.name("rt"), g.const(function.attr), value, g.tuple_of(args), *more))
 
 
+def _root(node: ast.expr) -> str:
+    """The name that attributes and calls begin at; nothing for another expression."""
+    while isinstance(node, ast.Attribute | ast.Call):
+        node = node.value if isinstance(node, ast.Attribute) else node.func
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _instead(module: str, dotted: str) -> str:
+    """What to write in place of a name of a module or type that is not there."""
+    there = [each for each in (*BUILTINS, *CONSTANTS, *FORMS) if each.startswith(f"{module}.")]
+    hint = DOTTED.get(dotted) or did_you_mean(dotted, there) or MODULES.get(module)
+    return hint or f"there are {', '.join(there)}"
+
+
 def positional(g: Emitter, node: ast.Call) -> tuple[list[ast.expr], tuple[str, ...]]:
     """The code of all arguments, those by keyword last; and the keywords."""
     args = [g.value(each) for each in node.args]
@@ -218,7 +218,7 @@ def positional(g: Emitter, node: ast.Call) -> tuple[list[ast.expr], tuple[str, .
             g.refuse(each.value, "'**' in this call", "name the arguments; tasks and tools take **d")
             continue
         if each.arg in names:
-            g.wrong(node, "call/duplicate", f"'{each.arg}' is given twice")
+            g.wrong(node, "call/duplicate", f"'{each.arg}' is given twice", "give it once")
         names.append(each.arg)
         args.append(g.value(each.value))
     return args, tuple(names)
@@ -279,7 +279,8 @@ def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | 
     ]
     missing = [each for each in needed if each not in bound]
     if missing:
-        g.wrong(node, "arity/closure", f"the call of {title} misses {', '.join(missing)}", None)
+        hint = f"its parameters are {', '.join(every)}"
+        g.wrong(node, "arity/closure", f"the call of {title} misses {', '.join(missing)}", hint)
         return None
     in_order = [each for each in every if each in bound]
     if names and in_order != list(bound):
@@ -299,6 +300,10 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
         if isinstance(inner, ast.GeneratorExp | ast.ListComp):
             with g.at(inner):
                 return collected(g, inner, title == "any")
+    for each in node.args:
+        if isinstance(each, ast.Starred) and title in _OF_LISTS:
+            g.refuse(each, f"'*' in {title}(...)", _OF_LISTS[title])
+            return g.const(None)
     args, names = positional(g, node)
     count = len(args) - len(names)
     problem = entry.problem(count, names)

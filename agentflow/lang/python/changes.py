@@ -171,19 +171,19 @@ def entries_of(rt: Runtime, value: Any, who: str) -> Work[dict[Any, Any]]:
 
 def keys_of(rt: Runtime, values: Iterable[Any], who: str = "a set") -> Work[dict[Any, None]]:
     """The elements of all these collections as keys."""
-    found: dict[Any, None] = {}
+    keys: dict[Any, None] = {}
     for each in values:
         parts = elements(rt, each, who)
-        check_collection(rt, len(found) + len(parts), who)
-        yield from merged(found, (yield from as_keys(parts)))
-    return found
+        check_collection(rt, len(keys) + len(parts), who)
+        yield from merged(keys, (yield from as_keys(parts)))
+    return keys
 
 
 def as_keys(values: Sequence[Any]) -> Work[dict[Any, None]]:
     """The elements of a sequence as keys. Raises ``dict/key``."""
-    found: dict[Any, None] = {}
+    keys: dict[Any, None] = {}
     for part in slices(values, AT_ONCE):
-        found.update(dict.fromkeys(map(key, part)))
+        keys.update(dict.fromkeys(map(key, part)))
         if len(part) < len(values):
             yield 0
-    return found
+    return keys

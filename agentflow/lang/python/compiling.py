@@ -118,7 +118,8 @@ def emitter_of(
     tree = read_python(source, limits)
     g = Emitter(source, tree, Scopes(tree), describe, allow, port, limits, closed=closed)
     for node, name in g.scopes.wrong:
-        g.wrong(node, "name/unbound", f"'nonlocal {name}': no function around this one assigns it")
+        hint = f"assign {name} in the function around this one; 'global {name}' means that of the text"
+        g.wrong(node, "name/unbound", f"'nonlocal {name}': no function around this one assigns it", hint)
     return g
 
 

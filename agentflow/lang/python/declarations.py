@@ -7,10 +7,11 @@ import re
 from hashlib import blake2b
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, cut
 from agentflow.core.names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo
 from agentflow.core.values import to_json
 from agentflow.lang.python.emitter import Emitter, statement
+from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.functions import DECORATORS, is_literal
 from agentflow.lang.python.names import all_parameters, parameters
 from agentflow.lib.suggest import did_you_mean
@@ -26,6 +27,7 @@ _GUARDED = {"file_paths": READ_FILES, "priority": "", "settings": "", "provider_
 """Options that an untrusted program needs a grant for, as in S-expressions; none allows those without one."""
 _RESERVED = {each: ParameterInfo(required=False) for each in ("files", "context", "history_config", "inputs")}
 _BASES = frozenset(("BaseModel", "TypedDict", "NamedTuple"))
+_ENUMS = frozenset(("Enum", "StrEnum", "IntEnum"))
 _PLAIN: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
@@ -76,10 +78,27 @@ def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
 @statement(ast.ClassDef)
 def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
     """``class Review:`` with annotated fields: a schema, and a function that makes a dict."""
-    for each in (*node.decorator_list, *node.keywords):
+    for each in node.decorator_list:
+        if _last_name(each.func if isinstance(each, ast.Call) else each) != "dataclass":
+            g.refuse(
+                each, "this decorator of a class", "a class lists its fields; @dataclass is read, and means nothing"
+            )
+    for each in node.keywords:
         g.refuse(each, "this of a class", "a class lists its fields")
-    for base in node.bases:
-        if (base.id if isinstance(base, ast.Name) else "") not in _BASES:
+    bases = [_last_name(each) for each in node.bases]
+    if not _ENUMS.isdisjoint(bases):
+        g.foreign.add(node.name)
+        values = [each.value for each in node.body if isinstance(each, ast.Assign)]
+        shown = ", ".join(ast.unparse(each) for each in values[:8]) or '"low", "high"'
+        g.refuse(node.bases[0], "an enumeration", f"the type is Literal[{shown}]")
+        return []
+    if any(name in CLASSES or name == "BaseException" for name in bases):
+        g.foreign.add(node.name)
+        hint = f'raise {bases[0]}("what is wrong"), and except {bases[0]}'
+        g.refuse(node.bases[0], "a class of errors", hint.replace("Exception", "ValueError"))
+        return []
+    for base, name in zip(node.bases, bases, strict=True):
+        if name not in _BASES:
             g.refuse(base, "inheritance", "a class lists all its fields")
     if g.scope.parent is not None:
         g.refuse(node, "a class inside a function", "write it at the top of the text")
@@ -89,10 +108,11 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
         if isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)):
             continue
         if not isinstance(each, ast.AnnAssign) or not isinstance(each.target, ast.Name) or each.target.id[0] == "_":
-            g.refuse(each, "this in a class", "a class lists its fields: name: str")
+            _refuse_in_class(g, node, each)
             continue
         if each.value is not None and not isinstance(each.value, ast.Constant | ast.List | ast.Dict):
-            g.refuse(each.value, "a computed default of a field", "write a literal")
+            hint = f"write a literal, or nothing: {each.target.id}: {ast.unparse(each.annotation)}"
+            g.refuse(each.value, "a computed default of a field", hint)
         fields[each.target.id] = each.value
         try:
             properties[each.target.id] = schema_of(g, each.annotation)
@@ -107,6 +127,27 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
         "additionalProperties": False,
     }
     return []
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _refuse_in_class(g: Emitter, node: ast.ClassDef, part: ast.stmt) -> None:
+    """Collect the error for what stands in a class and is no field."""
+    if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+        g.foreign_methods.add(part.name)
+        rest = ", ".join(each.arg for each in all_parameters(part.args)[1:])
+        value = node.name.lower()
+        called = f"def {part.name}({value}{', ' if rest else ''}{rest})"
+        hint = "fields are given by name or in order" if part.name == "__init__" else f"write a function: {called}"
+        g.refuse(part, f"the method '{part.name}'", f"a class lists its fields; {hint}")
+        return
+    if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
+        name = part.targets[0].id
+        g.refuse(part, "a field without a type", f"write {name}: str = {cut(ast.unparse(part.value), 40)}")
+        return
+    g.refuse(part, "this in a class", "a class lists its fields: name: str")
 
 
 def task(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator: ast.expr) -> list[ast.stmt]:
@@ -227,7 +268,9 @@ def _option(g: Emitter, option: ast.keyword) -> Any:
         return value
     if name in _COUNTS and type(value) is int and value > 0:
         if name == "max_turns" and g.allow is not None and value > g.limits.turns:
-            g.wrong(node, "defatom/option", f"a task may take {g.limits.turns} turns here", None)
+            g.wrong(
+                node, "defatom/option", f"a task may take {g.limits.turns} turns here", f"max_turns={g.limits.turns}"
+            )
         return value
     if name == "tools" and isinstance(node, ast.List):
         texts = [each.value for each in node.elts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
@@ -235,7 +278,9 @@ def _option(g: Emitter, option: ast.keyword) -> Any:
             return texts
     if name in _DATA and is_literal(node):
         return _data(g, name, node)
-    g.wrong(node, "defatom/option", f"'{name}' is written out: a text, a number, or a list of names", None)
+    shown = {**dict.fromkeys(_TEXTS, '"..."'), **dict.fromkeys(_COUNTS, "8"), "tools": '["search"]', "history": "False"}
+    message = f"'{name}' is written out: a text, a number, or a list of names"
+    g.wrong(node, "defatom/option", message, f"write @task({name}={shown.get(name or '', '...')})")
     return None
 
 

@@ -93,6 +93,9 @@ def record(g: Emitter, node: ast.Call, name: str) -> ast.expr:
     g.meanings[node] = ("record", name)
     values = dict(zip(fields, node.args, strict=False))
     values.update({each.arg: each.value for each in node.keywords if each.arg is not None})
+    if any(each.arg is None for each in node.keywords):
+        g.refuse(node, f"'**' in {name}(...)", "a record is a dict: {**d} has the fields of d")
+        return g.const(None)
     unknown = [each for each in values if each not in fields]
     missing = [each for each, default in fields.items() if default is None and each not in values]
     if unknown or missing or len(node.args) > len(fields) or len(values) != len(node.args) + len(node.keywords):

@@ -43,9 +43,9 @@ _STATEMENTS: dict[type[ast.AST], Statement] = {}
 _REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Yield: ("'yield'", "build a list and return it"),
     ast.YieldFrom: ("'yield from'", "build a list and return it"),
-    ast.Starred: ("'*' here", "parallel(*[f(x) for x in xs]) and [*a, *b] are there"),
-    ast.With: ("'with'", "tools open and close files"),
-    ast.AsyncWith: ("'async with'", "tools open and close what they need"),
+    ast.Starred: ("'*' here", "a, b = xs takes a list apart: f(a, b); [*xs, *ys] joins lists"),
+    ast.With: ("'with'", "tools open and close files: system.read_files(file_paths=[path])"),
+    ast.AsyncWith: ("'async with'", "pmap(f, xs, limit=3), parallel(f(a), g(b)) and timeout(30, f(x)) do it"),
     ast.Match: ("'match'", "write if and elif"),
     ast.AsyncFor: ("'async for'", "write for"),
     ast.TryStar: ("'except*'", "write except"),
@@ -90,7 +90,8 @@ class Emitter(codegen.Generator):
     """One translation of a text.
 
     ``meanings`` says what calls, and names that are no variables, turned out to be, and ``templates`` which tasks the text defines: these
-    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
+    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it; ``foreign`` are
+    names, ``foreign_methods`` methods whose definition has been refused, so that no use of them is; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
     defines. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call (None: all), ``port`` makes templates.
     """
 
@@ -132,6 +133,8 @@ class Emitter(codegen.Generator):
         self.in_thunk = 0
         self.known_code: dict[ast.AST, str] = {}
         self.global_functions: set[str] = set()
+        self.foreign: set[str] = set()
+        self.foreign_methods: set[str] = set()
 
     # -- errors ---------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,14 @@ from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection
 from agentflow.lang.codegen import LOAD, STORE
 from agentflow.lang.python import compare, values
+from agentflow.lang.python.absent import DOTTED, HIDDEN, METHODS_ABSENT
 from agentflow.lang.python.builtin_values import method_of
 from agentflow.lang.python.builtins import CONSTANTS, KINDS, rounds
 from agentflow.lang.python.changes import add_to, as_keys, subtract_from
 from agentflow.lang.python.emitter import Emitter, as_bool, expression, is_bool
 from agentflow.lang.python.keyed import merged
 from agentflow.lang.python.methods import METHODS
-from agentflow.lang.python.names import Comprehension
+from agentflow.lang.python.names import COMPREHENSIONS, Comprehension
 from agentflow.lang.python.native import (
     NATIVE_BINARY,
     NATIVE_COMPARE,
@@ -49,8 +50,12 @@ def constant(g: Emitter, node: ast.Constant) -> ast.expr:
         if type(value) is int and value.bit_length() > g.limits.integer_bits:
             g.wrong(node, "syntax/number", "the number is too large", "give it by bindings")
         return g.const(value)
-    kind = "a complex number" if type(value) is complex else "bytes" if type(value) is bytes else "'...'"
-    g.refuse(node, kind)
+    if type(value) is complex:
+        g.refuse(node, "a complex number", "numbers are int and float")
+    elif type(value) is bytes:
+        g.refuse(node, "bytes", "text is str: leave out the b")
+    else:
+        g.refuse(node, "'...'", "write pass, or None")
     return g.const(None)
 
 
@@ -108,8 +113,8 @@ def operation(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, in_
     """``left op right``; ``in_place`` is the function for operands that are not both integers, if it is another."""
     if type(op) in _SIGNED:
         function, sign = _SIGNED[type(op)]
-        made = g.ours(function, g.name("rt"), g.const(sign), left, right)
-        return g.long(made) if function is values.bitwise else made
+        code = g.ours(function, g.name("rt"), g.const(sign), left, right)
+        return g.long(code) if function is values.bitwise else code
     function = in_place or _BINARY.get(type(op))
     if function is None:
         return g.const(None)
@@ -125,8 +130,8 @@ _LONG = (values.subtract, add_to, subtract_from)
 
 
 def _by(g: Emitter, function: Any, left: ast.expr, right: ast.expr) -> ast.expr:
-    made = g.ours(function, g.name("rt"), left, right)
-    return g.long(made) if function in _LONG else made
+    code = g.ours(function, g.name("rt"), left, right)
+    return g.long(code) if function in _LONG else code
 
 
 _WHOLE = (ast.FloorDiv, ast.Mod)
@@ -363,14 +368,14 @@ def entries(rt: Any, *parts: tuple[bool, Any, Any]) -> Any:
 
 
 def _entries(rt: Any, parts: tuple[tuple[bool, Any, Any], ...]) -> Work[dict[Any, Any]]:
-    made: dict[Any, Any] = {}
+    result: dict[Any, Any] = {}
     for spread, key, value in parts:
         if not spread:
-            made[compare.key(key)] = value
+            result[compare.key(key)] = value
             continue
-        charge_collection(rt, len(made) + len(value), "'**'")
-        yield from merged(made, value)
-    return made
+        charge_collection(rt, len(result) + len(value), "'**'")
+        yield from merged(result, value)
+    return result
 
 
 @expression(ast.Subscript)
@@ -386,7 +391,7 @@ def subscript(g: Emitter, node: ast.Subscript) -> ast.expr:
 @expression(ast.Attribute)
 def attribute(g: Emitter, node: ast.Attribute) -> ast.expr:
     if node.attr.startswith("_"):
-        g.refuse(node, f"'.{node.attr}'", "names that begin with _ are out of reach")
+        g.refuse(node, f"'.{node.attr}'", HIDDEN.get(node.attr, "names that begin with _ are out of reach"))
         return g.const(None)
     if isinstance(node.value, ast.Name) and g.scope.find(node.value.id) is None:
         dotted = f"{node.value.id}.{node.attr}"
@@ -394,6 +399,8 @@ def attribute(g: Emitter, node: ast.Attribute) -> ast.expr:
             return _method_value(g, node, node.value.id, dotted)
         if dotted in CONSTANTS and g.kind(node.value.id) == "unknown":
             return g.const_param(CONSTANTS[dotted], f"M_{node.attr}")
+    if isinstance(node.value, ast.Name) and node.value.id in g.foreign and g.scope.find(node.value.id) is None:
+        return g.const(None)
     return g.ours(values.member, g.name("rt"), g.value(node.value), g.const(node.attr))
 
 
@@ -401,7 +408,8 @@ def _method_value(g: Emitter, node: ast.Attribute, kind: str, dotted: str) -> as
     """``str.lower`` as a function: what ``key=`` and ``map`` are given."""
     type_ = KINDS[kind][0]
     if node.attr not in METHODS.get(type_, {}):
-        hint = did_you_mean(node.attr, METHODS.get(type_, {})) or f"write lambda x: x.{node.attr}()"
+        hint = DOTTED.get(dotted) or METHODS_ABSENT.get(node.attr) or did_you_mean(node.attr, METHODS.get(type_, {}))
+        hint = hint or f"write lambda x: x.{node.attr}()"
         g.wrong(node, "name/not-here", f"'{dotted}' is not there in workflow texts", hint)
         return g.const(None)
     return g.const_param(method_of(type_, node.attr, dotted), f"M_{kind}_{node.attr}")
@@ -416,7 +424,10 @@ def awaited(g: Emitter, node: ast.Await) -> ast.expr:
 def named(g: Emitter, node: ast.NamedExpr) -> ast.expr:
     var = g.scope.find(node.target.id)
     if node.target.id.startswith("_") or not (g.scope.is_function or g.scope.parent is None) or g.in_thunk:
-        g.refuse(node, "':=' here", "assign in a statement before")
+        hint = "assign in a statement before"
+        if isinstance(g.scope.node, COMPREHENSIONS):
+            hint = "compute it in an inner one: [y for y in [f(x) for x in xs] if y]"
+        g.refuse(node, "':=' here", hint)
         return g.const(None)
     value = g.value(node.value)
     if var is None:

@@ -55,7 +55,7 @@ def misused(g: Emitter, node: ast.Call, usage: str | None = None) -> ast.expr:
     """Collect the error that says how a form is written; None as its code."""
     name = ast.unparse(node.func)
     written = usage or (FORMS[name].usage if name in FORMS else name)
-    g.wrong(node, "form/arity", f"this is written {written}", None)
+    g.wrong(node, "form/arity", f"'{name}' is not called like this", f"write {written}")
     return g.const(None)
 
 

@@ -13,15 +13,21 @@ from agentflow.lang.python.names import Function, Var, parameters
 from agentflow.lang.python.support import filled, missing_keyword
 from agentflow.lang.python.values import MISSING
 
+_CACHES = frozenset(("cache", "lru_cache", "cached", "cached_property"))
+
 
 @statement(ast.FunctionDef, ast.AsyncFunctionDef)
 def definition(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
     for each in node.decorator_list:
         called = each.func if isinstance(each, ast.Call) else each
-        name = called.id if isinstance(called, ast.Name) else "..."
+        attribute = called.attr if isinstance(called, ast.Attribute) else "..."
+        name = called.id if isinstance(called, ast.Name) else attribute
         declare = DECORATORS.get(name) if g.scope.find(name) is None else None
         if declare is None:
-            g.refuse(each, f"the decorator '@{name}'", "@task and @workflow are there")
+            own = g.scope.find(name) is not None or name in g.scopes.defined
+            hint = f"write {node.name} = {name}({node.name}) below it" if own else "@task and @workflow are there"
+            hint = "keep results in a dict: done[x] = f(x)" if name in _CACHES else hint
+            g.refuse(each, f"the decorator '@{name}'", hint)
             return []
         written = declare(g, node, each)
         if written is not None:

@@ -26,29 +26,29 @@ def merged(into: dict[Any, Any], more: dict[Any, Any]) -> Work[None]:
 
 def chosen(items: Sequence[Any] | dict[Any, Any], others: dict[Any, Any], within: bool) -> Work[dict[Any, None]]:
     """The elements of ``items`` that are ``within`` others, or are not."""
-    found: dict[Any, None] = {}
+    chosen_keys: dict[Any, None] = {}
     for part in slices(list(items), AT_ONCE):
-        found.update(dict.fromkeys([each for each in part if (each in others) is within]))
+        chosen_keys.update(dict.fromkeys([each for each in part if (each in others) is within]))
         if len(part) < len(items):
             yield 0
-    return found
+    return chosen_keys
 
 
 def joined(a: dict[Any, Any], b: dict[Any, Any]) -> Work[dict[Any, Any]]:
     """A new dict of the entries of both."""
-    made = a.copy()
-    yield from merged(made, b)
-    return made
+    entries = a.copy()
+    yield from merged(entries, b)
+    return entries
 
 
 def combined(sign: str, a: OrderedSet, b: OrderedSet) -> Work[OrderedSet]:
     """``a & b``, ``a | b``, ``a ^ b`` and ``a - b`` of sets."""
     if sign == "|":
         return OrderedSet.of((yield from joined(a.items, b.items)))
-    made = yield from chosen(a.items, b.items, sign == "&")
+    elements = yield from chosen(a.items, b.items, sign == "&")
     if sign == "^":
-        yield from merged(made, (yield from chosen(b.items, a.items, False)))
-    return OrderedSet.of(made)
+        yield from merged(elements, (yield from chosen(b.items, a.items, False)))
+    return OrderedSet.of(elements)
 
 
 def included(sign: str, a: dict[Any, Any], b: dict[Any, Any]) -> Work[bool]:

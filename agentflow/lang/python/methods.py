@@ -186,11 +186,11 @@ def items(rt: Runtime, value: dict[Any, Any]) -> Any:
 
 
 def _items(names: list[Any], values: list[Any]) -> Work[list[tuple[Any, Any]]]:
-    made: list[tuple[Any, Any]] = []
+    pairs: list[tuple[Any, Any]] = []
     for start in range(0, len(names), AT_ONCE):
-        made += zip(names[start : start + AT_ONCE], values[start : start + AT_ONCE], strict=True)
+        pairs += zip(names[start : start + AT_ONCE], values[start : start + AT_ONCE], strict=True)
         yield 0
-    return made
+    return pairs
 
 
 def pop_key(rt: Runtime, value: dict[Any, Any], wanted_key: Any, default: Any = MISSING) -> Any:

@@ -57,7 +57,39 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
     except ValueError as error:
         raise SexpSyntaxError(f"this is no Python: {error}", code="syntax/python", span=source.span(0, 1)) from None
     _check_size(source, tree, limits)
+    return _as_workflow(tree)
+
+
+def _as_workflow(tree: ast.Module) -> ast.Module:
+    """A text without the idioms of scripts.
+
+    ``asyncio.run(f())`` is ``f()``; and where ``main`` is defined, whoever runs the text calls it, not ``if __name__ == "__main__"``.
+    """
+    has_main = any(
+        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == "main" for each in tree.body
+    )
+    body = [each for each in tree.body if not (has_main and _is_script_only(each))]
+    for each in body:
+        if isinstance(each, ast.Expr | ast.Assign | ast.Return) and _is_asyncio_run(each.value):
+            each.value = each.value.args[0]  # type: ignore[union-attr]
+    tree.body = body
     return tree
+
+
+def _is_asyncio_run(node: ast.expr | None) -> bool:
+    function = node.func if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords else None
+    base = function.value if isinstance(function, ast.Attribute) and function.attr == "run" else None
+    return isinstance(base, ast.Name) and base.id == "asyncio"
+
+
+def _is_script_only(node: ast.stmt) -> bool:
+    """Whether a statement is ``if __name__ == "__main__":``."""
+    test = node.test if isinstance(node, ast.If) and not node.orelse else None
+    if not isinstance(test, ast.Compare) or len(test.comparators) > 1:
+        return False
+    parts = [test.left, test.comparators[0]]
+    names = [each.id for each in parts if isinstance(each, ast.Name)]
+    return names == ["__name__"] and any(isinstance(each, ast.Constant) and each.value == "__main__" for each in parts)
 
 
 def children(node: ast.AST) -> list[Any]:

@@ -39,12 +39,12 @@ def sorted_values(rt: Runtime, values: list[Any], keys: list[Any] | None, *, rev
         raise incomparable("<", by[0], by[-1]) from None
     if reverse:
         pairs.reverse()
-    made: list[Any] = []
+    ordered: list[Any] = []
     for part in slices(pairs):
-        made += [values[sign * at] for _, at in part]
+        ordered += [values[sign * at] for _, at in part]
         if len(pairs) > PART:
             yield 0
-    return made
+    return ordered
 
 
 def _comparable(values: list[Any], depth: int = 0) -> Work[tuple[int, int]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.python import changes, values
+from agentflow.lang.python.absent import MODULES, OTHER_MODULES
 from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.expressions import iterable, operation, step
 from agentflow.lang.python.failure import CLASSES, caught, matches, raised, raised_again
@@ -15,7 +16,8 @@ from agentflow.lang.python.targets import assignment
 from agentflow.lang.python.texts import text
 
 _WHOLE = frozenset(("json", "math", "asyncio", "time", "random", "uuid"))
-IMPORTS = frozenset(("typing", "agentflow", "agentflow.workflow", "__future__")) | _WHOLE
+_TYPES = frozenset(("typing", "typing_extensions", "collections.abc", "dataclasses", "pydantic", "__future__"))
+IMPORTS = frozenset(("agentflow.workflow", *_TYPES, *_WHOLE))
 """Modules whose import is read, and means nothing: what is there is there without it."""
 
 
@@ -37,15 +39,29 @@ def declaration(g: Emitter, node: ast.Global | ast.Nonlocal) -> list[ast.stmt]:
 @statement(ast.Import)
 def import_(g: Emitter, node: ast.Import) -> list[ast.stmt]:
     for each in node.names:
-        if each.name not in IMPORTS or each.asname is not None:
-            g.refuse(node, f"'import {each.name}'", "json and math are there; tools do the rest")
+        if each.name in IMPORTS and each.asname is None:
+            continue
+        hint = f"write import {each.name}" if each.name in IMPORTS else _instead(each.name)
+        g.refuse(each, f"'import {ast.unparse(each)}'", hint)
+        g.foreign.add((each.asname or each.name).partition(".")[0])
     return []
+
+
+def _instead(module: str) -> str:
+    return MODULES.get(module) or MODULES.get(module.partition(".")[0]) or OTHER_MODULES
 
 
 @statement(ast.ImportFrom)
 def import_from(g: Emitter, node: ast.ImportFrom) -> list[ast.stmt]:
-    if node.module not in IMPORTS - _WHOLE or any(each.asname for each in node.names):
-        g.refuse(node, f"'from {node.module} import ...'", "json.loads and math.floor are written in full")
+    module = node.module or ""
+    if module in IMPORTS - _WHOLE and not node.level and not any(each.asname for each in node.names):
+        return []
+    g.foreign.update(each.asname or each.name for each in node.names)
+    if module in _WHOLE:
+        hint = f"write {module}.{node.names[0].name}(...), without an import"
+    else:
+        hint = "names stay as they are" if module in IMPORTS else _instead(module)
+    g.refuse(node, f"'from {'.' * node.level}{module} import ...'", hint)
     return []
 
 
@@ -116,7 +132,11 @@ def delete(g: Emitter, node: ast.Delete) -> list[ast.stmt]:
         elif isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice):
             written += g.settled(g.ours(changes.remove, g.name("rt"), g.value(target.value), g.value(target.slice)))
         else:
-            g.refuse(target, "'del' of this", "del x and del x[key] are there")
+            whole = ast.unparse(target.value) if isinstance(target, ast.Subscript) else ""
+            hint = (
+                f"{whole} = [*{whole}[:a], *{whole}[b:]]" if whole.isidentifier() else "del x and del x[key] are there"
+            )
+            g.refuse(target, "'del' of this", hint)
     return written
 
 
@@ -124,7 +144,7 @@ def _unbound(g: Emitter, target: ast.Name) -> list[ast.stmt]:
     var = g.scope.find(target.id)
     if var is not None:
         if var.scope is not g.scope:
-            g.refuse(target, "'del' of a variable of another function")
+            g.refuse(target, "'del' of a variable of another function", f"{target.id} = None")
             return []
         return [ast.Delete([ast.Name(var.py, ast.Del(), **g.loc)], **g.loc)]
     check = ast.Expr(g.ours(check_global, g.name("rt"), g.env(), g.const(target.id)), **g.loc)
@@ -203,8 +223,10 @@ def raise_(g: Emitter, node: ast.Raise) -> list[ast.stmt]:
                 message = g.long(g.ours(text, g.name("rt"), g.value(call.args[0])))
             return [ast.Raise(g.ours(raised, g.const(name.id), message), None, **g.loc)]
         if call is not None:
-            classes = ", ".join(sorted(CLASSES))
-            g.refuse(node, f"'raise {name.id}(...)'", f'raise ValueError("what is wrong"); the classes are {classes}')
+            if name.id not in g.foreign:
+                classes = ", ".join(sorted(CLASSES))
+                hint = f'raise ValueError("what is wrong"); the classes are {classes}'
+                g.refuse(node, f"'raise {name.id}(...)'", hint)
             return []
     value = g.ours(raised_again, g.value(node.exc))
     return [ast.Expr(g.operation_at("raise", node, value), **g.loc)]
@@ -297,7 +319,7 @@ def _classes(g: Emitter, node: ast.expr | None) -> tuple[str, ...]:
         name = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
         if name == "BaseException":
             name = "Exception"
-        if name not in CLASSES:
+        if name not in CLASSES and name not in g.foreign:
             g.refuse(each, f"the class '{name or '...'}' in 'except'", f"the classes are {', '.join(sorted(CLASSES))}")
         names.append(name)
     return tuple(names)

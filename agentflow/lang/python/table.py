@@ -39,17 +39,18 @@ class Entry:
     def problem(self, count: int, keywords: Iterable[str]) -> SexpEvaluationError | None:
         """What is wrong with a call with ``count`` positional arguments and these keywords; None if nothing is."""
         names = list(keywords)
+        shown = ", ".join(self.names) or "(none)"
+        about = "it takes values" if self.positional < 0 else f"it has the parameters {shown}"
         for each in names:
             if each not in self.names:
-                hint = did_you_mean(each, self.names) or f"it has the parameters {', '.join(self.names) or '(none)'}"
-                return _wrong(f"{self.name}() has no parameter '{each}'", hint)
+                return _wrong(f"{self.name}() has no parameter '{each}'", did_you_mean(each, self.names) or about)
             if self.positional >= 0 and self.names.index(each) < count:
-                return _wrong(f"{self.name}() is given '{each}' twice", None)
+                return _wrong(f"{self.name}() is given '{each}' twice", about)
         missing = [each for each in self.names[count : self.least] if each not in names]
         if missing:
-            return _wrong(f"{self.name}() misses {', '.join(missing)}", None)
+            return _wrong(f"{self.name}() misses {', '.join(missing)}", about)
         if 0 <= self.positional < count:
-            return _wrong(f"{self.name}() takes at most {self.positional} arguments, and is given {count}", None)
+            return _wrong(f"{self.name}() takes at most {self.positional} arguments, and is given {count}", about)
         return None
 
 

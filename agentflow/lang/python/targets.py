@@ -33,7 +33,7 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
     if isinstance(target, ast.Attribute):
         g.refuse(target, "assignment to a field", f'build a new one: {{**x, "{target.attr}": value}}')
     else:
-        g.refuse(target, f"assignment to '{type(target).__name__}'")
+        g.refuse(target, f"assignment to '{type(target).__name__}'", "assign to a name, or to x[key]")
     return []
 
 

@@ -52,12 +52,13 @@ def _task_name(g: Emitter, function: ast.expr) -> str | None:
 @form("print(a, b, ...)")
 def print_(g: Emitter, node: ast.Call) -> ast.expr:
     """Writes a message of the run's log."""
-    options = keywords_of(g, node, 0, 1_000, "sep", "end")
-    if options is None:
+    options = {each.arg: each.value for each in node.keywords}
+    if not {"sep", "end", "flush"}.issuperset(map(str, options)):
+        g.wrong(node, "form/arity", "print takes values, and sep=", "it writes a message of the run's log, to no file")
         return g.const(None)
-    args = [g.value(each) for each in node.args]
+    args = g.value(ast.List(node.args, LOAD, **g.loc))
     separator = g.value(options["sep"]) if "sep" in options else g.const(" ")
-    message = g.await_(g.ours(log_text, g.name("rt"), separator, g.tuple_of(args)))
+    message = g.await_(g.ours(log_text, g.name("rt"), separator, args))
     return _and_none(g, _perform(g, node, g.call(g.const_param(LogMessage, "LogMessage"), [message])))
 
 
