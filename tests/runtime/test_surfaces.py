@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import AsyncGenerator
@@ -13,6 +14,7 @@ import pytest
 
 from agentflow import AgentFlow, AgentflowError, ScriptedProvider
 from agentflow.core.messages import Message
+from agentflow.journal.sqlite import SqliteJournal
 
 PAIRS: dict[str, tuple[str, str]] = {
     "a task": ('(value-of (review (path "a")))', 'review("a")'),
@@ -63,7 +65,37 @@ PAIRS: dict[str, tuple[str, str]] = {
         '(map (lambda (w) (string-upcase w)) (string-split (value-of (review (path "a"))) " "))',
         '[w.upper() for w in review("a").split(" ")]',
     ),
+    "a task in each branch of a loop": (
+        '(map (lambda (k) (parallel (value-of (review (path k))) (value-of (shout (text k))))) \'("a" "b"))',
+        '[parallel(review(k), shout(k)) for k in ["a", "b"]]',
+    ),
+    "a timeout in a retry in a branch": (
+        '(pmap (lambda (p) (retry 2 (timeout 30 (value-of (review (path p)))))) \'("a" "b"))',
+        'pmap(lambda p: retry(2, timeout(30, review(p))), ["a", "b"])',
+    ),
+    "a failed branch that is caught": (
+        '(try (parallel (value-of (review (path "a"))) (value-of (fails))) (catch (e) (list "failed" (get-field e "code"))))',
+        'try:\n    out = parallel(review("a"), fails())\nexcept TaskError as e:\n    out = ["failed", e.code]\nout',
+    ),
+    "a result without raising": (
+        "(define r (fails)) (list (status r) (failed? r))",
+        'r = outcome(fails())\n[r.status, r.status == "FAILED"]',
+    ),
+    "recursion that asks at each level": (
+        "(define (down n) (if (= n 0) '() (append (list (value-of (review (path (number->string n))))) (down (- n 1))))) (down 3)",
+        "def down(n):\n    return [] if n == 0 else [review(str(n))] + down(n - 1)\ndown(3)",
+    ),
+    "a task as a value": (
+        '(map (lambda (p) (value-of (review (path p)))) \'("a" "b"))',
+        'list(map(review, ["a", "b"]))',
+    ),
+    "a program within the program": (
+        '(eval-program \'(value-of (shout (text "a"))) (allow shout))',
+        "eval_program(\"shout(text='a')\", allow=['shout'])",
+    ),
 }
+DIFFERENT = {"a program within the program"}
+"""Whose text, and so the content of its effect and the language of its event, is another in each surface."""
 PLACES = {
     "span",
     "source",
@@ -89,9 +121,9 @@ def answer(request: Any) -> Any:
 
 
 @asynccontextmanager
-async def flow() -> AsyncGenerator[AgentFlow]:
+async def flow(durable: str | None = None) -> AsyncGenerator[AgentFlow]:
     """A flow with a task, a tool, and a tool that fails."""
-    async with AgentFlow(provider=ScriptedProvider(answer)) as made:
+    async with AgentFlow(provider=ScriptedProvider(answer), durable=durable) as made:
 
         @made.tool
         def shout(text: str) -> str:
@@ -127,11 +159,45 @@ async def ran(text: str, surface: Any) -> tuple[Any, list[Any], Any]:
         return value, sorted(events), run.account.usage
 
 
-@pytest.mark.parametrize("name", PAIRS)
+async def records(text: str, surface: Any, directory: Path) -> list[Any]:
+    """The records of the effects of a durable run: keys, paths, what was asked for, how it ended, and what it used."""
+    url = f"sqlite:///{directory / (surface or 'sexp')}.db"
+    async with flow(url) as durable:
+        handle = await durable.start(text, run_id="r", surface=surface)
+        with contextlib.suppress(AgentflowError):
+            await handle.result()
+    journal = SqliteJournal(directory / f"{surface or 'sexp'}.db")
+    rows = await journal.effects("r")
+    await journal.aclose()
+    return sorted([(each.key, each.path, each.kind, each.name, each.content, each.state, each.usage) for each in rows])
+
+
+def test_there_are_twenty_of_them() -> None:
+    """Twenty workflows are compared, at least."""
+    assert len(PAIRS) >= 20
+
+
+@pytest.mark.parametrize("name", sorted(PAIRS.keys() - DIFFERENT))
 async def test_both_surfaces_do_the_same(name: str) -> None:
-    """Effects are numbered where they start, so both have the same keys, the same events and the same usage."""
+    """Effects are numbered where they start, so both have the same events and the same usage."""
     sexp, python = PAIRS[name]
     assert await ran(sexp, None) == await ran(python, "python")
+
+
+@pytest.mark.parametrize("name", sorted(DIFFERENT))
+async def test_programs_within_have_equal_values_and_usage(name: str) -> None:
+    """A text that another one runs is written in the language of that one: all but what is said of the text is equal."""
+    sexp, python = [await ran(text, surface) for text, surface in zip(PAIRS[name], (None, "python"), strict=True)]
+    assert (sexp[0], sexp[2], len(sexp[1])) == (python[0], python[2], len(python[1]))
+
+
+@pytest.mark.parametrize("name", sorted(PAIRS.keys() - DIFFERENT))
+async def test_both_surfaces_have_the_same_keys(name: str, tmp_path: Path) -> None:
+    """The journal of a durable run has the same records: a run may be gone on with in the other surface."""
+    sexp, python = PAIRS[name]
+    kept = await records(sexp, None, tmp_path)
+    assert kept == await records(python, "python", tmp_path)
+    assert kept or name == "a log line"
 
 
 async def test_closures_of_each_surface_are_procedures_of_the_other(tmp_path: Path) -> None:
