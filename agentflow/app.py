@@ -347,6 +347,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             if self.notes is not None:
                 stack.push_async_callback(self.notes.aclose)
             stack.push_async_callback(self.mcp.aclose)
+            stack.push_async_callback(self._close_watched)
             if self._durable is not None:
                 stack.push_async_callback(self._durable.aclose)
 

@@ -27,6 +27,7 @@ from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.durable_run import DurableRun, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change, Overrides
+from agentflow.runtime.handle import RunResult
 from agentflow.runtime.plan import RunPlan
 from agentflow.runtime.program_files import ProgramLike, in_surface, load_program
 from agentflow.runtime.python import FlowCall, no_bindings
@@ -278,6 +279,14 @@ class DurableMethods:
     async def find_run(self, run_id: str) -> RunInfo | None:
         """The durable run of this id, or None. Raises as :meth:`start`."""
         return await self._durable_runs().find(run_id)
+
+    async def recorded_result(self, run_id: str) -> RunResult[Any] | None:
+        """The result of a durable run that has ended, in whatever process; None for one that goes on, waits or is not known.
+
+        Raises the error with which it failed, JournalError (``durable/cancelled``, ``durable/superseded``, ``durable/no-value``
+        for a value that is no data), and as :meth:`start`.
+        """
+        return await self._durable_runs().recorded_result(run_id)
 
     @property
     def is_durable(self) -> bool:

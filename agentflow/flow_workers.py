@@ -11,8 +11,9 @@ from typing import Any
 from agentflow.core.event_log import FIRST, EventId
 from agentflow.core.journal import FleetCounts, QueueLoad, Schedule
 from agentflow.core.limits import Limits
+from agentflow.core.store_ports import EventStore
 from agentflow.flow_durable import DurableMethods
-from agentflow.journal.urls import open_events
+from agentflow.journal.urls import is_postgres, open_events
 from agentflow.runtime.program_files import ProgramLike
 from agentflow.runtime.python import FlowCall
 from agentflow.runtime.run import check_name
@@ -24,6 +25,8 @@ DEFAULT_QUEUES: Mapping[str, int] = MappingProxyType({"default": 0})
 
 class WorkerMethods(DurableMethods):
     """Does, watches and schedules runs of workers. A base of :class:`agentflow.AgentFlow`, which builds what the methods use."""
+
+    _watched: EventStore | None = None
 
     async def work(
         self,
@@ -107,10 +110,18 @@ class WorkerMethods(DurableMethods):
         """
         runs = self._durable_runs()
         assert self.database is not None
-        store = open_events(self.database)
-        try:
-            async with contextlib.aclosing(runs.events(run_id, store, after)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            await asyncio.to_thread(store.close)
+        if self._watched is None:
+            self._watched = open_events(self.database)
+        async with contextlib.aclosing(runs.events(run_id, self._watched, after)) as events:
+            async for event in events:
+                yield event
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether runs may be left to workers: the flow stores them in PostgreSQL."""
+        return self.database is not None and is_postgres(self.database)
+
+    async def _close_watched(self) -> None:
+        """Close what :meth:`watch` reads from."""
+        if self._watched is not None:
+            await asyncio.to_thread(self._watched.close)

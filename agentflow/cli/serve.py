@@ -56,6 +56,7 @@ async def serve_flow(paths: list[str], options: ServeOptions) -> int:
             keys=keys,
             hosts=hosts,
             origins=options.allow_origin or (),
+            fleet=options.fleet,
             programs=(options.allow or ()) if options.programs else None,
             on_disconnect="continue" if options.on_disconnect == "continue" else "cancel",
         )

@@ -49,6 +49,14 @@ class ServeOptions(FlowOptions):
         list[str] | None,
         typer.Option("--allow", metavar="NAME", help="A task or tool that sent programs may call (repeatable)."),
     ] = None
+    fleet: Annotated[
+        bool,
+        typer.Option(
+            "--fleet",
+            help="Also show, answer and cancel the runs of workers and of other processes with the same --db. With keys, the "
+            "key says so: fleet = true.",
+        ),
+    ] = False
     on_disconnect: Annotated[
         str,
         typer.Option(

@@ -64,7 +64,7 @@ class SqliteEvents:
             run,
             *after,
         )
-        contents = self._rows("select digest, body from af_event_content where run = ?", run)
+        contents = self._rows("select digest, body from af_event_content where run = ?", run) if lines else []
         return events_of(lines, contents, after)
 
     def gc(self, bounds: LogBounds, spare: Collection[str] = ()) -> list[str]:

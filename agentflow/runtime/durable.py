@@ -37,8 +37,9 @@ from agentflow.runtime.conversations import Conversations
 from agentflow.runtime.deriving import Generations, another_run, overrides_of, stored_run
 from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.following import no_value
 from agentflow.runtime.generations import Change
-from agentflow.runtime.handle import Recorded
+from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import beside
 from agentflow.runtime.live_runs import LiveRuns
 from agentflow.runtime.plan import RunPlan, make_plan
@@ -450,6 +451,14 @@ class DurableRuns:
         """The run of this id, or None."""
         row = await self._store.find(run_id)
         return None if row is None else RunInfo.of(row)
+
+    async def recorded_result(self, run_id: str) -> RunResult[Any] | None:
+        """The result of a run that has ended; None for one that has not, or is not known. Raises the error of its end."""
+        row = await self._store.find(run_id)
+        if row is None or row.status not in ENDED:
+            return None
+        end = self._runs.recorded_end(row, Source.of(str(row.input["name"]), row.program))
+        return await DurableRun(run_id, end or RunEnd(row.status, error=no_value(run_id))).result()
 
     async def events(self, run_id: str, store: EventStore, after: EventId) -> AsyncGenerator[dict[str, Any]]:
         """The events of a run recorded in ``store`` after ``after``, and new ones until it has ended. Raises JournalError."""

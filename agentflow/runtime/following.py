@@ -87,7 +87,7 @@ class Following:
             end = self._recorded(row, Source.of(str(row.input["name"]), row.program))
         except AgentflowError as error:
             return RunEnd(row.status, error=error)
-        return end or RunEnd(row.status, error=_no_data(run))
+        return end or RunEnd(row.status, error=no_value(run))
 
     async def _rest(self, run: str) -> Rest:
         row = await self._store.find(run)
@@ -95,7 +95,8 @@ class Following:
         return Rest([each for each in asked if each is not None], None if row is None else row.wake_at)
 
 
-def _no_data(run: str) -> JournalError:
+def no_value(run: str) -> JournalError:
+    """The error of a run whose value is not stored."""
     return JournalError(
         f"the value of the run '{run}' is not data, so it stayed with the worker",
         code="durable/no-value",
@@ -103,4 +104,4 @@ def _no_data(run: str) -> JournalError:
     )
 
 
-__all__ = ["LOOK_S", "Following"]
+__all__ = ["LOOK_S", "Following", "no_value"]

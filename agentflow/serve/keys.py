@@ -39,13 +39,15 @@ class KeyRules:
     """What the holder of a key may do; None is unlimited.
 
     ``digest`` is that of the key, ``exports`` are those it may call (None: all), ``programs``: whether it may send programs
-    of its own; ``concurrent`` runs at once, ``runs_per_min``; ``tokens_per_day`` and ``usd_per_day`` of all model calls, per
+    of its own; ``fleet``: whether it may watch, answer and cancel all runs, also those of other keys and of workers that share
+    the flow's database; ``concurrent`` runs at once, ``runs_per_min``; ``tokens_per_day`` and ``usd_per_day`` of all model calls, per
     day in UTC.
     """
 
     digest: str
     exports: tuple[str, ...] | None = None
     programs: bool = False
+    fleet: bool = False
     concurrent: int | None = None
     runs_per_min: float | None = None
     tokens_per_day: int | None = None
@@ -69,7 +71,8 @@ class Admission:
 class Key:
     """A key in use: ``active`` is the number of its runs. ``rules`` None stands for anybody who can reach a server without keys.
 
-    Questions of its runs stay open for ``approval_ttl`` seconds (None: for as long as the flow's setting says).
+    Questions of its runs stay open for ``approval_ttl`` seconds (None: for as long as the flow's setting says). ``fleet`` says
+    for such a server whether it shows all runs of its database.
     """
 
     def __init__(
@@ -78,9 +81,11 @@ class Key:
         rules: KeyRules | None = None,
         *,
         approval_ttl: float | None = None,
+        fleet: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
+        self._fleet = fleet
         self.rules = rules
         self.active = 0
         self._clock = clock
@@ -98,6 +103,11 @@ class Key:
     def may_send_programs(self) -> bool:
         """Whether the key may send programs to run."""
         return self.rules is None or self.rules.programs
+
+    @property
+    def may_see_fleet(self) -> bool:
+        """Whether the key may watch, answer and cancel runs that it did not begin."""
+        return self._fleet if self.rules is None else self.rules.fleet
 
     @property
     def day(self) -> int:
@@ -238,8 +248,9 @@ def _rules(name: str, row: object) -> KeyRules:
         if not isinstance(exports, list) or not all(isinstance(each, str) for each in cast("list[Any]", exports)):
             raise _wrong(f"{where}: exports must be a list of names", 'for example exports = ["review"]')
         values["exports"] = tuple(cast("list[str]", exports))
-    if not isinstance(values.get("programs", False), bool):
-        raise _wrong(f"{where}: programs must be true or false")
+    for field in ("programs", "fleet"):
+        if not isinstance(values.get(field, False), bool):
+            raise _wrong(f"{where}: {field} must be true or false")
     for field, kind in (
         ("concurrent", int),
         ("runs_per_min", int | float),

@@ -1,6 +1,7 @@
 """The server's own API of runs: start a run, read its events from any position, answer its questions, cancel it.
 
-A run continues when its client disconnects, and anybody with its key can return to it.
+A run continues when its client disconnects, and anybody with its key can return to it. For a key that may see the fleet, runs
+that other processes work on are like the server's own.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import asdict
 from functools import partial
 from typing import Any, cast
 
@@ -16,11 +18,13 @@ from starlette.responses import Response
 
 from agentflow.core.errors import AgentflowError, cut
 from agentflow.core.event_log import event_id
+from agentflow.core.messages import Usage
 from agentflow.core.questions import Question
 from agentflow.core.values import plain
 from agentflow.runtime.handle import Recorded
 from agentflow.serve.event_log import Position, frame_of, parse_position
 from agentflow.serve.faults import RequestError, dict_field, text_field
+from agentflow.serve.fleet import FleetRun
 from agentflow.serve.json_body import json_bytes, json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
@@ -72,19 +76,46 @@ def _labels(labels: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def list_runs(service: Service, request: Request, key: Key) -> Response:
-    """``GET /runs``: the runs of the key, latest first, without their results."""
-    runs = [run_data(service, run, whole=False) for run in service.runs if run.key is key]
-    return await json_response({"runs": runs[::-1]})
+    """``GET /runs``: the runs of the key, latest first, without their results; then those of the fleet, if it may see them."""
+    runs = [run_data(service, run, whole=False) for run in service.runs if run.is_shown_to(key)]
+    elsewhere = await service.fleet.list() if key.may_see_fleet else []
+    others = [
+        fleet_data(service, FleetRun(info=info, waits={})) for info in elsewhere if info.run_id not in service.runs
+    ]
+    return await json_response({"runs": [*runs[::-1], *others]})
+
+
+async def show_fleet(service: Service, request: Request, key: Key) -> Response:
+    """``GET /fleet``: what workers have to do, by queue and tenant. 403 for a key that may not see the fleet."""
+    if not key.may_see_fleet:
+        raise RequestError(
+            "this key does not show what workers have to do",
+            code="serve/not-yours",
+            status=403,
+            hint="fleet = true in its table of the keys file; without keys agentflow serve --fleet",
+        )
+    return await json_response({"queues": [asdict(each) for each in await service.fleet.load()]})
 
 
 async def show_run(service: Service, request: Request, key: Key) -> Response:
     """``GET /runs/{id}``: one run, with its result or error."""
-    return await json_response(run_data(service, service.runs.find(request.path_params["run"], key)))
+    run = await _run_of(service, request, key)
+    return await json_response(fleet_data(service, run) if isinstance(run, FleetRun) else run_data(service, run))
+
+
+async def _run_of(service: Service, request: Request, key: Key) -> ServedRun | FleetRun:
+    """The run that a request names. Raises RequestError: 404 ``serve/unknown-run``, 403 ``serve/not-yours``."""
+    run_id = request.path_params["run"]
+    if key.may_see_fleet and run_id not in service.runs:
+        stored = await service.fleet.find(run_id)
+        if stored is not None:
+            return stored
+    return service.runs.find(run_id, key)
 
 
 async def read_events(service: Service, request: Request, key: Key) -> Response:
     """``GET /runs/{id}/events``: the run's events after ``Last-Event-ID`` or ``?after=``, until its end."""
-    run = service.runs.find(request.path_params["run"], key)
+    run = await _run_of(service, request, key)
     text = request.query_params.get("after") or request.headers.get("last-event-id") or "0"
     after = parse_position(text)
     if after is None:
@@ -94,6 +125,8 @@ async def read_events(service: Service, request: Request, key: Key) -> Response:
             param="after",
             hint="ids are those of the stream: SLICE.SEQ, for example 1.17",
         )
+    if isinstance(run, FleetRun):
+        return EventStream(service.fleet.events(run.run_id, after), {"x-request-id": run.run_id})
     earlier = partial(_recorded, service.flow.records, run.run_id)
     return EventStream(run.log.follow(after, earlier), {"x-request-id": run.run_id})
 
@@ -122,7 +155,10 @@ async def _recorded(
 
 async def cancel_run(service: Service, request: Request, key: Key) -> Response:
     """``POST /runs/{id}/cancel``: cancel a run and return it after its clean-up. An ended run stays as it is."""
-    run = service.runs.find(request.path_params["run"], key)
+    run = await _run_of(service, request, key)
+    if isinstance(run, FleetRun):
+        await service.fleet.cancel(run.run_id)
+        return await show_run(service, request, key)
     await run.cancel()
     return await json_response(run_data(service, run))
 
@@ -133,7 +169,7 @@ async def answer_run(service: Service, request: Request, key: Key) -> Response:
     Only ``{"answer": true}`` approves; a malformed body refuses. The key contains the digest of the approval's text, so an
     answer applies to exactly that text. An invalid answer is refused and leaves its question open.
     """
-    run = service.runs.find(request.path_params["run"], key)
+    run = await _run_of(service, request, key)
     name = request.path_params["key"]
     asked = run.waits.get(name)
     if asked is None:
@@ -182,14 +218,7 @@ def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[st
         "labels": run.labels,
         "waiting": asked_data(run.waits),
         "error": None if failure is None else service.fault(failure)["error"],
-        "usage": None
-        if usage is None
-        else {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "cache_read_tokens": usage.cache_read_tokens,
-            "requests": usage.requests,
-        },
+        "usage": None if usage is None else _usage_data(usage),
         "cost_usd": None if result is None else result.cost,
     }
     if whole:
@@ -197,4 +226,47 @@ def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[st
     return data
 
 
-__all__ = ["answer_run", "asked_data", "begin_run", "cancel_run", "list_runs", "read_events", "run_data", "show_run"]
+def fleet_data(service: Service, run: FleetRun) -> dict[str, Any]:
+    """A run that another process works on as JSON data, without secrets: the fields of :func:`run_data`, and who does it."""
+    info, result = run.info, run.result
+    usage = None if result is None else result.usage
+    error = None if info.error is None else {"message": service.redact(info.error)}
+    return {
+        "run_id": info.run_id,
+        "export": info.labels.get("export", info.name),
+        "status": info.status,
+        "created": info.created,
+        "ended": run.ended,
+        "labels": dict(info.labels),
+        "waiting": asked_data(run.waits),
+        "error": error if run.failure is None else service.fault(run.failure)["error"],
+        "usage": None if usage is None else _usage_data(usage),
+        "cost_usd": None if result is None else result.cost,
+        "value": None if result is None else service.redact(plain(result.value)),
+        "queue": info.queue,
+        "tenant": info.tenant,
+        "parent": info.parent,
+    }
+
+
+def _usage_data(usage: Usage) -> dict[str, int]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "requests": usage.requests,
+    }
+
+
+__all__ = [
+    "answer_run",
+    "asked_data",
+    "begin_run",
+    "cancel_run",
+    "fleet_data",
+    "list_runs",
+    "read_events",
+    "run_data",
+    "show_fleet",
+    "show_run",
+]

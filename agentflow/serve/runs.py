@@ -93,6 +93,10 @@ class ServedRun:
             return _STOPPED[self.error.code]
         return "cancelled" if isinstance(self.error, RunCancelled) else "failed"
 
+    def is_shown_to(self, key: Key) -> bool:
+        """Whether the holder of ``key`` may watch, answer and cancel the run."""
+        return self.key is key or key.may_see_fleet
+
     @property
     def attended(self) -> bool:
         """Whether the run belongs to a connected client and ends with the connection unless it asks something."""
@@ -203,13 +207,19 @@ class ServedRuns:
     def __iter__(self) -> Any:
         return iter(self._runs.values())
 
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._runs
+
     @property
     def live(self) -> list[ServedRun]:
         """The runs that have not ended."""
         return [run for run in self._runs.values() if run.ended is None]
 
     def find(self, run_id: str, key: Key) -> ServedRun:
-        """The run ``run_id`` of ``key``. Raises RequestError: 404 ``serve/unknown-run``, 403 ``serve/not-yours``."""
+        """The run ``run_id`` of ``key``, or of any key for one that may see the fleet.
+
+        Raises RequestError: 404 ``serve/unknown-run``, 403 ``serve/not-yours``.
+        """
         run = self._runs.get(run_id)
         if run is None:
             raise RequestError(
@@ -218,7 +228,7 @@ class ServedRuns:
                 status=404,
                 hint="GET /runs lists the runs; those that ended long ago are dropped",
             )
-        if run.key is not key:
+        if not run.is_shown_to(key):
             raise RequestError(
                 f"the run '{cut(run_id, 100)}' belongs to another key", code="serve/not-yours", status=403
             )

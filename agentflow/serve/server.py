@@ -53,7 +53,8 @@ class FlowServer:
     Parameters: ``exports`` are the offered programs: ``{"review": Path("review.sexp")}``, or a list of files, functions and
     names of tasks. ``keys`` is the keys file, or keys that were read; None admits everybody who reaches the server. ``hosts``
     are its host names (default: those of this machine; ``*`` is any), ``origins`` the other sites whose pages may use it.
-    ``programs`` are the names that sent programs may call; None refuses sent programs. ``approval_ttl`` is the number of
+    ``programs`` are the names that sent programs may call; None refuses sent programs. With ``fleet`` a server without keys shows
+    all runs of the flow's database, also those that other processes work on; with keys the key decides. ``approval_ttl`` is the number of
     seconds that a run waits for an answer, ``on_disconnect`` says what happens to a run whose chat client disconnects.
 
     As the main application it runs its own lifespan; when mounted, use it as ``async with`` inside the flow's block, so that
@@ -69,6 +70,7 @@ class FlowServer:
         hosts: Iterable[str] = LOCAL,
         origins: Iterable[str] = (),
         programs: Iterable[str] | None = None,
+        fleet: bool = False,
         approval_ttl: float = APPROVAL_TTL,
         on_disconnect: OnDisconnect = "cancel",
     ) -> None:
@@ -78,7 +80,7 @@ class FlowServer:
         )
         if keys is not None and not isinstance(keys, Keys):
             keys = read_keys(Path(keys), approval_ttl=approval_ttl)
-        anyone = Key("anyone", approval_ttl=approval_ttl)
+        anyone = Key("anyone", approval_ttl=approval_ttl, fleet=fleet)
         self._door = Door(anyone, keys, hosts, allowed)
         self._mcp = McpEndpoint(self.service, anyone)
         cors = Middleware(
@@ -100,6 +102,7 @@ class FlowServer:
                 self._route("/v1/responses", responses.respond, "POST"),
                 self._route("/agui/{export}", AguiRoute(), "POST"),
                 self._route("/ui/{export}", UiRoute(), "POST"),
+                self._route("/fleet", run_api.show_fleet),
                 self._route("/runs", run_api.list_runs),
                 self._route("/runs", run_api.begin_run, "POST"),
                 self._route("/runs/{run}", run_api.show_run),

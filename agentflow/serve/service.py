@@ -17,6 +17,7 @@ from agentflow.core.session import Session
 from agentflow.lib.suggest import did_you_mean
 from agentflow.serve.exports import Offer
 from agentflow.serve.faults import RequestError, body_of, error_response
+from agentflow.serve.fleet import Fleet
 from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun, ServedRuns
 from agentflow.serve.streaming import disconnected, leave
@@ -46,6 +47,7 @@ class Service:
         self.offers = offers
         self.programs = programs
         self.runs = ServedRuns(flow)
+        self.fleet = Fleet(flow)
         self.started = time.time()
 
     def offer(self, name: object, key: Key, param: str) -> Offer:

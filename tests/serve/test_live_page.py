@@ -12,6 +12,7 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, tool
 from agentflow.serve import Export
+from tests.scale.workers import detached, working
 from tests.support.report_page import Page, chromium
 from tests.support.serve_clients import keys_of
 from tests.support.served import Served, served
@@ -130,3 +131,23 @@ async def test_a_server_with_keys_asks_for_one(browser: Any, tmp_path: Path) -> 
             assert await page.page.evaluate(kept) == '[[],[],""]'
             assert not [url for url in page.requested if "secret" in url]
             assert all("401" in line for line in page.said), page.said
+
+
+async def test_the_runs_of_a_fleet_are_watched_from_the_page(browser: Any, postgres_url: str) -> None:
+    """One that a worker does in another flow: what waits to be done is counted, it is shown while it runs, answered and ends."""
+    async with (
+        AgentFlow(model="offline", durable=postgres_url) as flow,
+        AgentFlow(model="offline", durable=postgres_url, record=True) as worker,
+        served(flow, {"echo": "(string-append message)"}, fleet=True) as server,
+    ):
+        await detached(flow, "asks", '(+ 1 (ask-human "How many?" {"type" "integer"}))')
+        page = await shown(browser, server)
+        await until(page, "document.querySelector('[aria-label=workers]').textContent === '1 queued'")
+        assert "asks" in await page.page.inner_text("nav select[aria-label=run]")
+        async with working(worker):
+            await page.page.wait_for_selector(".asks input")
+            await page.page.fill(".asks input", "3")
+            await page.page.click(".asks button")
+            await until(page, "globalThis.report && report.run.finish && report.run.finish.outcome === 'ok'")
+        await until(page, "document.querySelector('[aria-label=workers]').textContent === ''")
+        assert (await flow.recorded_result("asks")).value == 4 and page.said == []  # type: ignore[union-attr]

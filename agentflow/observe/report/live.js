@@ -13,13 +13,14 @@ class Live {
       this.exports, this.message, element("button", {}, "run"));
     this.stop = element("button", { type: "button", hidden: true, onclick: () => this.ask(`runs/${encodeURIComponent(this.id)}/cancel`, {}) }, "cancel");
     this.state = element("span", { class: "soft", role: "status" });
+    this.fleet = element("span", { class: "soft", "aria-label": "workers" });
     const field = element("input", { type: "password", autocomplete: "off", placeholder: "Key", "aria-label": "key" });
-    this.door = element("form", { class: "bar", hidden: true, onsubmit: (event) => { event.preventDefault(); this.key = field.value.trim(); field.value = ""; this.look(); } },
+    this.door = element("form", { class: "bar", hidden: true, onsubmit: (event) => { event.preventDefault(); this.key = field.value.trim(); this.alone = false; field.value = ""; this.look(); } },
       field, element("button", {}, "use this key"));
     this.asks = element("div", { class: "asks" });
     this.place = element("div", { class: "place" });
     document.body.className = "live";
-    document.body.replaceChildren(element("nav", {}, element("b", {}, "agentflow"), this.picker, this.stop, this.state, element("span", { class: "space" }), this.begin, this.door), this.asks, this.place);
+    document.body.replaceChildren(element("nav", {}, element("b", {}, "agentflow"), this.picker, this.stop, this.state, this.fleet, element("span", { class: "space" }), this.begin, this.door), this.asks, this.place);
     this.empty();
     this.look();
     setInterval(() => this.look(), LIST_MS);
@@ -53,10 +54,23 @@ class Live {
       if (!this.exports.options.length) await this.offers();
       if (shown === this.known) return;
       this.known = shown;
+      this.load();
       this.picker.replaceChildren(...runs.map((run) => element("option", { value: run.run_id }, visible(`${run.export}  ${run.status}  ${run.run_id}`))));
       if (this.id !== null) this.picker.value = this.id;
       else if (runs.length) this.follow(runs[0].run_id);
     } catch (error) { this.say(`the server does not answer: ${error.message}`); }
+  }
+
+  // What workers have to do, where the key shows it; a key that does not is not asked again.
+  async load() {
+    if (this.alone) return;
+    const answer = await fetch("fleet", { headers: this.headers() });
+    this.alone = !answer.ok;
+    if (!answer.ok) return;
+    const counts = {};
+    for (const each of (await answer.json()).queues)
+      for (const status of ["queued", "running", "waiting"]) counts[status] = (counts[status] || 0) + each[status];
+    this.fleet.textContent = Object.entries(counts).filter(([, count]) => count).map(([status, count]) => `${count} ${status}`).join(", ");
   }
 
   async offers() {

@@ -101,7 +101,7 @@ class FlowMcp:
 
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
         key = self._key_of(context)
-        runs = [run for run in self._service.runs if run.key is key]
+        runs = [run for run in self._service.runs if run.is_shown_to(key)]
         return types.ListResourcesResult(
             resources=[
                 types.Resource(

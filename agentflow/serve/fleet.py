@@ -1,0 +1,93 @@
+"""Runs of the flow's database that this server does not carry out: those of workers, of other servers, of earlier ones.
+
+Their state is read from the database when it is asked for, their events from what the processes that work on them record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentflow.app import AgentFlow
+from agentflow.core.event_log import event_id
+from agentflow.core.journal import ENDED, QueueLoad
+from agentflow.core.questions import Question
+from agentflow.runtime.durable_run import RunInfo
+from agentflow.runtime.handle import RunResult
+from agentflow.serve.event_log import Position, frame_of
+from agentflow.serve.json_body import json_bytes
+
+MAX_LISTED = 500
+"""Maximum number of such runs that are listed, the last changed first."""
+CANCEL_S = 10.0
+"""Seconds for which a request waits until a worker has cancelled a run; it stays asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRun:
+    """A stored run: its summary, its open questions and approvals by key, and, once it has ended, its result or error."""
+
+    info: RunInfo
+    waits: Mapping[str, Question]
+    result: RunResult[Any] | None = None
+    failure: Exception | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.info.run_id
+
+    @property
+    def ended(self) -> float | None:
+        """When the run ended, in unix seconds."""
+        return self.info.updated if self.info.status in ENDED else None
+
+
+class Fleet:
+    """The stored runs of ``flow``, in whatever process they are worked on; none for a flow that stores no runs."""
+
+    def __init__(self, flow: AgentFlow) -> None:
+        self._flow = flow
+
+    async def list(self) -> list[RunInfo]:
+        """The runs, the last changed first. Raises JournalError."""
+        return await self._flow.runs(MAX_LISTED) if self._flow.is_durable else []
+
+    async def load(self) -> list[QueueLoad]:
+        """What workers have to do, by queue and tenant; nothing for a flow that has no workers. Raises JournalError."""
+        return await self._flow.load() if self._flow.has_workers else []
+
+    async def find(self, run_id: str) -> FleetRun | None:
+        """The run of this id with all that is known of it; None if there is none. Raises JournalError."""
+        info = await self._flow.find_run(run_id) if self._flow.is_durable else None
+        if info is None:
+            return None
+        if info.status not in ENDED:
+            asked = await self._flow.questions(run_id)
+            return FleetRun(info=info, waits={each.key: self._flow.redact(each) for each in asked})
+        try:
+            return FleetRun(info=info, waits={}, result=await self._flow.recorded_result(run_id))
+        except Exception as error:  # noqa: BLE001 - the program's or the host's error, reported to readers of the run
+            return FleetRun(info=info, waits={}, failure=error)
+
+    async def events(self, run_id: str, after: Position) -> AsyncGenerator[bytes, None]:
+        """The recorded events of a run after ``after``, and new ones until it has ended, as frames. Raises JournalError."""
+        async with contextlib.aclosing(self._flow.watch(run_id, after)) as events:
+            async for event in events:
+                yield frame_of(event_id(event), await json_bytes(event))
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run, and wait until it has cleaned up, or for :data:`CANCEL_S` if no worker has. Raises JournalError."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_S):
+                await self._flow.cancel(run_id)
+
+    async def send(self, run_id: str, key: str, answer: Any) -> None:
+        """Answer a question of a run, which whoever works on it resumes. Raises AgentflowError as ``flow.send``."""
+        await self._flow.send(run_id, key, answer)
+
+
+__all__ = ["CANCEL_S", "MAX_LISTED", "Fleet", "FleetRun"]
