@@ -171,12 +171,15 @@ class FleetCounts:
     """What has happened to this process among those that share a store, since it opened the store.
 
     ``takeovers``: runs of dead processes that it had queued again; ``sessions_lost``: how often it lost the session that owns
-    its runs; ``refused``: batches of records that were not stored because another process had taken the run over.
+    its runs; ``refused``: batches of records that were not stored because another process had taken the run over;
+    ``commits`` transactions, which took ``commit_s`` seconds, from when they were begun until they were stored.
     """
 
-    takeovers: int
-    sessions_lost: int
-    refused: int
+    takeovers: int = 0
+    sessions_lost: int = 0
+    refused: int = 0
+    commits: int = 0
+    commit_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -336,6 +336,29 @@ class JournalStore(Protocol):
         ...
 
 
+class BlobStore(Protocol):
+    """Large values of records by names, which are digests of them. Its methods block, and are called on one thread at a time.
+
+    Raises OSError when the store cannot be used now.
+    """
+
+    def write(self, name: str, body: bytes) -> None:
+        """Store a value, which outlives a crash of the machine from then on; one that is there stays."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """A value; None if it is not there."""
+        ...
+
+    def names(self) -> Iterator[str]:
+        """The names of all values."""
+        ...
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove values; it does not matter if they are there."""
+        ...
+
+
 class Pacer(Protocol):
     """An observer that a run waits for when it cannot keep up: a recorder."""
 

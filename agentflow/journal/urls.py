@@ -27,9 +27,10 @@ def open_store(url: str, sync: Sync = "normal") -> JournalStore:
         )
     if is_postgres(url):
         _need_asyncpg()
-        from agentflow.journal.postgres import PostgresJournal
+        from agentflow.journal.postgres import PostgresJournal, ShardedJournal
 
-        return PostgresJournal(url)
+        urls = shards_in(url)
+        return PostgresJournal(urls[0]) if len(urls) == 1 else ShardedJournal(urls)
     return SqliteJournal(database_file(url), sync=sync)
 
 
@@ -38,8 +39,10 @@ def open_events(url: str) -> EventStore:
     if is_postgres(url):
         _need_asyncpg()
         from agentflow.journal.postgres.events import PostgresEvents
+        from agentflow.journal.postgres.shard_stores import ShardedEvents
 
-        return PostgresEvents(url)
+        urls = shards_in(url)
+        return PostgresEvents(urls[0]) if len(urls) == 1 else ShardedEvents(urls)
     return SqliteEvents(database_file(url))
 
 
@@ -49,8 +52,10 @@ def open_rates(url: str) -> RateStore | None:
         return None
     _need_asyncpg()
     from agentflow.journal.postgres.rates import PostgresRates
+    from agentflow.journal.postgres.shard_stores import ShardedRates
 
-    return PostgresRates(url)
+    urls = shards_in(url)
+    return PostgresRates(urls[0]) if len(urls) == 1 else ShardedRates(urls)
 
 
 def _need_asyncpg() -> None:
@@ -65,6 +70,18 @@ def _need_asyncpg() -> None:
 def is_postgres(url: str) -> bool:
     """Whether ``url`` names a database in PostgreSQL."""
     return url.startswith(_POSTGRES)
+
+
+def shards_in(url: str) -> list[str]:
+    """The databases that ``url`` names, with blanks between them. Raises ConfigurationError (``config/durable``)."""
+    urls = url.split()
+    if not all([is_postgres(each) for each in urls]) or len(set(urls)) < len(urls):
+        raise ConfigurationError(
+            "several databases of durable runs are different ones in PostgreSQL",
+            code="config/durable",
+            hint="durable='postgresql://user@one/database postgresql://user@other/database'",
+        )
+    return urls
 
 
 def database_file(url: str) -> Path:

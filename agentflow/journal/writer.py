@@ -88,7 +88,8 @@ class Writer(Generic[C]):
     """A thread that does jobs in order, many in one transaction, and settles their futures when it is committed.
 
     A transaction that cannot be committed because the database is locked, full or missing is retried until it can:
-    nothing is dropped. The thread starts with the first job. ``C`` is what work is given: a connection.
+    nothing is dropped. The thread starts with the first job. ``C`` is what work is given: a connection. ``commits`` batches took
+    ``commit_s`` seconds, with all attempts.
     """
 
     def __init__(self, database: Database, name: str) -> None:
@@ -102,6 +103,8 @@ class Writer(Generic[C]):
         self._busy = False
         self._alone = False
         self.closed = False
+        self.commits = 0
+        self.commit_s = 0.0
 
     def submit(self, job: Job) -> None:
         """Queue a job of the running loop. Raises JournalError (``durable/closed``)."""
@@ -162,7 +165,10 @@ class Writer(Generic[C]):
             jobs, more = self._next()
             if jobs:
                 self._alone = len(jobs) == 1
+                began = time.monotonic()
                 self._commit(jobs)
+                self.commits += 1
+                self.commit_s += time.monotonic() - began
                 self._busy = False  # before the loop is told, which may have the next job at once
                 _tell(jobs)
         self._database.close()

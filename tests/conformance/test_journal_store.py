@@ -17,17 +17,21 @@ from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import EffectRow, EffectState, JsonText, NewRun, StoredResult, effect_key
 from agentflow.core.store_ports import JournalStore
 from agentflow.journal.urls import open_store
+from tests.support.postgres import Server
 
 Opener = Callable[[], JournalStore]
 
 NEW = NewRun(program='(f "\ud800\x00é")', digest="d1", input={"name": "p.sexp", "bindings": {"x": ["a\ud800", 1.5]}})
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "shards"])
 async def opener(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opener]:
     """Opens the same store again and again, as several processes do."""
     sqlite = request.param == "sqlite"
     url = f"sqlite:///{tmp_path / 'runs.db'}" if sqlite else request.getfixturevalue("postgres_url")
+    if request.param == "shards":
+        server: Server = request.getfixturevalue("postgres_server")
+        url = f"{url} {server.schema()} {server.schema()}"
     opened: list[JournalStore] = []
 
     def opener() -> JournalStore:

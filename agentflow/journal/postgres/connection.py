@@ -42,11 +42,28 @@ async def connect(url: str, settings: Mapping[str, str] | None = None, patience_
     """A new connection; ``settings`` are those of its session, ``patience_s`` how long it may take. Raises what asyncpg raises."""
     patience: dict[str, Any] = {"timeout": patience_s or CONNECT_S, "command_timeout": patience_s or COMMAND_S}
     opening = asyncpg.connect(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        url,
+        _of_driver(url),
         server_settings={**_SESSION, **(settings or {})},
         **patience,
     )
     return cast(Connection, await opening)
+
+
+def name_of(url: str) -> str:
+    """What a URL names: server, database and schema, whoever asks for it."""
+    schema = parse_qs(urlsplit(url).query).get("search_path", [""])[-1]
+    return f"{shown(url)}/{schema}"
+
+
+def blobs_in(url: str) -> str | None:
+    """The directory of large values that a URL names as ``?blobs=``; None without one."""
+    return parse_qs(urlsplit(url).query).get("blobs", [None])[-1]
+
+
+def _of_driver(url: str) -> str:
+    """A URL without the parameter that is ours."""
+    address, mark, query = url.partition("?")
+    return address + mark + "&".join([each for each in query.split("&") if not each.startswith("blobs=")])
 
 
 def shown(url: str) -> str:

@@ -18,6 +18,12 @@ _TRIES = 5
 _PAUSE_S = 0.5
 
 
+def removable(logs: list[LogInfo], bounds: LogBounds, spare: Collection[str]) -> list[str]:
+    """The runs whose logs are to go: of ``logs``, the newest first, the oldest, until the others are within ``bounds``."""
+    now = time.time()
+    return [log.run_id for log in bounds.excess(logs, lambda log: log.run_id in spare or log.is_kept(now))]
+
+
 class PostgresEvents:
     """The :class:`~agentflow.core.store_ports.EventStore` in the database at ``url``, on a connection of its own."""
 
@@ -71,25 +77,28 @@ class PostgresEvents:
 
     def read(self, run: str, after: EventId = FIRST) -> Iterator[dict[str, Any]]:
         async def work(db: Connection) -> tuple[list[Any], list[Any]]:
-            lines = "select line from af_event where run = $1 and (slice, seq) > ($2, $3) order by number"
-            return await db.fetch(lines, run, *after), await db.fetch(
-                "select digest, body from af_event_content where run = $1", run
-            )
+            text = "select line from af_event where run = $1 and (slice, seq) > ($2, $3) order by number"
+            lines = await db.fetch(text, run, *after)
+            contents = "select digest, body from af_event_content where run = $1"
+            return lines, await db.fetch(contents, run) if lines else []
 
         lines, contents = self._do(work)
         return events_of(lines, contents, after)
 
     def gc(self, bounds: LogBounds, spare: Collection[str] = ()) -> list[str]:
-        now = time.time()
-        gone = [log.run_id for log in bounds.excess(self.list(), lambda log: log.run_id in spare or log.is_kept(now))]
+        gone = removable(self.list(), bounds, spare)
+        self.remove(gone)
+        return gone
+
+    def remove(self, runs: Sequence[str]) -> None:
+        """Remove logs; those that are not here do not matter."""
 
         async def work(db: Connection) -> None:
             for table in ("af_event", "af_event_content", "af_event_log"):
-                await db.execute(f"delete from {table} where run = any($1)", gone)
+                await db.execute(f"delete from {table} where run = any($1)", runs)
 
-        if gone:
+        if runs:
             self._do(work)
-        return gone
 
     def _do(self, work: Work) -> Any:
         with self._lock:

@@ -14,6 +14,7 @@ from typing import Any
 from agentflow.core.journal import EffectRow, EffectState, NewRun
 from agentflow.journal.errors import owned_run
 from agentflow.journal.openings import chained
+from agentflow.journal.postgres.blobs import Blobs
 from agentflow.journal.postgres.connection import Connection
 from agentflow.journal.postgres.rows import ADD, beginning, dump, effect_values
 
@@ -89,7 +90,7 @@ async def give_up(db: Connection, run: str, epoch: int, key: bytes) -> list[str]
     return begun
 
 
-async def ended(db: Connection, run: str, record: EffectRow) -> list[str]:
+async def ended(db: Connection, blobs: Blobs, run: str, record: EffectRow) -> list[str]:
     """Deliver the record of the end of a branch, done by ``run``, to the run around it. Gives the runs that need a job.
 
     The first failure becomes that of the form, and cancels the other branches; of what ends after it only successes are kept, so
@@ -111,7 +112,8 @@ async def ended(db: Connection, run: str, record: EffectRow) -> list[str]:
             record, path=f"{record.path}!{run}", state=EffectState.LOST, content=b"", value=None, turns=None
         )
     if counts or record.usage is not None:
-        await db.execute(ADD, rid, *effect_values(record))
+        [stored] = await blobs.offload(db, [row[1]], [effect_values(record)])
+        await db.execute(ADD, rid, *stored)
     begun: list[str] = []
     if failed and state == _OPEN:
         await db.execute("update af_fork set state = $2, error = $3 where id = $1", fork, _FAILED, outcome)

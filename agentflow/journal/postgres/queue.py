@@ -117,7 +117,13 @@ class PostgresQueue:
         ]
 
     def counts(self) -> FleetCounts:
-        return FleetCounts(takeovers=self.takeovers, sessions_lost=self._owner.lost, refused=self._database.refused)
+        return FleetCounts(
+            takeovers=self.takeovers,
+            sessions_lost=self._owner.lost,
+            refused=self._database.refused,
+            commits=self._writer.commits,
+            commit_s=self._writer.commit_s,
+        )
 
     async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
         check_engine()
@@ -137,6 +143,16 @@ class PostgresQueue:
         slots: int,
         stop: asyncio.Event,
     ) -> None:
+        await self.work_in(Slots(slots), handle, queues, stop)
+
+    async def work_in(
+        self,
+        slots: Slots,
+        handle: Callable[[Claim], Awaitable[None]],
+        queues: Mapping[str, int],
+        stop: asyncio.Event,
+    ) -> None:
+        """Like :meth:`work`, with slots that other queues use, too."""
         await self.prepare()
         await asyncio.to_thread(self._owner.ensure)
         work = _Work(self._engine, uuid.UUID(int=self._owner.id), handle, queues, slots, stop)
@@ -157,6 +173,28 @@ class PostgresQueue:
             told_to_stop.cancel()
 
 
+class Slots:
+    """How many jobs a worker may have at a time, of all queues together: ``free`` more."""
+
+    def __init__(self, count: int) -> None:
+        self.free = count
+        self._wakes: list[asyncio.Event] = []
+
+    def join(self, wake: asyncio.Event) -> None:
+        """Set ``wake`` whenever a slot becomes free."""
+        self._wakes.append(wake)
+
+    def take(self) -> None:
+        """Use a slot."""
+        self.free -= 1
+
+    def give_back(self) -> None:
+        """Use a slot no more."""
+        self.free += 1
+        for wake in self._wakes:
+            wake.set()
+
+
 class _Work:
     """The jobs in progress, independent of the connection."""
 
@@ -166,7 +204,7 @@ class _Work:
         owner: uuid.UUID,
         handle: Callable[[Claim], Awaitable[None]],
         queues: Mapping[str, int],
-        slots: int,
+        slots: Slots,
         stop: asyncio.Event,
     ) -> None:
         self._engine = engine
@@ -178,6 +216,7 @@ class _Work:
         self._busy: dict[int, Any] = {}
         self._done: list[Any] = []
         self._wake = asyncio.Event()
+        slots.join(self._wake)
 
     @property
     def is_over(self) -> bool:
@@ -221,12 +260,13 @@ class _Work:
                 beaten = now
                 await queries.update_heartbeat(list(self._busy))
             jobs: list[Any] = []
-            free = min(self._slots - len(self._busy), AT_ONCE)
+            free = min(self._slots.free, AT_ONCE)
             if free > 0 and not self._stop.is_set():
                 jobs = await queries.dequeue(free, limits, self._owner, None, timedelta(seconds=CLAIM_S))
             for job in jobs:
                 if job.id not in self._busy:
                     self._busy[job.id] = job
+                    self._slots.take()
                     group.create_task(self._do(job))
             if not jobs and not self._done and not self.is_over:
                 with contextlib.suppress(TimeoutError):
@@ -239,6 +279,7 @@ class _Work:
         finally:
             self._done.append(self._busy.pop(job.id))
             self._wake.set()
+            self._slots.give_back()
 
     async def _remove(self, queries: Any) -> None:
         """Remove the jobs that were done."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentflow.core.journal import EffectRow, EffectState, NewRun, RunRow
+from agentflow.journal.postgres.blobs import Blobs
 from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.rows import corrupt, parse
 
@@ -152,10 +153,24 @@ def run_of(fields: Row) -> RunRow:
     )
 
 
-async def effects(db: Connection, rid: int, where: str = "true") -> list[EffectRow]:
-    """The records of a run for which ``where`` holds, in the order in which they started."""
+async def effects(db: Connection, blobs: Blobs, rid: int, where: str = "true") -> list[EffectRow]:
+    """The records of a run for which ``where`` holds, in the order in which they started. Raises JournalError, OSError."""
     rows = await db.fetch(f"select {EFFECT} from af_effect e where rid = $1 and {where} order by t0, path", rid)
-    return [effect_of(row) for row in rows]
+    return [effect_of(row if _is_whole(row) else await _whole(db, blobs, row)) for row in rows]
+
+
+_VALUE, _TURNS = 6, 7
+
+
+def _is_whole(row: Row) -> bool:
+    """Whether value and turns of a record are in the database."""
+    value, turns = row[_VALUE], row[_TURNS]
+    return not ((value and value[0] == "@") or (turns and turns[0] == "@"))
+
+
+async def _whole(db: Connection, blobs: Blobs, row: Row) -> Row:
+    texts = [await blobs.fetch(db, row[at]) for at in (_VALUE, _TURNS)]
+    return [*row[:_VALUE], *texts, *row[_TURNS + 1 :]]
 
 
 ANSWERS = "(leaf is null or not exists (select from af_effect f where f.rid = e.rid and f.key = e.leaf and f.state in (1, 2)))"

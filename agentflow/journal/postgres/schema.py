@@ -10,6 +10,11 @@ from agentflow.journal.errors import other_version
 from agentflow.journal.postgres.connection import Connection
 
 _MIGRATING = 0x61666C6F77  # the advisory lock of whoever makes tables
+_MAKING_ROOM = 0x61667061  # the advisory lock of whoever makes a partition
+_FIRST_PART = 10_000
+_LEAST_PART, _MOST_PART = 1_000, 10_000_000
+"""Number of runs whose records a partition has room for."""
+_PART_S = 86_400
 _VERSION_1 = """
 create table af_run(rid bigint generated always as identity primary key, run text not null unique, base text,
   program text not null, digest text not null, input text not null, status text not null default 'queued',
@@ -72,7 +77,61 @@ create table af_budget(root text primary key, usd float8, tokens bigint) with (f
 create table af_lease(run text primary key, root text not null, usd float8 not null default 0, tokens bigint not null default 0);
 create index af_lease_root on af_lease(root);
 """
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
+_VERSION_8 = f"""
+lock table af_run in share row exclusive mode;
+alter table af_effect rename to af_effect_1;
+alter index af_effect_pkey rename to af_effect_1_pkey;
+create table af_effect(rid bigint not null, key bytea not null, path text not null, leaf bytea, kind text not null,
+  name text not null, content bytea not null, state smallint not null, value text, turns text, usage bigint[], cost float8,
+  t0 float8, t1 float8, primary key(rid, key)) partition by range (rid);
+create table af_part(name text primary key, first bigint not null, upto bigint not null unique,
+  created timestamptz not null default now());
+do $$ declare edge bigint := {_FIRST_PART} + coalesce((select max(rid) from af_run), 0); begin
+  execute format('alter table af_effect attach partition af_effect_1 for values from (minvalue) to (%s)', edge);
+  insert into af_part(name, first, upto) values ('af_effect_1', 0, edge);
+end $$;
+create function af_make_room() returns trigger language plpgsql as $$
+declare top bigint; edge bigint; size bigint; part text;
+begin
+  select max(rid) into top from fresh;
+  loop
+    select max(upto) into edge from af_part;
+    exit when top is null or top < edge;
+    perform pg_advisory_xact_lock({_MAKING_ROOM});
+    select upto, (upto - first) * {_PART_S} / greatest(1, extract(epoch from clock_timestamp() - created))
+      into edge, size from af_part order by upto desc limit 1;
+    exit when top < edge;
+    size := least(greatest(size, {_LEAST_PART}), {_MOST_PART});
+    part := 'af_effect_' || edge;
+    execute format('create table %I (like af_effect including all)', part);
+    execute format('alter table af_effect attach partition %I for values from (%s) to (%s)', part, edge, edge + size);
+    insert into af_part(name, first, upto) values (part, edge, edge + size);
+  end loop;
+  return null;
+end $$;
+create index af_event_at on af_event(run, slice, seq);
+drop index af_event_run;
+create table af_blob(hash bytea not null, rid bigint not null, primary key(hash, rid));
+create index af_blob_rid on af_blob(rid);
+insert into af_meta values ('id', gen_random_uuid()::text);
+create trigger af_make_room after insert on af_run referencing new table as fresh
+  for each statement execute function af_make_room();
+"""
+"""Records are partitioned by the number of their run, which rises with time, so that old ones go with their table.
+
+A new partition has room for about as many runs as there were in a day. It is made in the transaction of the first run whose
+records belong there, and attached, which no reader or writer of the other partitions waits for.
+"""
+MIGRATIONS = (
+    _VERSION_1,
+    _VERSION_2,
+    _VERSION_3,
+    _VERSION_4,
+    _VERSION_5,
+    _VERSION_6,
+    _VERSION_7,
+    _VERSION_8,
+)
 """The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)
 

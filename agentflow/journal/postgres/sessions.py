@@ -45,6 +45,13 @@ class PostgresSessions:
             self.close(name)
             raise
 
+    async def has(self, name: str) -> bool:
+        """Whether there is a conversation of this name, or somebody has opened it."""
+        query = (
+            "select exists (select from af_session where name = $1) or exists (select from af_opened where name = $1)"
+        )
+        return bool(await self._writer.do(lambda db: db.fetchval(query, escape(name))))
+
     async def runs(self, name: str) -> tuple[str | None, str | None]:
         async def work(db: Connection) -> tuple[str | None, str | None]:
             row = await _row(db, name)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from agentflow.core.event_log import LogBounds
@@ -21,8 +22,9 @@ from agentflow.core.journal import (
 )
 from agentflow.journal.errors import owned_run, unknown_run
 from agentflow.journal.postgres import forks, leases, openings, sessions
-from agentflow.journal.postgres.cleaning import collect
-from agentflow.journal.postgres.connection import Connection, Row
+from agentflow.journal.postgres.blobs import Blobs
+from agentflow.journal.postgres.cleaning import Survey, collect, remove, survey
+from agentflow.journal.postgres.connection import Connection, Row, blobs_in
 from agentflow.journal.postgres.jobs import Engine, free_claims
 from agentflow.journal.postgres.link import Link, PostgresDatabase
 from agentflow.journal.postgres.owner import OwnerSession, end_stale, is_alive
@@ -69,7 +71,8 @@ class PostgresJournal:
 
     def __init__(self, url: str) -> None:
         link = Link(url)
-        database = PostgresDatabase(link, _put)
+        self._blobs = Blobs(blobs_in(url))
+        database = PostgresDatabase(link, partial(_put, self._blobs))
         self._writer: Writer[Connection] = Writer(database, f"durable runs in {link.name}")
         self._owner = OwnerSession(url)
         self._held: dict[str, int] = {}
@@ -133,7 +136,7 @@ class PostgresJournal:
                 died,
             )
             assert after is not None
-            records = await effects(db, after[RID], ANSWERS)
+            records = await effects(db, self._blobs, after[RID], ANSWERS)
             usage, cost = await spent(db, after[RID])
             leased = row.queue is not None and await leases.begin_slice(db, run)
             owned = OwnedRun(run=run_of(after), records=records, usage=usage, cost=cost, leased=leased)
@@ -234,7 +237,7 @@ class PostgresJournal:
             elif before.queue is not None:
                 await leases.end(db, run)
             if branch is not None and before.status == "running":
-                await self._engine.enqueue(db, await forks.ended(db, run, branch))
+                await self._engine.enqueue(db, await forks.ended(db, self._blobs, run, branch))
 
         try:
             await self._writer.do(work)
@@ -242,6 +245,15 @@ class PostgresJournal:
             self._give_back(run, epoch)
             raise
         self._held.pop(run, None)
+
+    async def has(self, run: str) -> bool:
+        """Whether there is a run of this id."""
+        query = "select exists (select from af_run where run = $1)"
+        return bool(await self._writer.do(lambda db: db.fetchval(query, run)))
+
+    async def database_id(self) -> str:
+        """The id of the database, which it keeps for good."""
+        return await self._writer.do(lambda db: db.fetchval("select value from af_meta where key = 'id'"))
 
     async def find(self, run: str) -> RunRow | None:
         async def work(db: Connection) -> RunRow | None:
@@ -279,12 +291,23 @@ class PostgresJournal:
         async def work(db: Connection) -> list[EffectRow]:
             rid = await db.fetchval("select rid from af_run where run = $1", run)
             where = "true" if state is None else f"state = {int(state)}"
-            return [] if rid is None else await effects(db, rid, where)
+            return [] if rid is None else await effects(db, self._blobs, rid, where)
 
         return await self._writer.do(work)
 
     async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
-        return await self._writer.do(lambda db: collect(db, before, bounds))
+        removed = await self._writer.do(lambda db: collect(db, before, bounds))
+        await self._writer.do(self._blobs.collect)
+        return removed
+
+    async def survey(self) -> Survey:
+        """What may be removed, and what all that is stored takes."""
+        return await self._writer.do(survey)
+
+    async def remove(self, runs: list[str], results: list[bytes]) -> None:
+        """Remove runs that have ended, and results; those that are not here do not matter."""
+        await self._writer.do(lambda db: remove(db, runs, results))
+        await self._writer.do(self._blobs.collect)
 
     def leave(self) -> None:
         self._writer.leave()
@@ -351,7 +374,7 @@ async def _killed_s(db: Connection, row: RunRow, rid: int) -> float:
     return 0.0 if last is None else max(0.0, last - row.updated)
 
 
-async def _put(db: Connection, jobs: Sequence[Put]) -> None:
+async def _put(blobs: Blobs, db: Connection, jobs: Sequence[Put]) -> None:
     """Store the records of ``jobs``, and forget what they drop, in their order."""
     waiting: dict[int, Put] = {}
     rows: dict[tuple[str, bytes], tuple[Any, ...]] = {}
@@ -367,7 +390,7 @@ async def _put(db: Connection, jobs: Sequence[Put]) -> None:
             if before is None or before[_STATE] == EffectState.OPEN:
                 rows[job.run, row.key] = (number, *fields)
         if job.drop:  # a record may be stored and forgotten in one batch
-            await _write(db, waiting, list(rows.values()))
+            await _write(blobs, db, waiting, list(rows.values()))
             waiting, rows = {}, {}
             if job.error is None:
                 await db.execute(
@@ -375,19 +398,20 @@ async def _put(db: Connection, jobs: Sequence[Put]) -> None:
                     job.run,
                     list(job.drop),
                 )
-    await _write(db, waiting, list(rows.values()))
+    await _write(blobs, db, waiting, list(rows.values()))
 
 
 _STATE = 7
 """The position of the state among the values of a record that follow the number of its job."""
 
 
-async def _write(db: Connection, jobs: dict[int, Put], rows: Sequence[tuple[Any, ...]]) -> None:
+async def _write(blobs: Blobs, db: Connection, jobs: dict[int, Put], rows: Sequence[tuple[Any, ...]]) -> None:
     """Store rows of jobs, by their numbers; a job of a stale owner gets its error, and its rows are left out."""
     if not jobs:
         return
     positions = {number: position for position, number in enumerate(jobs, 1)}
-    placed = [(positions[number], *fields) for number, *fields in rows]
+    fields = await blobs.offload(db, [jobs[row[0]].run for row in rows], [row[1:] for row in rows])
+    placed = [(positions[row[0]], *stored) for row, stored in zip(rows, fields, strict=True)]
     owners = list(jobs.values())
     args = columns(placed)
     current = {n for (n,) in await db.fetch(PUT, [job.run for job in owners], [job.epoch for job in owners], *args)}
