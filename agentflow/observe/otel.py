@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.events import DeltaBase, EventBase, FinishedBase, RunFinished
+from agentflow.core.events import DeltaBase, EventBase, FinishedBase, RunFinished, WaitFinished
 from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, Opened, SpanFold, Told
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ _METRICS: tuple[tuple[str, str, str, list[float]], ...] = (
         [1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0],
     ),
 )
+_COST = "agentflow.cost"
+_WAIT = "agentflow.wait.duration"
 _DURATIONS = {
     "tool_finished": ("gen_ai.execute_tool.duration", "execute_tool"),
     "task_finished": ("gen_ai.invoke_agent.duration", "invoke_agent"),
@@ -96,6 +98,13 @@ class OpenTelemetry:
             name: meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=buckets)
             for name, unit, about, buckets in _METRICS
         }
+        self._waits = meter.create_histogram(
+            _WAIT,
+            "s",
+            "Duration of waits, for a rate, a permit, an answer",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._cost = meter.create_counter(_COST, "{USD}", "Cost of model calls in US dollars")
         self._spans: dict[Key, tuple[Span, Context]] = {}
         self._models: dict[Key, _ModelCall] = {}
 
@@ -115,6 +124,8 @@ class OpenTelemetry:
                 self._tell(key, change)
             else:
                 self._spans[key][0].add_event(change.name, change.attributes, _nanoseconds(event.time))
+        if isinstance(event, WaitFinished):
+            self._waits.record(event.duration_s, {"agentflow.wait.reason": event.reason})
         if isinstance(event, RunFinished):  # the end of a run closes the spans that its events left open
             for key in self._fold.left_open(event):
                 self._spans.pop(key)[0].end(_nanoseconds(event.time))
@@ -179,6 +190,9 @@ class OpenTelemetry:
             model.attributes["gen_ai.response.model"] = attributes["gen_ai.response.model"]
         measured = model.attributes
         self._metrics["gen_ai.client.operation.duration"].record(event.duration_s, {**measured, **common})
+        cost = attributes.get("agentflow.cost_usd")
+        if isinstance(cost, float) and cost > 0:
+            self._cost.add(cost, measured)
         for kind in ("input", "output"):
             count = attributes.get(f"gen_ai.usage.{kind}_tokens")
             if isinstance(count, int):

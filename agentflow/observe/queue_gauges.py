@@ -15,6 +15,8 @@ OLDEST = "agentflow.queue.oldest"
 TAKEOVERS = "agentflow.fleet.takeovers"
 LOST = "agentflow.fleet.sessions_lost"
 REFUSED = "agentflow.fleet.refused"
+COMMITS = "agentflow.fleet.commits"
+COMMIT_TIME = "agentflow.fleet.commit_time"
 
 
 class QueueGauges:
@@ -42,7 +44,7 @@ class QueueGauges:
 
 
 class FleetCounters:
-    """Counters of what has happened to this process: takeovers, lost sessions, records that were refused."""
+    """Counters of what has happened to this process: takeovers, lost sessions, records that were refused, and its commits."""
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
         from opentelemetry import metrics
@@ -51,7 +53,9 @@ class FleetCounters:
         self._takeovers = meter.create_counter(TAKEOVERS, "{run}", "Runs of dead workers that were queued again")
         self._lost = meter.create_counter(LOST, "{session}", "Sessions that owned runs and were lost")
         self._refused = meter.create_counter(REFUSED, "{batch}", "Records of runs that other workers had taken over")
-        self._before = FleetCounts(takeovers=0, sessions_lost=0, refused=0)
+        self._commits = meter.create_counter(COMMITS, "{transaction}", "Transactions with what runs store")
+        self._commit_time = meter.create_counter(COMMIT_TIME, "s", "Time that these transactions took")
+        self._before = FleetCounts()
 
     def record(self, counts: FleetCounts) -> None:
         """Add what has happened since the last call."""
@@ -59,6 +63,18 @@ class FleetCounters:
         self._takeovers.add(counts.takeovers - before.takeovers)
         self._lost.add(counts.sessions_lost - before.sessions_lost)
         self._refused.add(counts.refused - before.refused)
+        self._commits.add(counts.commits - before.commits)
+        self._commit_time.add(counts.commit_s - before.commit_s)
 
 
-__all__ = ["LOST", "OLDEST", "REFUSED", "RUNS", "TAKEOVERS", "FleetCounters", "QueueGauges"]
+__all__ = [
+    "COMMITS",
+    "COMMIT_TIME",
+    "LOST",
+    "OLDEST",
+    "REFUSED",
+    "RUNS",
+    "TAKEOVERS",
+    "FleetCounters",
+    "QueueGauges",
+]

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from agentflow import AgentFlow, CallContext, OpenTelemetry, ScriptedProvider, SubtaskRequest
+from agentflow import AgentFlow, CallContext, OpenTelemetry, Price, ScriptedProvider, SubtaskRequest
 from agentflow.core.errors import AgentflowError
 from agentflow.core.messages import ModelRequest, ToolSpec
 from agentflow.core.ports import Tool
@@ -296,6 +296,23 @@ async def test_metrics_have_the_conventions_names_and_no_labels(tmp_path: Path) 
     assert used == {f"gen_ai.{name}" for name in allowed}
     (call,) = telemetry.named("chat")
     assert "gen_ai.response.time_to_first_chunk" in (call.attributes or {})
+
+
+async def test_what_was_spent_and_waited_for_is_measured(tmp_path: Path) -> None:
+    """Dollars by model, seconds by what was waited for; a call without a price spends nothing."""
+    telemetry = Telemetry()
+    prices = {"scripted:*": Price(1_000_000, 1_000_000)}
+    async with AgentFlow(provider=ScriptedProvider(answer), root=tmp_path, prices=prices) as flow:
+        flow.subscribe(telemetry.observer)
+        result = await flow.run(f'{TASK} (pmap (lambda (x) (t (x x))) (list "a" "b") 1)')
+    async with AgentFlow(provider=ScriptedProvider(answer), root=tmp_path) as flow:
+        flow.subscribe(telemetry.observer)
+        await flow.run(f'{TASK} (t (x "a"))')
+    metrics = telemetry.metrics()
+    [spent] = metrics["agentflow.cost"].data.data_points
+    assert spent.value == result.cost and result.cost and "gen_ai.provider.name" in spent.attributes
+    [waited] = metrics["agentflow.wait.duration"].data.data_points
+    assert dict(waited.attributes) == {"agentflow.wait.reason": "permit"} and waited.count == 1 and waited.sum > 0
 
 
 async def test_a_thousand_branches_and_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

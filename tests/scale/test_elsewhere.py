@@ -14,7 +14,16 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agentflow import AgentFlow
 from agentflow.core.errors import JournalError
-from agentflow.observe.queue_gauges import LOST, REFUSED, RUNS, TAKEOVERS, FleetCounters, QueueGauges
+from agentflow.observe.queue_gauges import (
+    COMMIT_TIME,
+    COMMITS,
+    LOST,
+    REFUSED,
+    RUNS,
+    TAKEOVERS,
+    FleetCounters,
+    QueueGauges,
+)
 from tests.cli.test_command import agentflow
 from tests.scale.child import app
 from tests.scale.workers import detached, working
@@ -135,7 +144,8 @@ async def test_what_has_happened_to_a_worker_is_counted(
         return postgres_server.sql(text, postgres_url)
 
     async def until(**counts: int) -> None:
-        while asdict(flow.counts()) != {"takeovers": 0, "sessions_lost": 0, "refused": 0, **counts}:
+        expected = {"takeovers": 0, "sessions_lost": 0, "refused": 0, **counts}
+        while {name: asdict(flow.counts())[name] for name in expected} != expected:
             await asyncio.sleep(0.02)
 
     log = tmp_path / "log"
@@ -152,8 +162,10 @@ async def test_what_has_happened_to_a_worker_is_counted(
         sql("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock'")
         await until(takeovers=1, refused=1, sessions_lost=1)
         counters.record(flow.counts())
-        counters.record(flow.counts())
-        assert sums_of(reader) == {TAKEOVERS: 1, REFUSED: 1, LOST: 1}
+        counters.record(counts := flow.counts())
+        assert counts.commits > 5 and counts.commit_s > 0
+        commits = {COMMITS: counts.commits, COMMIT_TIME: pytest.approx(counts.commit_s)}
+        assert sums_of(reader) == {TAKEOVERS: 1, REFUSED: 1, LOST: 1, **commits}
 
 
 def sums_of(reader: InMemoryMetricReader) -> dict[str, Any]:
