@@ -2,10 +2,11 @@
 
     python -m tests.scale.fleet --runs 1000 --kills 100 --workers 3
     python -m tests.scale.fleet --runs 1000 --kills 100 --workers 3 --slots 2 --queue --empty 5 --stops 5
+    python -m tests.scale.fleet --runs 1000 --kills 0 --queue --pauses 3
     python -m tests.scale.fleet --branches 1000 --kills 20 --workers 3
 
 Without ``--queue`` each process starts runs itself; with it they are left to workers, whose queue may be emptied by hand and whose
-server stopped at once; ``--branches`` is one run of so many branches that are left to workers, where each other kill is that of whoever
+server stopped at once; with ``--pauses`` a process stands still until others have its runs, and wakes; ``--branches`` is one run of so many branches that are left to workers, where each other kill is that of whoever
 works on the run around them. No run is lost, no effect is carried out again after its record was acknowledged, and what a killed process worked on goes on
 in the others, who look for it themselves.
 """
@@ -16,6 +17,7 @@ import argparse
 import asyncio
 import json
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -30,7 +32,7 @@ from agentflow.core.errors import JournalError
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.worker import work_on
 from tests.durable.child import Failpoint, Log, journal
-from tests.durable.harness import Report, check_log
+from tests.durable.harness import Report, check_log, check_once
 from tests.support.postgres import Server
 
 PROGRAM = """
@@ -51,13 +53,15 @@ SLOTS = 10
 
 @dataclass
 class Fleet:
-    """What was seen of a fleet. ``takeovers`` are the seconds until nothing belonged to a killed process any more.
+    """What was seen of a fleet. ``takeovers`` are the seconds until nothing belonged to a killed process any more, ``pauses`` those
+    until nothing belonged to one that stood still.
 
     ``slices`` is how often the run around branches was begun or resumed, ``seconds`` how long it took until its end.
     """
 
     report: Report = field(default_factory=Report)
     takeovers: list[float] = field(default_factory=list[float])
+    pauses: list[float] = field(default_factory=list[float])
     slices: int = 0
     seconds: float = 0.0
 
@@ -142,11 +146,13 @@ async def campaign(
     queue: bool = False,
     empty: int = 0,
     stops: int = 0,
+    pauses: int = 0,
     server: Server | None = None,
 ) -> Fleet:
     """Let ``workers`` processes do ``runs`` runs, and kill one of them ``kills`` times.
 
-    With ``queue`` they are workers, whose queue is emptied ``empty`` times; ``server`` is stopped at once ``stops`` times.
+    With ``queue`` they are workers, whose queue is emptied ``empty`` times; ``server`` is stopped at once ``stops`` times; and
+    ``pauses`` times a process stands still until others have its runs. Where nothing happens to them, each effect is carried out once.
     """
     import asyncpg
 
@@ -180,6 +186,8 @@ async def campaign(
                 fleet.takeovers += [took] if works else []
                 processes.append(worker(url, log, count, slots))
                 await asyncio.to_thread(ready, processes[-1])
+            for number in range(pauses):
+                fleet.pauses += await _paused(db, processes[number % len(processes)])
             while await db.fetchval("select count(*) from af_run") < runs:
                 await asyncio.sleep(0.05)
             await _until(db, "status = 'done'")
@@ -191,8 +199,26 @@ async def campaign(
         if effects != 5 * runs:
             fleet.report.wrong.append(f"{effects} effects have a record, not {5 * runs}")
         check_log(log, fleet.report, "fleet")
+        if not kills and not stops and not pauses:
+            check_once(log, fleet.report, "fleet")
     await db.close()
     return fleet
+
+
+async def _paused(db: Any, process: subprocess.Popen[str]) -> list[float]:
+    """Let a process stand still until others have what it worked on. Gives the seconds that took, nothing if it did nothing."""
+    owner = await db.fetchval("select owner from af_owner where pid = $1", process.pid)
+    for _ in range(200):
+        if await db.fetchval("select exists (select from af_run where status = 'running' and owner = $1)", owner):
+            break
+        await asyncio.sleep(0.01)
+    else:
+        return []
+    process.send_signal(signal.SIGSTOP)
+    try:
+        return [await _until(db, "status <> 'running' or owner is distinct from $1", owner)]
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 async def wide(url: str, branches: int, kills: int, workers: int, seed: int, slots: int = SLOTS) -> Fleet:
@@ -290,6 +316,7 @@ def main() -> None:
     parser.add_argument("--queue", action="store_true")
     parser.add_argument("--empty", type=int, default=0)
     parser.add_argument("--stops", type=int, default=0)
+    parser.add_argument("--pauses", type=int, default=0)
     parser.add_argument("--branches", type=int, default=0)
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -314,6 +341,7 @@ def main() -> None:
                 queue=options.queue,
                 empty=options.empty,
                 stops=options.stops,
+                pauses=options.pauses,
                 server=server,
             )
         )
@@ -329,6 +357,8 @@ def main() -> None:
     if took:
         late = took[int(len(took) * 0.99)]
         print(f"{len(took)} takeovers: p50 {statistics.median(took):.2f} s, p99 {late:.2f} s, max {took[-1]:.2f} s")
+    if fleet.pauses:
+        print(f"{len(fleet.pauses)} stood still: their runs were elsewhere after {max(fleet.pauses):.1f} s at most")
     for fault in report.faults[:20]:
         print(" ", fault)
     sys.exit(bool(report.faults))

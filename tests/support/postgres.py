@@ -41,9 +41,10 @@ def program(name: str) -> str | None:
 
 
 class Server:
-    """A cluster in a new directory, to be started, stopped and stopped at once."""
+    """A cluster in a new directory, to be started, stopped and stopped at once; ``settings`` replace those for tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
+        self._settings = {**_SETTINGS, **settings}
         self._directory = Path(tempfile.mkdtemp(prefix="agentflow-postgres-"))
         self._user = _unprivileged()
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,7 +60,7 @@ class Server:
 
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
-        settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
         self._process = subprocess.Popen(
             self._as_user([str(program("postgres")), "-D", self._data, "-k", str(self._directory), *settings]),
             stdout=subprocess.DEVNULL,
