@@ -212,6 +212,11 @@ class DurableRun(Generic[T]):
                 await self._cancel(self.run_id)  # it began to wait, or its end was being stored, just then
                 self._settle(RunEnd("cancelled"))
 
+    @property
+    def _is_live(self) -> bool:
+        """Whether this process works on the run, or resumes it when it has waited."""
+        return self._end is None and (self._resting or (self._task is not None and not self._task.done()))
+
     def _settle(self, end: RunEnd) -> None:
         """Record the end, and wake all who wait for it."""
         if end.status != "waiting":

@@ -69,7 +69,7 @@ class LiveRuns:
         self._group: asyncio.TaskGroup | None = None
         self._resting = Resting(self.look, self._spawn)
         self._watching: set[asyncio.Task[None]] = set()
-        self._claimed: set[str] = set()
+        self._claimed: set[DurableRun] = set()
         self._following = Following(store, self.recorded_end)
         self._closing = False
 
@@ -118,15 +118,18 @@ class LiveRuns:
         stored = row.input["limits"]
         chosen = limits or (None if stored is None else Limits(**stored))
         work = RunWork(program, bindings, chosen, approve, session, on_inflight, row.status in ENDED, tenant)
+        before = self._live.get(row.run)
         handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self._cancel)
         handle._cancelled = cancelled
         try:
             await self.begin(handle, row, retry=retry, slice=slice)
-        except BaseException:  # also when cancelled: a run that was not begun is not live
-            del self._live[row.run]
+        except BaseException:  # also when cancelled: a run that was not begun is not live, but perhaps its slice before
+            self._drop(handle)
+            if before is not None and before._is_live:
+                self._live.setdefault(row.run, before)
             raise
         if slice is not None:
-            self._claimed.add(row.run)
+            self._claimed.add(handle)
         return handle
 
     async def follow(self, row: RunRow) -> DurableRun:
@@ -139,8 +142,8 @@ class LiveRuns:
 
     def release(self) -> None:
         """Give up the runs that were claimed for the workers' queues."""
-        for run_id in list(self._claimed):
-            self._live[run_id]._suspend()
+        for handle in list(self._claimed):
+            handle._suspend()
 
     async def begin(self, handle: DurableRun, row: RunRow, *, retry: bool = False, slice: int | None = None) -> None:
         """Acquire a run and start working on it. Raises JournalError, SessionBusy."""
@@ -220,9 +223,14 @@ class LiveRuns:
     def end(self, handle: DurableRun, end: RunEnd) -> None:
         """Set the end of a run on its handle, and drop the handle."""
         self._resting.remove(handle.run_id)
-        self._live.pop(handle.run_id, None)
-        self._claimed.discard(handle.run_id)
+        self._drop(handle)
         handle._settle(end)
+
+    def _drop(self, handle: DurableRun) -> None:
+        """Forget a handle, but not that of the next slice of its run, which this process may have been given already."""
+        self._claimed.discard(handle)
+        if self._live.get(handle.run_id) is handle:
+            del self._live[handle.run_id]
 
     async def _work(self, handle: DurableRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
         """Run it until it ends or waits, and store that. Raises nothing: the handle gets the outcome."""
@@ -271,7 +279,7 @@ class LiveRuns:
         """Tell the handle what became of the run, or resume a run that was answered meanwhile."""
         if (
             records.rest is None
-            or handle.run_id in self._claimed  # whoever gets the job resumes it
+            or handle in self._claimed  # whoever gets the job resumes it
             or self._closing
             or handle._cancelled
             or end.error
@@ -279,7 +287,7 @@ class LiveRuns:
         ):
             self.end(handle, end)
         elif records.run.queue is not None:  # it was resumed here once: workers do the rest
-            self._live.pop(handle.run_id, None)
+            self._drop(handle)
             if self._following.add(handle):
                 self._beside(self._following.watch(), "following of durable runs")
         elif end.status == "waiting":

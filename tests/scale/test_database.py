@@ -44,8 +44,8 @@ async def test_older_tables_are_brought_up_to_date(postgres_server: Server, post
     ] * 4
     for store in stores:
         await store.aclose()
-    assert postgres_server.sql("select value from af_meta", postgres_url) == str(VERSION)
-    postgres_server.sql("update af_meta set value = '99'", postgres_url)
+    assert postgres_server.sql("select value from af_meta where key = 'version'", postgres_url) == str(VERSION)
+    postgres_server.sql("update af_meta set value = '99' where key = 'version'", postgres_url)
     assert (await refused(postgres_url)).code == "durable/version"
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from agentflow import AgentFlow, Session
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
+from agentflow.core.journal import Claim
+from agentflow.runtime.durable_run import DurableRun
 from tests.cli.test_command import environment
 from tests.scale.child import VALUE, app
 from tests.scale.workers import detached, working
@@ -203,6 +205,23 @@ async def test_the_command_takes_over_what_a_killed_one_did_and_gives_up_what_it
         async with worker_process(tmp_path):
             assert (await handle.result()).value == VALUE
     assert Counter(log.read_text().split()) == {"a": 1, "p1": 1, "p2": 1, "b": 3}
+
+
+async def test_two_jobs_of_one_slice_are_one_slice(postgres_url: str, tmp_path: Path) -> None:
+    """A worker that gets both at once does one, and still knows of it: it can give the run up."""
+    log = tmp_path / "log"
+    async with app(postgres_url, log, "b") as flow:
+        runs = flow._durable_runs()  # pyright: ignore[reportPrivateUsage] - what a worker works on
+        await detached(flow, "r")
+        handles = await asyncio.gather(*[runs.take(Claim(run="r", slice=0)) for _ in range(2)], return_exceptions=True)
+        [handle] = [each for each in handles if isinstance(each, DurableRun)]
+        [refused] = [each for each in handles if isinstance(each, JournalError)]
+        assert refused.code == "durable/owned"
+        while not log.exists() or "b" not in log.read_text():
+            await asyncio.sleep(0.02)
+        runs.release()
+        await handle.wait()
+        assert (await flow.find_run("r") or pytest.fail()).status == "queued"
 
 
 async def test_no_engine_is_loaded_where_there_are_no_workers(postgres_url: str) -> None:
