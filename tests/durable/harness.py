@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -60,24 +61,34 @@ class Report:
 
 
 class Nursery:
-    """A process that forks the processes of the runs; see :mod:`tests.durable.child`."""
+    """Processes that fork the processes of the runs, in turn; see :mod:`tests.durable.child`. Each has hashes of its own."""
+
+    def __init__(self, processes: int = 1) -> None:
+        self._number = processes
 
     def __enter__(self) -> Nursery:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.durable.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        words = [sys.executable, "-m", "tests.durable.child"]
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+        self._processes = [
+            subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=kept)
+            for _ in range(self._number)
+        ]
+        self._turns = itertools.cycle(self._processes)
+        self._process = self._processes[0]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(TIMEOUT_S)
-        self._process.stdout.close()
+        for process in self._processes:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.close()
+            process.wait(TIMEOUT_S)
+            process.stdout.close()
 
     def begin(self, job: dict[str, Any]) -> int:
         """Start a job. Gives the number of its process."""
+        self._process = next(self._turns)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
@@ -238,13 +249,14 @@ def campaign(
     per_run: int = 4,
     programs: list[str] | None = None,
     database: NewDatabase = sqlite_in,
+    processes: int = 1,
 ) -> Report:
     """Kill runs of the programs in turn until there were ``kills`` kills."""
     dice = random.Random(seed)
     report = Report()
     undisturbed: dict[str, Any] = {}
     names = programs or list(PROGRAMS)
-    with Nursery() as nursery:
+    with Nursery(processes) as nursery:
         for name in names:
             with tempfile.TemporaryDirectory() as directory:
                 undisturbed[name] = comparable(one_run(nursery, Path(directory), name, dice, 0, report, database))
@@ -289,11 +301,11 @@ def failpoint_campaign(
     return report
 
 
-def replay_campaign(times: int, program: str, seed: int) -> Report:
+def replay_campaign(times: int, program: str, seed: int, *, processes: int = 1) -> Report:
     """One run, replayed as often as asked under other timings: with other concurrency, and a loop that is held at random."""
     dice = random.Random(seed)
     report = Report()
-    with Nursery() as nursery, tempfile.TemporaryDirectory() as directory:
+    with Nursery(processes) as nursery, tempfile.TemporaryDirectory() as directory:
         job = job_of(Path(directory), program)
         checked(nursery, Path(directory), job, nursery.run(job, None), report)
         first = json.loads((Path(directory) / "log.end").read_text())
@@ -336,8 +348,8 @@ def _reports(options: argparse.Namespace, database: NewDatabase) -> list[Report]
         return [failpoint_campaign(options.failpoints, options.seed, programs=options.program, database=database)]
     if options.replays:
         names = options.program or list(PROGRAMS)
-        return [replay_campaign(options.replays, name, options.seed) for name in names]
-    return [campaign(options.kills, options.seed, programs=options.program, database=database)]
+        return [replay_campaign(options.replays, name, options.seed, processes=2) for name in names]
+    return [campaign(options.kills, options.seed, programs=options.program, database=database, processes=2)]
 
 
 def show(report: Report) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -48,6 +51,32 @@ async def test_equal_calls_are_one_request(world: World, flow: Flow, durable: bo
     }
     assert all(each.usage is not None and each.usage.requests == 1 for each in replayed)
     assert len([event for event in events if isinstance(event, TaskStarted)]) == 1
+
+
+_IN_A_PROCESS = """
+import asyncio, sys
+from agentflow import AgentFlow
+
+async def main():
+    async with AgentFlow("offline", durable=sys.argv[1]) as flow:
+        result = await flow.run(sys.argv[2])
+    print(result.usage.requests, result.value["content"])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_processes_share_results(tmp_path: Path) -> None:
+    """What one process asked for another one has, however it orders and hashes things."""
+    text = f'{ASK} (ask (q "one") (inputs \'((b 1) (a 2))))'
+    said: list[list[str]] = []
+    for seed in ("1", "2"):
+        words = [sys.executable, "-c", _IN_A_PROCESS, f"sqlite:///{tmp_path}/runs.db", text]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+        said.append(done.stdout.split(" ", 1))
+    assert [requests for requests, _ in said] == ["1", "0"] and said[0][1] == said[1][1] != "\n"
 
 
 async def test_what_is_asked_for_decides(world: World, flow: Flow, tmp_path: Path) -> None:
