@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
-from agentflow.core.effects import Draw, Effect, GetContext, Solve, Step, Timer, ToolCall
+from agentflow.core.effects import AskHuman, Draw, Effect, GetContext, Solve, Step, Timer, ToolCall
 from agentflow.core.source import Surface
 from agentflow.flow_python import PythonMethods
 from agentflow.handler.tools import as_async
@@ -15,6 +15,7 @@ from agentflow.runtime.functions import read_back
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import check_surface
 from agentflow.runtime.python import EffectCall, FlowCall, WorkCall, check_arguments
+from agentflow.tasks.from_function import adapter_of
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -154,6 +155,24 @@ class OperationMethods(PythonMethods):
             return value if line.strand.call.run.journal is None else read_back(function, value)
 
         return WorkCall(self, name, span, work)
+
+    @overload
+    def ask_human(self, question: str) -> FlowCall[Any]: ...
+    @overload
+    def ask_human(self, question: str, output: type[T]) -> FlowCall[T]: ...
+    @overload
+    def ask_human(self, question: str, output: Any) -> FlowCall[Any]: ...
+    def ask_human(self, question: str, output: Any = None) -> FlowCall[Any]:
+        """What somebody answers, which is of the type ``output``, or any data: ``await flow.ask_human("Pay 20 EUR?", bool)``.
+
+        A durable run that has nothing else to do leaves the memory until somebody answers, see ``flow.send``; any other one
+        asks the flow's ``answer=``. Raises SexpEvaluationError (``question/unanswered``), ConfigurationError
+        (``python/returns``) for a type without a JSON Schema.
+        """
+        if output is None:
+            return self._effect("flow.ask_human", AskHuman(question), lambda answer: answer)
+        adapter, schema = adapter_of(output, "flow.ask_human")
+        return self._effect("flow.ask_human", AskHuman(question, schema), adapter.validate_python)
 
     def sleep(self, seconds: float) -> FlowCall[None]:
         """Wait. A durable run that is interrupted meanwhile waits for what is left."""

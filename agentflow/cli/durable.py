@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -38,7 +39,7 @@ from agentflow.cli.plan_text import plan_data, plan_text
 from agentflow.cli.resuming import resume_line
 from agentflow.cli.state import database
 from agentflow.cli.waiting import show_waiting
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.source import Source
 from agentflow.core.values import to_json
 from agentflow.lib.terminal import clean
@@ -211,6 +212,10 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | Ch
         if await handle.wait() == "waiting":
             return show_waiting(flow, handle, options)
         result = await handle.result()
+    except AgentflowError:
+        raise
+    except Exception as error:
+        raise _raised(error) from error
     finally:
         if handle.replayed:
             saved = handle.saved
@@ -221,6 +226,14 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | Ch
                 file=sys.stderr,
             )
     return show_result(flow, result, options)
+
+
+def _raised(error: Exception) -> SexpEvaluationError:
+    """The error for an exception of a Python workflow's own code, with the place where it was raised."""
+    ours = str(Path(__file__).parents[1])
+    theirs = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
+    hint = f"in {theirs[-1].name}, {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
+    return SexpEvaluationError(f"the workflow raised {type(error).__name__}: {error}", code="host/raised", hint=hint)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from agentflow.observe.files import SUFFIX, read_events, read_infos
 from agentflow.observe.run_view import message_of
 from agentflow.runtime.catalogue import RunCatalogue, RunSummary, summary_of
 from agentflow.runtime.codec import lasting
+from agentflow.runtime.python_program import reference_in
 
 
 async def show(run: str | None, directory: str | None, db: str | None, *, as_json: bool) -> int:
@@ -29,7 +30,17 @@ async def show(run: str | None, directory: str | None, db: str | None, *, as_jso
         questions = await catalogue.questions(summary.run_id)
         records = [] if events else await catalogue.effects(summary.run_id)
     text = row.program if row is not None and not events else ""
-    show_run(summary, events, questions, as_json=as_json, text=text, records=records, db=db)
+    function = reference_in(text)
+    show_run(
+        summary,
+        events,
+        questions,
+        as_json=as_json,
+        text="" if function else text,
+        function=function,
+        records=records,
+        db=db,
+    )
     return Exit.OK
 
 

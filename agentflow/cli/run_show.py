@@ -45,23 +45,25 @@ def show_run(
     *,
     as_json: bool,
     text: str = "",
+    function: str | None = None,
     records: Sequence[EffectRow] = (),
     db: str | None = None,
 ) -> None:
     """Print a run of ``db`` and its open ``questions``.
 
-    ``text`` is its program and ``records`` are its effects, for runs without events.
+    For runs without events ``records`` are its effects, and ``text`` is its program or ``function`` the reference of the
+    Python function that is its program, whose text is not stored.
     """
     view = RunView(events)
     if text:
         view.texts.setdefault(summary.name, text)
     fold_records(records, Source.of(summary.name, text), view)
     if as_json:
-        write_json({**run_data(summary, view), "waiting": [_asked(each) for each in questions]})
+        write_json({**run_data(summary, view, function), "waiting": [_asked(each) for each in questions]})
         return
     console = screen(sys.stdout)
     for part in (
-        head(summary, view),
+        head(summary, view, function),
         *[open_question(each, db) for each in questions],
         *[program(name, view) for name in view.texts],
         cost_table(view.tasks, console.width),
@@ -84,10 +86,11 @@ def open_question(question: Question, db: str | None) -> Text:
     return text.append(f"\n        {clean(answer)}", style="not bold not dim")
 
 
-def run_data(summary: RunSummary, view: RunView) -> dict[str, Any]:
+def run_data(summary: RunSummary, view: RunView, function: str | None = None) -> dict[str, Any]:
     """The JSON form of a run, for ``--json``."""
     return {
         **asdict(summary),
+        **({} if function is None else {"function": function}),
         "model_calls": view.model_calls,
         "replayed": view.replayed,
         "programs": view.texts,
@@ -99,8 +102,8 @@ def run_data(summary: RunSummary, view: RunView) -> dict[str, Any]:
     }
 
 
-def head(summary: RunSummary, view: RunView) -> Text:
-    """The run's id, outcome and totals."""
+def head(summary: RunSummary, view: RunView, function: str | None = None) -> Text:
+    """The run's id, outcome and totals; ``function`` is the Python function that is its program, if its text is not known."""
     usage = summary.usage or view.usage
     rows = [
         ("run", f"{summary.run_id}  {summary.name}"),
@@ -118,7 +121,10 @@ def head(summary: RunSummary, view: RunView) -> Text:
         rows.append(("tokens", tokens(usage)))
         rows.append(("cost", money(summary.cost_usd)))
     else:
-        rows.append(("events", "not recorded, or removed: below is the stored program with what its records tell"))
+        below = "the stored program with what its records tell" if function is None else "what its records tell"
+        rows.append(("events", f"not recorded, or removed: below is {below}"))
+    if function is not None:
+        rows.append(("program", f"the Python function {function}, whose text is not stored with the run"))
     shown = Text()
     for name, value in rows:
         shown.append(f"{name:<8}", "dim").append(clean(value) + "\n")

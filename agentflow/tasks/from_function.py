@@ -27,6 +27,21 @@ _SAID = frozenset({"type", "title", "description", "default"})
 """Keywords of a schema that a :class:`Parameter` has fields for."""
 
 
+def adapter_of(kind: Any, label: str) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    """What reads data as the type ``kind``, and its JSON Schema. Raises ConfigurationError (``python/returns``) for a type
+    without one; ``label`` names what returns it.
+    """
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        return adapter, adapter.json_schema()
+    except PydanticUserError as error:
+        raise ConfigurationError(
+            f"{label}: what it returns, {clip(_shown(kind), 120)}, has no JSON Schema: {clip(str(error), 200)}",
+            code="python/returns",
+            hint="return str, a pydantic model, a dataclass, or built-in types of these; TaskResult gives everything",
+        ) from error
+
+
 class Returns(Generic[R]):
     """The answer type of a task: text for ``str``, the whole result for ``TaskResult``, else data of the type ``kind``.
 
@@ -43,15 +58,7 @@ class Returns(Generic[R]):
         self._whole = kind is TaskResult
         if self._whole or kind is str:
             return
-        try:
-            self._adapter = TypeAdapter(kind)
-            schema = self._adapter.json_schema()
-        except PydanticUserError as error:
-            raise ConfigurationError(
-                f"{label}: what it returns, {clip(_shown(kind), 120)}, has no JSON Schema: {clip(str(error), 200)}",
-                code="python/returns",
-                hint="return str, a pydantic model, a dataclass, or built-in types of these; TaskResult gives everything",
-            ) from error
+        self._adapter, schema = adapter_of(kind, label)
         if isinstance(kind, type) and (issubclass(kind, BaseModel) or is_dataclass(cast(Any, kind))):
             self._class = cast(type, kind)
             self.fields = {"output_model": kind}

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.cli.durable import fork_run
-from agentflow.cli.options import ForkOptions
+from agentflow.cli.durable import fork_run, resume_run
+from agentflow.cli.options import ForkOptions, ResumeOptions
+from agentflow.cli.run_read import show
 from tests.support.commands import said_by
 
 PROGRAM = """
@@ -231,3 +232,40 @@ async def test_what_records_saved_is_said_in_money_where_it_has_a_price(
     err = capsys.readouterr().err
     assert f"which saved 1 model call, {first.usage.total_tokens:,} tokens{money}\n" in err, err
     assert prices == "None" or first.cost > 0.001
+
+
+WORKFLOW = """from agentflow import AgentFlow, ScriptedProvider
+
+flow = AgentFlow(provider=ScriptedProvider([]), durable={db!r})
+
+
+@flow.workflow
+async def choose(names: list[str]) -> str:
+    drawn = await flow.random(2)
+    return names[drawn + 7]
+"""
+
+
+async def test_a_failed_function_is_shown_with_the_line_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exception of a Python workflow is an error with its place, without the frames of the package; what the run did is
+    shown without the text of the function, which is not stored."""
+    db = f"sqlite:///{tmp_path}/runs.db"
+    (tmp_path / "chooser.py").write_text(WORKFLOW.format(db=db))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("chooser")
+    async with module.flow as flow:
+        with pytest.raises(IndexError):
+            await (await flow.start(module.choose(["Ada"]), run_id="r")).result()
+    importlib.reload(module)
+    assert await resume_run("r", ResumeOptions(app="chooser:flow")) == 1
+    err = capsys.readouterr().err
+    assert "error[host/raised]: the workflow raised IndexError" in err and "Traceback" not in err
+    assert f"in choose, {tmp_path}/chooser.py:9" in err
+    assert await show("r", None, db, as_json=False) == 0
+    shown = capsys.readouterr().out
+    assert "the Python function chooser:choose, whose text is not stored" in shown and "digest" not in shown
+    assert await show("r", None, db, as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["function"], told["programs"]) == ("chooser:choose", {})

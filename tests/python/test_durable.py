@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.errors import ConfigurationError, JournalError, SexpEvaluationError
+from agentflow.errors import ConfigurationError, DataError, JournalError, SexpEvaluationError
 from agentflow.events import Warning
 
 CHILD = '''
@@ -288,3 +288,47 @@ async def test_what_cannot_be_durable_says_so(tmp_path: Path) -> None:
             await flow.resume("r-1")
         assert missing.value.code == "durable/unknown-function" and "work" in missing.value.message
         assert "--app" in (missing.value.hint or "")
+
+
+class Vote(BaseModel):
+    """What somebody is asked for."""
+
+    name: str
+    pay: bool
+
+
+async def test_a_workflow_waits_for_people(tmp_path: Path) -> None:
+    """Questions in branches are open at once, outside of the memory; answers are checked, and come as what was asked for."""
+
+    def opened() -> tuple[AgentFlow, Any]:
+        flow = AgentFlow(provider=ScriptedProvider([]), root=tmp_path, durable=f"sqlite:///{tmp_path}/runs.db")
+
+        @flow.workflow
+        async def vote(names: list[str]) -> list[int]:
+            async def one(name: str) -> int:
+                return (await flow.ask_human(f"Pay {name}?", Vote)).pay + (await flow.ask_human("How often?", int))
+
+            return await flow.map(one, names)
+
+        return flow, vote
+
+    flow, vote = opened()
+    async with flow:
+        handle = await flow.start(vote(["Ada", "Bo"]), run_id="r")
+        assert await handle.wait() == "waiting"
+        ada, bo = handle.waiting
+        assert (ada.question, bo.question) == ("Pay Ada?", "Pay Bo?") and ada.schema is not None
+        with pytest.raises(DataError) as caught:
+            await flow.send("r", ada.key, {"name": "Ada"})
+        assert caught.value.code == "question/answer"
+        await flow.send("r", ada.key, {"name": "Ada", "pay": True})
+    flow, vote = opened()
+    async with flow:
+        await flow.send("r", bo.key, {"name": "Bo", "pay": False})
+        handle = await flow.resume("r")
+        assert await handle.wait() == "waiting" and len(handle.waiting) == 2
+        for number, each in enumerate(handle.waiting, 5):
+            await flow.send("r", each.key, number)
+        assert (await handle.result()).value == [6, 6]
+    with pytest.raises(ConfigurationError, match="no JSON Schema"):
+        flow.ask_human("x", type("Thing", (), {})).close()

@@ -138,7 +138,7 @@ async def test_all_kinds_of_calls(tmp_path: Any) -> None:
     for call in (
         task(), workflow(), flow.program("1")(), flow.map(task, []), flow.parallel(), flow.race(), flow.timeout(1, task()),
         flow.retry(1, task), flow.call_tool("x"), flow.context("x"), flow.solve("x"), flow.step(len, "x"), flow.sleep(1),
-        flow.now(), flow.random(), flow.uuid(),
+        flow.now(), flow.random(), flow.uuid(), flow.ask_human("x", bool),
     ):  # fmt: skip
         with pytest.raises(WorkflowError, match="an await is missing"):
             assert call == "x"

@@ -80,6 +80,7 @@ async def audit(paths: list[str], limit: int = 8) -> str:
     assert_type(await flow.random(6), int)
     assert_type(await flow.random(), float)
     assert_type(await flow.uuid(), str)
+    assert_type(await flow.ask_human("How many?", int), int)
     assert_type(await flow.context("cats"), list[str])
     assert_type(await flow.program(Path("review.sexp"), {"path": str}, returns=Review)(path="a"), Review)
     assert_type(await review.with_options(model="offline")("a"), Review)
