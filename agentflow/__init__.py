@@ -17,6 +17,7 @@ _NAMES = {
     "core.memory_ports": "Candidate",
     "core.messages": "ModelDelta ModelRequest Usage",
     "core.ports": "ProviderAdapter",
+    "core.provenance": "Labelled Provenance Sink",
     "core.requests": "FunctionCallNode SubtaskRequest",
     "core.results": "TaskResult",
     "core.session": "Session",

@@ -31,6 +31,11 @@ from agentflow.core.messages import (
     Usage as Usage,
 )
 from agentflow.core.ports import ProviderAdapter as ProviderAdapter
+from agentflow.core.provenance import (
+    Labelled as Labelled,
+    Provenance as Provenance,
+    Sink as Sink,
+)
 from agentflow.core.requests import (
     FunctionCallNode as FunctionCallNode,
     SubtaskRequest as SubtaskRequest,

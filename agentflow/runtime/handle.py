@@ -49,7 +49,8 @@ class RunResult(Generic[T]):
     """A finished run: its ``value``, the tokens used, the ``cost`` in US dollars (None: a price is unknown), its id.
 
     ``steps`` is the number of steps taken; ``records`` reads its recorded events, None if there are none; ``reports`` are
-    the paths of the pages written about it.
+    the paths of the pages written about it. ``sources`` are where the value came from, besides the program and its user, in a
+    flow with a policy (``AgentFlow(provenance=)``); empty otherwise.
     """
 
     value: T
@@ -59,6 +60,7 @@ class RunResult(Generic[T]):
     steps: int = 0
     records: Recorded | None = field(default=None, repr=False, compare=False)
     reports: list[str] = field(default_factory=list[str], repr=False, compare=False)
+    sources: frozenset[str] = frozenset()
 
     async def report(self, path: str | Path) -> None:
         """Write the run as an HTML page to ``path``; only the file's owner may read it.

@@ -1,0 +1,199 @@
+"""Boxes: values of programs that know where they came from.
+
+Where a flow has a policy (:mod:`agentflow.core.provenance`), a value that did not come from the program and its user alone stands in a box: a
+:class:`Label` holds the value and its sources. Values of the user stay as they are. Boxes stand inside of data too, and closures
+and variables hold them like any other value; only what looks *into* a value opens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.shared_list import SharedList
+from agentflow.core.values import Symbol
+from agentflow.core.walk import LEAVES
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish
+
+Sources: TypeAlias = frozenset[str]
+"""Where a value came from: ``tool:fetch``, ``web``, ``file:docs/a.md``. Empty: from the program and its user."""
+NO_SOURCES: Sources = frozenset()
+UNBOXED = frozenset((*LEAVES, Symbol))
+"""Types of values that are no boxes and hold none."""
+_HOLDING = frozenset((list, tuple, dict, SharedList, OrderedSet))
+
+
+@lru_cache(4_096)
+def joined(one: Sources, other: Sources) -> Sources:
+    """The union of two sets of sources; the same object for the same sources."""
+    return one | other
+
+
+class Label:
+    """A value with its ``sources``, of which there is one at least; ``value`` is no box itself, and may hold further ones.
+
+    It is true when its value is, and equal to what its value is equal to, so that tests and keys of dicts look through it.
+    """
+
+    __slots__ = ("sources", "value")
+
+    def __init__(self, value: Any, sources: Sources) -> None:
+        self.value = value
+        self.sources = sources
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == (other.value if isinstance(other, Label) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return f"#<labelled {', '.join(sorted(self.sources))}>"
+
+
+def box(value: Any, sources: Sources) -> Any:
+    """``value`` with ``sources`` besides those it has; as it is where there are none."""
+    if not sources:
+        return value
+    if type(value) is Label:
+        return value if sources <= value.sources else Label(value.value, joined(value.sources, sources))
+    return Label(value, sources)
+
+
+def bare(value: Any) -> Any:
+    """What is in a box, which may hold further ones; any other value as it is."""
+    return value.value if type(value) is Label else value
+
+
+def outer_sources(value: Any) -> Sources:
+    """The sources of a value as a whole, not those of its parts."""
+    return value.sources if type(value) is Label else NO_SOURCES
+
+
+def strip(value: Any) -> tuple[Any, Sources]:
+    """``value`` without any boxes, and the sources of all that it holds. It is the same object if it holds none."""
+    kind = cast("type[Any]", type(value))
+    if kind in UNBOXED:
+        return value, NO_SOURCES
+    if kind is Label and type(value.value) in UNBOXED:
+        return value.value, value.sources
+    return finish(stripped(value))
+
+
+def stripped(value: Any) -> Work[tuple[Any, Sources]]:
+    """The work of :func:`strip`: each list and dict is looked at once, however often it occurs, and copied if it holds boxes.
+
+    Values of other classes, procedures among them, are left as they are: they hold what they hold behind their own doors.
+    """
+    found, holders = yield from _survey(value)
+    sources = NO_SOURCES
+    for each in found:
+        sources = joined(sources, each)
+    value = bare(value)
+    return ((yield from _copied(value, holders)) if id(value) in holders else value), sources
+
+
+def sources_of(value: Any) -> Sources:
+    """The sources of a value and all its parts."""
+    return strip(value)[1]
+
+
+def _parts(item: Any) -> list[Any]:
+    if type(item) is dict:
+        entries = cast("dict[Any, Any]", item)
+        return [*entries.values(), *[key for key in entries if type(key) is Label]]
+    return item.plain() if type(item) is SharedList else list(item)
+
+
+def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
+    """The sets of sources that occur, and the identities of the containers that hold boxes at any depth."""
+    found: set[Sources] = set()
+    inside: dict[int, list[int]] = {}  # by identity: the containers that it is part of
+    keep: list[Any] = []
+    holders: list[int] = []
+    count = 0
+    if type(value) is Label:
+        found.add(value.sources)
+        value = value.value
+    pending: list[Any] = []
+    if type(value) in _HOLDING:
+        inside[id(value)] = []
+        pending.append(value)
+    while pending:
+        item = pending.pop()
+        keep.append(item)
+        parts = _parts(item)
+        count += len(parts) + 1
+        if count >= PART:
+            yield count // ELEMENTS_PER_STEP
+            count = 0
+        if UNBOXED.issuperset(map(type, parts)):
+            continue
+        for each in parts:
+            if type(each) is Label:
+                found.add(each.sources)
+                holders.append(id(item))
+                each = each.value
+            if type(each) in _HOLDING:
+                around = inside.get(id(each))
+                if around is None:
+                    inside[id(each)] = [id(item)]
+                    pending.append(each)
+                else:
+                    around.append(id(item))
+    if count >= ELEMENTS_PER_STEP:
+        yield count // ELEMENTS_PER_STEP
+    holding: set[int] = set()
+    while holders:
+        at = holders.pop()
+        if at not in holding:
+            holding.add(at)
+            holders += inside[at]
+    return found, holding
+
+
+def _copied(value: Any, holders: set[int]) -> Work[Any]:
+    """A copy of a container without boxes, in which each of ``holders`` is copied once."""
+    copies: dict[int, Any] = {}
+    pending: list[tuple[Any, Any]] = []
+    count = 0
+
+    def copy_of(item: Any) -> Any:
+        item = bare(item)
+        if id(item) not in holders:
+            return item
+        copy = copies.get(id(item))
+        if copy is None:
+            copy = {} if type(item) is dict else OrderedSet() if type(item) is OrderedSet else []
+            copies[id(item)] = copy
+            pending.append((item, copy))
+        return copy
+
+    root = copy_of(value)
+    while pending:
+        item, copy = pending.pop()
+        count += len(item) + 1
+        if count >= PART:
+            yield count // ELEMENTS_PER_STEP
+            count = 0
+        if type(item) is dict:
+            for key, each in cast("dict[Any, Any]", item).items():
+                copy[bare(key)] = copy_of(each)
+        elif type(item) is OrderedSet:
+            for each in item:
+                copy.add(bare(each))
+        else:
+            copy += [copy_of(each) for each in item]
+    if count >= ELEMENTS_PER_STEP:
+        yield count // ELEMENTS_PER_STEP
+    return root
+
+
+def each_boxed(value: Any, sources: Sources) -> list[Any]:
+    """The elements of a list, each with the sources of the list besides its own."""
+    return [box(each, sources) for each in cast("Iterable[Any]", value)]
