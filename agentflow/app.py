@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from agentflow.arguments import directory, notes_of, patterns, recording_of, roots_of
+from agentflow.arguments import directory, notes_of, patterns, policy_of, recording_of, roots_of
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
 from agentflow.connect.servers import McpServer
@@ -21,6 +21,7 @@ from agentflow.core.limits import Limits, Rate
 from agentflow.core.memory_ports import CandidateSource, Embedder, MemoryPort
 from agentflow.core.messages import PromptCache
 from agentflow.core.ports import Observer, ProviderAdapter
+from agentflow.core.provenance import Provenance
 from agentflow.core.questions import Answerer
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.source import Surface
@@ -124,6 +125,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
         surface: the language in which models write programs for ``solve``: ``sexp``, the default, or ``python``.
         mcp: servers whose tools the flow has (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`), as
             ``server:tool``, once :meth:`connect` was awaited, which ``async with`` does.
+        provenance: the policy of where values may go (:class:`Provenance`), or the path of a file that says it; with one, values
+            know where they came from, and effects ask. None: nothing is followed.
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
 
@@ -166,6 +169,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         sandbox: str | None = None,
         surface: Surface | None = None,
         mcp: Sequence[McpServer] = (),
+        provenance: Provenance | str | os.PathLike[str] | None = None,
         settings: Settings | None = None,
     ) -> None:
         super().__init__()
@@ -267,6 +271,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             approval_ttl=approval_ttl,
             redactor=self.redactor,
             estimator=self.estimator,
+            provenance=policy_of(provenance),
         )
         self._recording = recording_of(record, durable, self.redactor, wire_of(self.router)) if record else None
         if self._recording is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from agentflow.core.errors import ConfigurationError
+from agentflow.core.provenance import Provenance
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.source import Source
 from agentflow.core.store_ports import EventStore
@@ -93,3 +94,8 @@ def directory(setting: str, path: str | os.PathLike[str]) -> str:
             hint=f"give a directory: {setting}=, --{setting}, or {setting} in agentflow.toml",
         )
     return os.fspath(path)
+
+
+def policy_of(provenance: Provenance | str | os.PathLike[str] | None) -> Provenance | None:
+    """The policy of a flow, read from its file if it is the path of one. Raises ConfigurationError (``provenance/policy``)."""
+    return provenance if provenance is None or isinstance(provenance, Provenance) else Provenance.load(provenance)

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict, Unpack
 
 from agentflow.core.call import CallContext
 from agentflow.core.host_code import executing, executing_call, executing_line
+from agentflow.core.labels import NO_SOURCES
 from agentflow.core.limits import Limits
 from agentflow.core.names import narrowed
 from agentflow.core.session import Session
@@ -285,7 +286,9 @@ class ProgramMethods:
                 own.run = part
             async with self.engine.called_back(outer, call), part.clock():
                 value = await work.evaluate(call)
-            return RunResult(value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used)
+            return RunResult(
+                value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used, sources=_sources(call)
+            )
         async with self.engine.open(
             work.name,
             session=session,
@@ -304,7 +307,9 @@ class ProgramMethods:
             if work.program is not None and self.engine.shows_bounds:
                 await self.engine.admission.announce(work.program, bindings, grants, call)
             value = await work.evaluate(call)
-        return RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
+        return RunResult(
+            value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records, sources=_sources(call)
+        )
 
     async def _compiled(
         self,
@@ -317,6 +322,7 @@ class ProgramMethods:
     ) -> tuple[FlowWork, frozenset[str] | None]:
         """A program ready to run, and what it is granted."""
         source = await load_program(program)
+        bindings = self.engine.given(bindings)
         if env is not None:
             environment = env.with_bindings(bindings) if bindings else env
         else:
@@ -330,3 +336,8 @@ class ProgramMethods:
         )
         evaluate = partial(self.engine.evaluate, compiled, environment, fitted=True)
         return FlowWork(compiled.source.name, compiled.source.digest, evaluate, compiled), grants
+
+
+def _sources(call: CallContext) -> frozenset[str]:
+    """Where the value of a run came from, once it has ended at its outermost call."""
+    return NO_SOURCES if call.reading is None else call.reading.sources

@@ -29,6 +29,7 @@ from agentflow.core.events import (
 from agentflow.core.journal_port import JournalPortOf
 from agentflow.core.names import Definitions, narrowed
 from agentflow.core.paths import content_mark, label_mark
+from agentflow.core.reading import Reading
 from agentflow.core.run_port import RunPortOf, RunServicesOf
 from agentflow.core.scope import QuietPart, QuietScope, Scope
 from agentflow.core.session import Session
@@ -73,7 +74,7 @@ class CallContext:
     enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
     ``definitions`` the tasks that programs defined where the call stands; ``host`` what host code does in it, if it is the call of such;
     ``call_id`` the model's tool call that this is part of, if a model asked for it; ``priority`` which of those that wait goes
-    first, from -1000 to 1000, the highest; ``steps`` what came before in the
+    first, from -1000 to 1000, the highest; ``reading`` what it has read so far, in a flow with a policy; ``steps`` what came before in the
     sequence that this call is a step of, which is nothing to the calls within it.
     A tool that declares a parameter ``ctx: CallContext`` is given one.
 
@@ -96,6 +97,7 @@ class CallContext:
         "parent",
         "path",
         "priority",
+        "reading",
         "run",
         "session",
         "span",
@@ -128,6 +130,7 @@ class CallContext:
         self.material = material
         self.call_id: str | None = None
         self.definitions = definitions
+        self.reading: Reading | None = None
         self.host: HostCalls | None = None
         self.steps: StepLog | None = None
         self._ordered = ordered
@@ -210,6 +213,7 @@ class CallContext:
         call.material = self.material
         call.call_id = self.call_id
         call.definitions = self.definitions
+        call.reading = self.reading
         call.host = None
         call.steps = None
         call._chain = self._chain

@@ -104,6 +104,8 @@ class AgentflowError(Exception):
     partial: Any = ()
     """The values that the outermost form which the error cut had by then, in order, at most 1,000: of ``parallel``, ``pmap``,
     ``map``, ``filter`` or ``race``. For the host only, who has paid for them. Of a ProviderError, the text that had arrived."""
+    sources: frozenset[str] = frozenset()
+    """Where what the error says came from, in a flow with a policy; see :mod:`agentflow.core.provenance`."""
     recorded_cause: str | None = None
     """The :attr:`cause_text` of an error that was read back from a record, where its cause is not at hand."""
 

@@ -89,7 +89,8 @@ class TaskTemplate(MappingModel):
     ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider
     is to keep what the prompt begins with: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays);
     ``effort`` how hard the model is to think (``none``, ``low``, ``medium``, ``high``, ``max``); ``provider_tools`` are tools
-    that the provider itself runs, in its own form (``{"type": "web_search"}``), offered beside ``tools``. The host's
+    that the provider itself runs, in its own form (``{"type": "web_search"}``), offered beside ``tools``; ``sources`` are those of the
+    data from which a program made its texts, in a flow with a policy. The host's
     ``prompt_function``, awaited with the parameters' values and the call, may give a prompt in place of ``instructions``.
     """
 
@@ -125,6 +126,7 @@ class TaskTemplate(MappingModel):
     effort: Effort | None = None
     provider_tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
     priority: int | None = Field(default=None, ge=-1_000, le=1_000)
+    sources: list[str] = Field(default_factory=list[str])
     output_model: Any = Field(default=None, exclude=True)
     prompt_function: Callable[..., Any] | None = Field(default=None, exclude=True)
 

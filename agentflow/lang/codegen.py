@@ -84,12 +84,21 @@ def height(node: ast.AST) -> int:
 class Generator:
     """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` maps names to parameters.
 
-    ``groups`` are the operands of a large form that are evaluated in functions of their own.
+    ``groups`` are the operands of a large form that are evaluated in functions of their own. ``labelled`` code calls the labelled twins
+    of primitives (:mod:`agentflow.lang.builtins.labelled`), and is the same else.
     """
 
-    def __init__(self, source: Source, defined: set[str], groups: Mapping[int, list[list[Any]]] | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        defined: set[str],
+        groups: Mapping[int, list[list[Any]]] | None = None,
+        *,
+        labelled: bool = False,
+    ) -> None:
         self.source = source
         self.groups = groups
+        self.labelled = labelled
         self.positions = Positions(source)
         self.defined = defined
         self.constants: list[tuple[str, Any]] = []

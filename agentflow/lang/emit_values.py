@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from agentflow.lang import ir
+from agentflow.lang.builtins.labelled import twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
 from agentflow.lang.codegen import RETURN, STORE, Dest, Generator, expression, height, statement
@@ -186,7 +187,7 @@ def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
         code = ast.List(items, ast.Load(), **g.loc)
         code._h = 1 + max(map(height, items), default=0)  # type: ignore[attr-defined]
         return code
-    if name == "not":
+    if name == "not" and not g.labelled:
         return ast.UnaryOp(ast.Not(), g.expr(node.args[0]), **g.loc)
     if count == 2 and (g.fn.kind != "main" or g.fn.loops) and (name in _ARITHMETIC or name in _COMPARE):
         return _inline(g, node, name)
@@ -196,7 +197,7 @@ def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
 
 def slow(g: Generator, primitive: Primitive, args: list[ast.expr]) -> ast.expr:
     """A call of a primitive's function."""
-    function = g.const_param(primitive.function)
+    function = g.const_param((twin_of(primitive) if g.labelled else primitive).function)
     if primitive.is_async:
         return g.await_(g.call(function, [g.name("rt"), g.deeper(), *args]))
     value = g.call(function, [g.name("rt"), *args] if primitive.needs_rt else args)

@@ -34,10 +34,21 @@ def defined_in(tree: Seq) -> set[str]:
     return {item.name for item in tree.items if isinstance(item, DefineGlobal)}
 
 
-def compiled_part(analyzer: Analyzer, tree: Seq, first: Node, filename: str, direct: set[str] | None = None) -> Part:
-    """Compile forms; calls of ``direct`` variables (None: of any) need no lookup in the environment."""
+def compiled_part(
+    analyzer: Analyzer,
+    tree: Seq,
+    first: Node,
+    filename: str,
+    direct: set[str] | None = None,
+    *,
+    labelled: bool = False,
+) -> Part:
+    """Compile forms; calls of ``direct`` variables (None: of any) need no lookup in the environment.
+
+    ``labelled``: its values may stand in boxes.
+    """
     groups = hoist(tree, _LARGE) if nodes_of(tree.items) + analyzer.expanded > _MAYBE_LARGE else None
-    generator = Generator(analyzer.source, set(analyzer.globals_defined), groups)
+    generator = Generator(analyzer.source, set(analyzer.globals_defined), groups, labelled=labelled)
     generator.global_code = {
         name: lam
         for name, lam in analyzer.global_lambdas.items()

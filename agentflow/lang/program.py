@@ -44,7 +44,8 @@ class Program:
     """A compiled program: immutable, and usable in any environment whose free names are the same.
 
     Attributes: ``source`` the text with its name; ``text``; ``free`` the free names and what each was: its kind, and
-    what a call of it takes; ``own`` the names under which it defines tasks; ``allow`` the names it was limited to.
+    what a call of it takes; ``own`` the names under which it defines tasks; ``allow`` the names it was limited to;
+    ``labelled`` whether its values may stand in boxes that say where they came from.
     Serialises as its text.
     """
 
@@ -55,6 +56,7 @@ class Program:
         "filename",
         "fitted",
         "free",
+        "labelled",
         "limits",
         "own",
         "source",
@@ -69,8 +71,11 @@ class Program:
         own: frozenset[str],
         allow: frozenset[str] | None,
         limits: Limits,
+        *,
+        labelled: bool = False,
     ) -> None:
         self.source = source
+        self.labelled = labelled
         self.filename = filename
         self._parts = parts
         self.fitted: object = None
@@ -186,17 +191,23 @@ class ProgramCache:
         return None
 
     def current(
-        self, program: Program | Source | str, allow: frozenset[str] | None, limits: Limits, revision: object
+        self,
+        program: Program | Source | str,
+        allow: frozenset[str] | None,
+        limits: Limits,
+        revision: object,
+        *,
+        labelled: bool = False,
     ) -> Program | None:
         """``program`` as it is, or as it is kept, if it is known to fit at ``revision``: without a look at its names."""
         if isinstance(program, Program):
             same = program.allow == allow and (program.limits is limits or program.limits == limits)
-            return program if same and program.fitted == revision else None
+            return program if same and program.labelled is labelled and program.fitted == revision else None
         text = program if isinstance(program, str) else program.text
         name = _TEXT if isinstance(program, str) else program.name
         surface = "sexp" if isinstance(program, str) else program.surface
         with self._lock:
-            for each in self._programs.get(_key(name, text, surface, allow, limits), ()):
+            for each in self._programs.get(_key(name, text, surface, allow, limits, labelled), ()):
                 if each.fitted == revision:
                     return each
         return None
@@ -221,6 +232,7 @@ def compile_program(
     revision: object = None,
     allowance: Allowance | None = None,
     passes: Sequence[Pass] = (),
+    labelled: bool = False,
 ) -> Program:
     """Read, check and compile a program.
 
@@ -228,20 +240,20 @@ def compile_program(
     program defines; ``env_names`` are names that are variables. With ``allow``, a task or tool that it does not name is
     an error, and so is what is certain to fail when it is reached. ``cache`` keeps the result; ``revision`` spares comparing
     its names again, see :meth:`Program.fits`. ``allowance`` bounds its macros (None: by ``limits.steps``). ``passes`` change
-    the program before code is written for it; then it is not for ``cache``.
+    the program before code is written for it; then it is not for ``cache``. ``labelled``: its values may stand in boxes.
     Raises SexpSyntaxError, SexpEvaluationError (the first of several: ``error.others`` holds the rest) and LimitExceeded.
     """
     source = as_source(source)
     limits = limits or Limits()
     granted = frozenset(allow) if allow is not None else None
     describe = describer(names, frozenset(env_names))
-    key = _key(source.name, source.text, source.surface, granted, limits)
+    key = _key(source.name, source.text, source.surface, granted, limits, labelled)
     if cache is not None:
         cached = cache.find(key, describe, revision)
         if cached is not None:
             return cached
     if source.surface == "python":
-        program = _python(source, describe, limits, granted, names, passes)
+        program = _python(source, describe, limits, granted, names, passes, labelled=labelled)
     else:
         with collector_paused():
             program = _compile(
@@ -254,6 +266,7 @@ def compile_program(
                 strict=granted is not None,
                 allowance=allowance,
                 passes=passes,
+                labelled=labelled,
             )
     if cache is not None:
         cache.add(key, program)
@@ -269,17 +282,20 @@ def compiled_before(
     env_names: Iterable[str] = (),
     cache: ProgramCache,
     revision: object = None,
+    labelled: bool = False,
 ) -> Program | None:
     """What ``cache`` has for these arguments of :func:`compile_program`."""
     source = as_source(source)
     granted = frozenset(allow) if allow is not None else None
-    key = _key(source.name, source.text, source.surface, granted, limits)
+    key = _key(source.name, source.text, source.surface, granted, limits, labelled)
     return cache.find(key, describer(names, frozenset(env_names)), revision)
 
 
-def _key(name: str, text: str, surface: Surface, granted: frozenset[str] | None, limits: Limits) -> tuple[Any, ...]:
+def _key(
+    name: str, text: str, surface: Surface, granted: frozenset[str] | None, limits: Limits, labelled: bool
+) -> tuple[Any, ...]:
     """What programs in a cache differ by, besides their free names."""
-    return (name, text, surface, granted, limits.source_bytes, limits.nesting, limits.nodes)
+    return (name, text, surface, granted, limits.source_bytes, limits.nesting, limits.nodes, labelled)
 
 
 def answer_spans(program: Program, names: Names | None = None) -> frozenset[tuple[int, int]]:
@@ -329,9 +345,19 @@ def _compile(
     strict: bool = False,
     allowance: Allowance | None = None,
     passes: Sequence[Pass] = (),
+    labelled: bool = False,
 ) -> Program:
     program = assemble(
-        source, forms, describe, limits, allow, port=port, strict=strict, allowance=allowance, passes=passes
+        source,
+        forms,
+        describe,
+        limits,
+        allow,
+        port=port,
+        strict=strict,
+        allowance=allowance,
+        passes=passes,
+        labelled=labelled,
     )
     show_lines(program, filename=program.filename, text=program.text)
     return program
@@ -349,6 +375,7 @@ def assemble(
     strict: bool = False,
     allowance: Allowance | None = None,
     passes: Sequence[Pass] = (),
+    labelled: bool = False,
 ) -> Program:
     """The program of forms that were read before; ``macros`` are in force already.
 
@@ -368,10 +395,13 @@ def assemble(
     filename = _filename(source)
     trees = split(tree)
     if len(trees) == 1:
-        parts = [compiled_part(analyzer, tree, forms[0], filename)]
+        parts = [compiled_part(analyzer, tree, forms[0], filename, labelled=labelled)]
     else:
-        parts = [compiled_part(analyzer, each, each.items[0].at, filename, defined_in(each)) for each in trees]
-    return Program(source, filename, parts, analyzer.asked, frozenset(analyzer.own), allow, limits)
+        parts = [
+            compiled_part(analyzer, each, each.items[0].at, filename, defined_in(each), labelled=labelled)
+            for each in trees
+        ]
+    return Program(source, filename, parts, analyzer.asked, frozenset(analyzer.own), allow, limits, labelled=labelled)
 
 
 def _python(
@@ -381,14 +411,16 @@ def _python(
     allow: frozenset[str] | None,
     port: Names | None,
     passes: Sequence[Pass] = (),
+    *,
+    labelled: bool = False,
 ) -> Program:
     """The program of a text in Python."""
     from agentflow.lang.python.compiling import compile_python  # Most processes never see such a text.
 
     filename = _filename(source)
     with collector_paused():
-        compiled = compile_python(source, filename, describe, limits, allow, port, passes)
-    program = Program(source, filename, [compiled.part], compiled.free, compiled.own, allow, limits)
+        compiled = compile_python(source, filename, describe, limits, allow, port, passes, labelled=labelled)
+    program = Program(source, filename, [compiled.part], compiled.free, compiled.own, allow, limits, labelled=labelled)
     show_lines(program, filename=filename, text=program.text)
     return program
 

@@ -13,6 +13,7 @@ from agentflow.core.call import RunPort
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, cut
 from agentflow.core.events import BranchStarted
 from agentflow.core.forwarding import ForwardingRun
+from agentflow.core.labels import bare
 from agentflow.core.partial import CUTTING, keep_partial
 from agentflow.core.paths import branch_prefix
 from agentflow.core.results import TaskResult
@@ -107,7 +108,7 @@ class _Fork:
                     value = await code(strand, d, *arguments)
                     if value is TAIL:
                         value = await bounce(strand, d)
-                    if scope.watched and isinstance(value, TaskResult) and value.failed:
+                    if scope.watched and isinstance(result := bare(value), TaskResult) and result.failed:
                         scope.set(outcome="failed")
                 except Exception as error:  # noqa: BLE001 - a foreign exception becomes the program's, with a span
                     final = annotate(error)
@@ -226,7 +227,7 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     """The first success. The others are cancelled and have ended."""
     fork = _Fork(rt, "race", span, len(thunks), thunks)
     errors: dict[int, AgentflowError] = {}
-    failed: dict[int, TaskResult] = {}
+    failed: dict[int, Any] = {}
     winner: list[int] = []
 
     async def run(index: int) -> None:
@@ -238,7 +239,8 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
             errors[index] = error
             await fork.ends(index)
         else:
-            if isinstance(value, TaskResult) and value.failed:
+            result = bare(value)
+            if isinstance(result, TaskResult) and result.failed:
                 failed[index] = value
                 await fork.ends(index)
             elif not crew.settled and await fork.settles(index) and not crew.settled:

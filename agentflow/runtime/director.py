@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.labels import bare, box, outer_sources, strip
+from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
 from agentflow.core.values import Symbol, name_of
 from agentflow.lang.builtins.registry import type_name
@@ -19,7 +21,7 @@ async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], 
     """Run the loop and return its value. Raises SexpEvaluationError for an invalid count, phase or decision, and the errors
     of phases, which name the phase."""
     clauses = dict(zip(names, values, strict=True))
-    limit = clauses["max-iterations"]
+    limit = bare(clauses["max-iterations"])
     if type(limit) is not int or limit < 0:
         raise SexpEvaluationError(
             "max-iterations is a non-negative integer, not " + print_value(limit, limit=80),
@@ -27,7 +29,7 @@ async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], 
             span=span,
         )
     for phase in ("director", "executor", "evaluator", "controller"):
-        function = clauses[phase]
+        function = bare(clauses[phase])
         if type_name(function) != "procedure" and name_of(function) is None:
             raise SexpEvaluationError(
                 f"'{phase}' is a procedure, not {print_value(function, limit=80)}",
@@ -62,19 +64,19 @@ async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limi
         result = await phase("executor", plan, i)
         feedback = await phase("evaluator", result, plan, i)
         decision = await phase("controller", feedback, plan, result, i)
-        pair: list[Any] = list(cast("list[Any]", decision)) if isinstance(decision, list | tuple) else []
-        word = name_of(pair[0]) if len(pair) == 2 else None
+        pair = as_list(bare(decision)) or []
+        word = name_of(bare(pair[0])) if len(pair) == 2 else None
         if word == "stop":
-            return pair[1]
+            return box(pair[1], outer_sources(decision))
         if word != "continue":
             raise SexpEvaluationError(
-                f"controller, iteration {i}: {print_value(cast(object, decision), limit=200)} is not a decision",
+                f"controller, iteration {i}: {print_value(strip(decision)[0], limit=200)} is not a decision",
                 code="director/decision",
                 span=span,
                 hint="return (list 'continue next-input) or (list 'stop value)",
                 details={"phase": "controller", "iteration": i},
             )
-        task_input = pair[1]
+        task_input = box(pair[1], outer_sources(decision))
     return result
 
 

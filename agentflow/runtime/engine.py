@@ -10,11 +10,14 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.events import RunStarted
+from agentflow.core.labels import NO_SOURCES, box, stripped
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import Definitions, Template
 from agentflow.core.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
+from agentflow.core.provenance import Provenance
 from agentflow.core.questions import Answerer
+from agentflow.core.reading import Reading
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.scope import Scope
@@ -23,6 +26,7 @@ from agentflow.core.shared_list import plain_result
 from agentflow.core.source import Source
 from agentflow.core.stopping import run_of_host_code
 from agentflow.core.templates import TaskTemplate
+from agentflow.core.work import in_slices
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.event_loop import running_loop
@@ -39,17 +43,18 @@ from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.journaled import Journaled
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.naming import EffectHandler, Publish
-from agentflow.runtime.operations import OPERATIONS
 from agentflow.runtime.pacing import Paced
 from agentflow.runtime.part import RunPart
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.permits import CallBack
 from agentflow.runtime.program_compiler import ProgramCompiler
+from agentflow.runtime.provenance import RunGuard, left_open, taken_in
 from agentflow.runtime.python_program import PythonProgram, PythonTarget, find_target, reference_in
 from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.run import Approver, News, OpenRun, Run, check_name, check_priority
 from agentflow.runtime.strand import Strand
+from agentflow.runtime.strands import host_strand_at
 from agentflow.runtime.tenant import Tenant
 from agentflow.tasks.inputs import request_from_arguments
 
@@ -63,7 +68,7 @@ class Engine:
     ``redactor`` removes secrets from events and errors. ``observers`` get the events of every run. Once ``closed`` it
     opens no run. ``news`` returns the codes and texts of warnings for the next run. ``functions`` are the Python functions
     that may be programs of durable runs, by reference. ``estimator`` says what a written program may use before it runs;
-    ``effects`` carries out effects in another way than with those ports. ``compiler`` compiles programs, ``admission``
+    ``effects`` carries out effects in another way than with those ports; ``provenance`` is the policy of where values may go. ``compiler`` compiles programs, ``admission``
     judges those that models wrote.
     """
 
@@ -82,6 +87,7 @@ class Engine:
         redactor: Redactor | None = None,
         estimator: ProgramEstimator | None = None,
         effects: EffectRunner | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self.tasks = tasks
         self.tools = tools
@@ -99,7 +105,8 @@ class Engine:
             redactor=redactor,
         )
         self._solver = solver
-        self.compiler = ProgramCompiler(self.effects, self.limits)
+        self.provenance = provenance
+        self.compiler = ProgramCompiler(self.effects, self.limits, labelled=provenance is not None)
         self.admission = Admission(self.compiler, tools, estimator)
         self._approver = approver
         self._answerer = answerer
@@ -182,6 +189,8 @@ class Engine:
             tools=self.tools.edition,
         )
         root = CallContext(run, session=session, grants=grants, priority=priority)
+        if self.provenance is not None:
+            root.reading = Reading(RunGuard(self.provenance, self.tools, self.tasks))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
         return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor, self.news)
 
@@ -211,6 +220,11 @@ class Engine:
         call.session = session if session is not None else Session()
         call.priority = priority or outer.priority
         return part, call
+
+    def given(self, bindings: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Bindings of the host as a program has them: what is ``Labelled`` stands in boxes, or without a policy for itself."""
+        take = left_open if self.provenance is None else taken_in
+        return {name: take(value) for name, value in (bindings or {}).items()}
 
     def called_back(self, call: CallContext, inner: CallContext | None = None) -> CallBack:
         """A block in which host code at ``call`` runs something in its run, at ``inner``, within the run's concurrency."""
@@ -248,18 +262,17 @@ class Engine:
         ``fitted``: it was compiled for this environment just now, so its names are not checked again.
         """
         budget = budget_of(call)
-        value = await plain_result(
-            await run_program(
-                program,
-                env,
-                performer=self._performer(call),
-                call=call,
-                budget=budget,
-                programs=self.compiler.cache,
-                publish=publish,
-                fitted=fitted,
-            )
+        value = await run_program(
+            program,
+            env,
+            performer=self._performer(call),
+            call=call,
+            budget=budget,
+            programs=self.compiler.cache,
+            publish=publish,
+            fitted=fitted,
         )
+        value = await _handed_out(value, call)
         budget.check_over()
         return value
 
@@ -307,7 +320,7 @@ class Engine:
 
     def strand(self, call: CallContext) -> Strand:
         """A strand at ``call`` for host code that performs effects as programs do. The caller must end it."""
-        return Strand(call, budget_of(call), self._performer(call), OPERATIONS)
+        return host_strand_at(call, budget_of(call), self._performer(call))
 
     # -- what things inside a run ask for ---------------------------------------------------------------------------
 
@@ -318,12 +331,14 @@ class Engine:
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
         """Call a Closure or Python callable with ``arguments``; its effects are numbered below ``call``."""
         budget = budget_of(call)
+        if call.reading is not None:
+            arguments = tuple(map(taken_in, arguments))
         async with self.called_back(call):
             performer = self._performer(call)
             value = await call_closure(
                 function, arguments, performer=performer, call=call, budget=budget, programs=self.compiler.cache
             )
-        return await plain_result(value)
+        return await _handed_out(value, call)
 
     async def take_over(
         self,
@@ -368,7 +383,11 @@ class Engine:
             inner.grants = await self.admission.granted(source, inputs, inner)
         elif inner.grants is not None:
             inner.run.cover(inner.path, {})  # nobody has approved the text of this program
-        env = SexpEnvironment(dict(inputs))
+        labels = None if call.reading is None else call.reading.inputs
+        held = (
+            inputs if not labels else {name: box(value, labels.get(name, NO_SOURCES)) for name, value in inputs.items()}
+        )
+        env = SexpEnvironment(dict(held))
         budget = budget_of(inner)
         if steps is not None:
             budget = Budget(budget.limits, parent=budget, steps=steps)
@@ -376,15 +395,22 @@ class Engine:
             source, env=env, grants=inner.grants, defined=inner.definitions, budget=budget
         )
         # Programs start programs (workflows that call workflows): each begins on an empty Python stack.
-        return await plain_result(
-            await on_fresh_task(
-                run_program(
-                    compiled,
-                    env,
-                    performer=self._performer(inner),
-                    call=inner,
-                    budget=budget,
-                    programs=self.compiler.cache,
-                )
+        value = await on_fresh_task(
+            run_program(
+                compiled,
+                env,
+                performer=self._performer(inner),
+                call=inner,
+                budget=budget,
+                programs=self.compiler.cache,
             )
         )
+        return await _handed_out(value, call)
+
+
+async def _handed_out(value: Any, call: CallContext) -> Any:
+    """A value as whatever is no program has it; ``call`` has read where it came from."""
+    if call.reading is not None:
+        value, sources = await in_slices(stripped(value))
+        call.reading.add(sources)
+    return await plain_result(value)

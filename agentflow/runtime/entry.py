@@ -17,8 +17,7 @@ from agentflow.runtime.calls import located_error
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.naming import EffectHandler, Publish
-from agentflow.runtime.operations import OPERATIONS
-from agentflow.runtime.strand import Strand
+from agentflow.runtime.strands import strand_at
 
 
 def run_program(
@@ -40,9 +39,10 @@ def run_program(
     """
     names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
     unfit = names is not None and not program.fits(describer(names))
-    if unfit or (call.grants is not None and program.allow != call.grants):
+    other = program.labelled is (call.reading is None)
+    if unfit or other or (call.grants is not None and program.allow != call.grants):
         return _run_refitted(program, env, performer, call, budget, programs, publish)
-    strand = Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
+    strand = strand_at(call, budget, performer, programs=programs, env=env, publish=publish)
     return strand.main(program, env)
 
 
@@ -66,10 +66,11 @@ async def _run_refitted(
             allow=call.grants,
             cache=programs,
             allowance=allowance,
+            labelled=call.reading is not None,
         )
 
     fitted = await beside_the_loop(program, compiling, program.limits, budget)
-    strand = Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
+    strand = strand_at(call, budget, performer, programs=programs, env=env, publish=publish)
     return await strand.main(fitted, env)
 
 
@@ -85,7 +86,7 @@ async def call_closure(
     """Call a procedure value from the host. Its effects are numbered below ``call``, since a host may call several at once."""
     inner = call.at(call.next_path("call", function, arguments))
     env = function.env if isinstance(function, Closure) else None
-    strand = Strand(inner, budget, performer, OPERATIONS, programs=programs, env=env)
+    strand = strand_at(inner, budget, performer, programs=programs, env=env)
     if isinstance(function, Closure):
         call.program_loaded(function.info.source, function.info.source.surface)
     try:

@@ -122,6 +122,21 @@ async def eval_program(
 ) -> Any:
     """``(eval-program p ...)``: run a program, as data or text, in a fresh environment with the grants ``allow``."""
     options = dict(zip(keys, values, strict=True))
+    return await run_data(rt, d, span, allow, here, program, options, held=None)
+
+
+async def run_data(
+    rt: Strand,
+    d: int,
+    span: Span,
+    allow: tuple[str, ...],
+    here: SexpEnvironment,
+    program: Any,
+    options: dict[str, Any],
+    *,
+    held: dict[str, Any] | None,
+) -> Any:
+    """The value of a program that is data. ``held`` are the values of its variables, where those of ``options`` were taken out of boxes."""
     bindings = pairs_to_dict(options.get("bindings", {}))
     steps = options.get("max-steps")
     if bindings is None or not (steps is None or (type(steps) is int and steps >= 0)):
@@ -139,14 +154,20 @@ async def eval_program(
     call.span = span
     if call.run.journal is not None:
         call.run = call.run.journal.within(call)
-    env = SexpEnvironment(bindings)
+    env = SexpEnvironment(bindings if held is None else held)
     outer = rt.definitions(here)
     budget = Budget(rt.limits, parent=rt.budget, steps=steps) if steps is not None else rt.budget
     names = NamesInForce(rt.performer, env, view(env, None, outer))
 
     def compiling(allowance: Allowance) -> Program:
         return compile_program(
-            source, names=names, limits=rt.limits, allow=call.grants, cache=rt.programs, allowance=allowance
+            source,
+            names=names,
+            limits=rt.limits,
+            allow=call.grants,
+            cache=rt.programs,
+            allowance=allowance,
+            labelled=call.reading is not None,
         )
 
     compiled = await beside_the_loop(source, compiling, rt.limits, budget)

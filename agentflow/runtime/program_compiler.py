@@ -22,12 +22,13 @@ class ProgramCompiler:
     """Compiles programs for one flow, and keeps what it compiled.
 
     Parameters: ``effects`` carries out what programs ask for, and so knows their names; ``limits`` hold for a program that
-    has none of its own. ``cache`` is public: what runs programs compiles those that they write with it.
+    has none of its own; ``labelled`` programs know where their values came from. ``cache`` is public: what runs programs compiles those that they write with it.
     """
 
-    def __init__(self, effects: EffectRunner, limits: Limits) -> None:
+    def __init__(self, effects: EffectRunner, limits: Limits, *, labelled: bool = False) -> None:
         self._effects = effects
         self._limits = limits
+        self._labelled = labelled
         self.cache = ProgramCache()
 
     def compile(
@@ -63,7 +64,7 @@ class ProgramCompiler:
         A small text without a budget is compiled at once.
         """
         if (revision := self._revision(env, defined)) is not None:
-            ready = self.cache.current(program, grants, limits or self._limits, revision)
+            ready = self.cache.current(program, grants, limits or self._limits, revision, labelled=self._labelled)
             if ready is not None:
                 return ready
         if budget is None and is_small(program):
@@ -97,6 +98,7 @@ class ProgramCompiler:
         source, fitting = program, None
         if isinstance(program, Program):
             same = program.allow == grants and (program.limits is limits or program.limits == limits)
+            same = same and program.labelled is self._labelled
             if same and program.fits(describer(names, frozenset(bindings)), revision):
                 fitting = program
             source = program.source
@@ -108,6 +110,7 @@ class ProgramCompiler:
             "env_names": bindings,
             "cache": self.cache,
             "revision": revision,
+            "labelled": self._labelled,
         }
 
     def _revision(self, env: SexpEnvironment | None, defined: Definitions | None) -> tuple[object, object] | None:

@@ -10,6 +10,7 @@ import anyio
 
 from agentflow.core.effects import Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
+from agentflow.core.labels import bare
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
@@ -159,6 +160,7 @@ async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
 
 async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> Any:
     """``(timeout seconds form)``. Raises TaskError (``timeout/elapsed``, reason execution_timeout)."""
+    seconds = bare(seconds)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
         raise SexpEvaluationError(
             f"the seconds of timeout are a non-negative number, not {print_value(seconds, limit=80)}",
@@ -192,6 +194,7 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
 async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
     """``(retry tries form)``: evaluate ``form`` again after a TaskError or a FAILED result, at most ``tries``
     times in all, and return its value."""
+    tries = bare(tries)
     if type(tries) is not int or tries < 1:
         raise SexpEvaluationError(
             f"the number of tries of retry is a positive integer, not {print_value(tries, limit=80)}",
@@ -201,7 +204,8 @@ async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
     for attempt in range(1, tries + 1):
         try:
             value = await _to_end(rt, thunk, d)
-            if attempt == tries or not (isinstance(value, TaskResult) and value.failed):
+            result = bare(value)
+            if attempt == tries or not (isinstance(result, TaskResult) and result.failed):
                 return value
         except TaskError:
             if attempt == tries:

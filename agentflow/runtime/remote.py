@@ -17,6 +17,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, JournalError, SexpEvaluationError
 from agentflow.core.events import WaitStarted
 from agentflow.core.journal import EffectRow, EffectState
+from agentflow.core.labels import bare
 from agentflow.core.limits import Limits
 from agentflow.core.paths import branch_prefix
 from agentflow.core.shared_list import as_list
@@ -64,7 +65,7 @@ async def parallel(rt: Strand, d: int, span: Span, *thunks: Closure) -> list[Any
     """All values, in order, each computed by a worker."""
     target = _target(rt, span)
     if target is None:
-        return await branches.parallel(rt, d, span, [thunk.code for thunk in thunks])
+        return await branches.parallel(rt, d, span, [bare(thunk).code for thunk in thunks])
     codec = target.journal.codec
     data = [{"branch": _data(codec, thunk, f"form {index}", span)} for index, thunk in enumerate(thunks)]
     return await _Form(rt, "parallel", span, target, "(branch)", data).values()
@@ -109,7 +110,7 @@ def _data(codec: Codec, value: Any, what: str, span: Span) -> dict[str, Any]:
         raise SexpEvaluationError(
             f"{what} cannot be sent to a worker: it holds {error}",
             code="closure/not-data",
-            span=value.span if isinstance(value, Closure) else span,
+            span=value.span if isinstance(value := bare(value), Closure) else span,
             hint="let branches use, and be given, text, numbers, lists, dicts and procedures of them only",
         ) from error
 

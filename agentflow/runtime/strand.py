@@ -136,7 +136,7 @@ class Strand(Naming):
 
         ``env`` is the environment of another program, which sees neither this strand's definitions nor its steps.
         """
-        strand = Strand(
+        strand = type(self)(
             call,
             self.budget if budget is None else budget,
             self.performer,

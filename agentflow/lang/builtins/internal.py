@@ -35,5 +35,5 @@ def _wrong_count(takes: str, count: int) -> NoReturn:
     )
 
 
-ELEMENTS = Primitive("let-values", _elements, "", _elements.__doc__ or "", (3, 3), needs_rt=True)
+ELEMENTS = Primitive("let-values", _elements, "", _elements.__doc__ or "", (3, 3), needs_rt=True, flow="o")
 WRONG_COUNT = Primitive("case-lambda", _wrong_count, "", _wrong_count.__doc__ or "", (2, 2))

@@ -72,9 +72,12 @@ def compile_python(
     allow: frozenset[str] | None,
     port: Names | None,
     passes: Sequence[Callable[[Source, Emitter], object]] = (),
+    *,
+    labelled: bool = False,
 ) -> Compiled:
     """The code of a text. ``passes`` are given what writes it, before it does. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
     g = emitter_of(source, describe, limits, allow, port)
+    g.labelled = labelled
     for each in passes:
         each(source, g)
     link = written(g, read_tree(g))

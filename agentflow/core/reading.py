@@ -1,0 +1,88 @@
+"""What a call has read so far, where a flow has a policy: a task, a tool or a function of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.labels import NO_SOURCES, Sources, joined
+from agentflow.core.names import Definitions
+from agentflow.core.source import Span
+
+
+class Guard(Protocol):
+    """The policy of a run, and what has flown in it."""
+
+    def judge(
+        self, name: str, labels: Mapping[str, Sources], around: Sources, span: Span | None, call: object, *, tool: bool
+    ) -> AgentflowError | None:
+        """The error of an effect whose arguments depend on sources that may not reach them; None if it may be done.
+
+        ``labels`` are the sources of each argument, ``around`` those that the whole effect depends on; a ``tool`` is bound by what it
+        declares, too. What was denied is noted, and with ``explain`` warned of at ``call``.
+        """
+        ...
+
+    def source_of(self, tool: str) -> Sources:
+        """Where the results of a tool come from, unless they say so themselves."""
+        ...
+
+    def written_from(self, task: str, defined: Definitions | None) -> Sources:
+        """What the texts of a task were made of by a program; ``defined`` are the tasks that programs have defined."""
+        ...
+
+    def note(
+        self, name: str, labels: Mapping[str, Sources], around: Sources, given: Sources, span: Span | None
+    ) -> None:
+        """Note an effect that has been done: what its arguments depended on, and the sources of what it gave."""
+        ...
+
+
+class Reading:
+    """What one call has read: ``sources`` grow, and everything done within the call depends on them.
+
+    ``inputs`` are the sources of the variables of a program that the call runs, which sees them apart. ``default`` is where the call's own
+    result comes from unless it says so (:meth:`say`).
+    """
+
+    __slots__ = ("_alone", "_said", "default", "guard", "inputs", "sources")
+
+    def __init__(
+        self,
+        guard: Guard,
+        sources: Sources = NO_SOURCES,
+        *,
+        default: Sources = NO_SOURCES,
+        inputs: Mapping[str, Sources] | None = None,
+    ) -> None:
+        self.guard = guard
+        self.sources = sources
+        self.default = default
+        self.inputs = inputs
+        self._said: Sources | None = None
+        self._alone: Sources | None = None
+
+    def add(self, sources: Sources) -> None:
+        """Something from these sources was read."""
+        if not sources <= self.sources:
+            self.sources = joined(self.sources, sources)
+
+    def say(self, sources: Sources, *, alone: bool = False) -> None:
+        """The result comes from ``sources``, and not from :attr:`default`; ``alone``: and from nothing that was read, either."""
+        if alone:
+            self._alone = sources
+        else:
+            self._said = sources if self._said is None else joined(self._said, sources)
+
+    def given(self) -> Sources:
+        """The sources of the result."""
+        if self._alone is not None:
+            return self._alone
+        return joined(self.sources, self.default if self._said is None else self._said)
+
+
+def files_read(reading: Reading | None, paths: list[str]) -> None:
+    """Note that the contents of files were read; their paths are relative to a root where they are beneath one."""
+    if reading is not None and paths:
+        reading.add(frozenset([f"file:{path}" for path in paths]))

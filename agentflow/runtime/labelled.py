@@ -1,0 +1,254 @@
+"""Strands of flows with a policy: what a program's values came from goes along with every effect, and is judged before it.
+
+A :class:`LabelledStrand` runs a program, whose data is followed value by value. A :class:`HostStrand` runs code of the host, into which
+nobody sees: everything that it has read reaches whatever it does next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from agentflow.core.call import CallContext
+from agentflow.core.context import MatchItem
+from agentflow.core.effects import (
+    AskHuman,
+    CallWorkflow,
+    Effect,
+    GetContext,
+    HostCall,
+    LogMessage,
+    NamedCall,
+    Solve,
+    Step,
+    TaskCall,
+    ToolCall,
+)
+from agentflow.core.errors import AgentflowError
+from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, box, joined, outer_sources, stripped
+from agentflow.core.reading import Guard, Reading
+from agentflow.core.source import Span
+from agentflow.lang.abi import Code, Runtime
+from agentflow.lang.builtins import Primitive
+from agentflow.lang.builtins.labelled import blame, twin_of
+from agentflow.lang.calling import TAIL, bounce
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.runtime.strand import Strand
+
+_NONE: Mapping[str, Sources] = {}
+
+
+class LabelledStrand(Strand):
+    """A strand whose values may stand in boxes. ``ambient`` are the sources on which everything it does depends.
+
+    These are the sources of what chose the code that runs: of a program's text that is data, of a procedure that is.
+    """
+
+    __slots__ = ("ambient", "guard")
+
+    def __init__(self, call: CallContext, *arguments: Any, parent: Strand | None = None, **options: Any) -> None:
+        super().__init__(call, *arguments, parent=parent, **options)
+        reading = call.reading
+        assert reading is not None
+        self.guard: Guard = reading.guard
+        self.ambient = parent.ambient if isinstance(parent, LabelledStrand) else reading.sources
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    def pick(self, function: Any, count: int, d: int) -> Code:
+        """The code of a value in operator position. What a procedure out of a box does depends on the box's sources."""
+        if type(function) is Label:
+            try:
+                return _led(self.pick(function.value, count, d), function.sources)
+            except AgentflowError as error:
+                blame(error, function.sources)
+                raise
+        return super().pick(twin_of(function) if type(function) is Primitive else function, count, d)
+
+    def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:
+        """Whether a value in operator position takes named arguments: it names a task or tool."""
+        if type(function) is not Label:
+            return super().takes_named_arguments(function, env)
+        try:
+            return super().takes_named_arguments(function.value, env)
+        except AgentflowError as error:
+            blame(error, function.sources)
+            raise
+
+    async def call_named(
+        self,
+        d: int,
+        function: Any,
+        names: tuple[str, ...],
+        values: tuple[Any, ...],
+        span: Span | None,
+        env: SexpEnvironment | None = None,
+    ) -> Any:
+        """Call the task or tool that ``function`` names, with named arguments."""
+        if type(function) is not Label:
+            return await super().call_named(d, function, names, values, span, env)
+        work = super().call_named(d, function.value, names, values, span, env)
+        return await self.under(function.sources, work)
+
+    async def under(self, sources: Sources, work: Coroutine[Any, Any, Any]) -> Any:
+        """The value of ``work``, which is done because of what came from ``sources``."""
+        outer, self.ambient = self.ambient, joined(self.ambient, sources)
+        try:
+            return box(await work, sources)
+        except AgentflowError as error:
+            blame(error, sources)
+            raise
+        finally:
+            self.ambient = outer
+
+    # -- effects --------------------------------------------------------------------------------------------------
+
+    async def perform(self, effect: Effect, span: Span | None) -> Any:
+        """Carry out an effect, if the policy lets the sources of its arguments reach them; its value is labelled."""
+        around = self.ambient
+        effect, labels = await self._opened(effect)
+        value, reading = await self._judged(effect, labels, around, span)
+        given = reading.given()
+        if type(effect) is GetContext and type(value) is list:
+            value = [_of_file(each) for each in value]
+        return box(value, given)
+
+    async def _judged(
+        self, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None
+    ) -> tuple[Any, Reading]:
+        """The bare value of an effect, and what was read by it."""
+        name = name_of_effect(effect)
+        tool = isinstance(effect, NamedCall) and not isinstance(effect, CallWorkflow)
+        if isinstance(effect, TaskCall):
+            around = joined(around, self.guard.written_from(effect.name, self.definitions(cast(Any, effect.env))))
+        if name:
+            error = self.guard.judge(name, labels, around, span, self.call, tool=tool)
+            if error is not None:
+                for sources in (around, *labels.values()):
+                    blame(error, sources)
+                raise error
+        reading = self._reading(effect, labels, around)
+        call = self.call
+        outer, call.reading = call.reading, reading
+        try:
+            work = super().perform(effect, span)  # draws the effect's number, and its call takes the reading with it
+        finally:
+            call.reading = outer
+        try:
+            value = await work
+        except AgentflowError as error:
+            blame(error, reading.given())
+            raise
+        if name:
+            self.guard.note(name, labels, around, reading.given(), span)
+        return value, reading
+
+    def _reading(self, effect: Effect, labels: Mapping[str, Sources], around: Sources) -> Reading:
+        if isinstance(effect, CallWorkflow):
+            return Reading(self.guard, around, inputs=labels)
+        sources = around
+        for each in labels.values():
+            sources = joined(sources, each)
+        default = self.guard.source_of(effect.name) if isinstance(effect, ToolCall) else NO_SOURCES
+        return Reading(self.guard, sources, default=default)
+
+    async def _opened(self, effect: Effect) -> tuple[Effect, Mapping[str, Sources]]:
+        """An effect without boxes in its data, and the sources of each of its arguments."""
+        field = effect.data
+        data: Any = None if field is None else getattr(effect, field)
+        if field is None or data is None:
+            return effect, _NONE
+        if type(data) is not dict and type(data) is not tuple:
+            return effect, _NONE  # what primitives ask for has been opened before: see the sources around
+        pairs: list[tuple[Any, Any]] = list(data.items()) if type(data) is dict else list(enumerate(data, 1))
+        labels: dict[str, Sources] = {}
+        changed = False
+        values: list[Any] = []
+        for key, value in pairs:
+            bare, sources = value, NO_SOURCES
+            if type(value) not in UNBOXED:
+                bare, sources = await self.work(stripped(value))
+                changed = changed or bare is not value
+            values.append(bare)
+            labels[str(key)] = sources
+        if not changed:
+            return effect, labels
+        opened = tuple(values) if type(data) is tuple else dict(zip(data, values, strict=True))
+        return replace(effect, **{field: opened}), labels
+
+
+class HostStrand(LabelledStrand):
+    """A strand for effects of the host's own code, which is given bare values.
+
+    Nobody sees what it does with them, so each effect depends on all that the ones before have given. Branches depend on what was
+    read before they began, and not on one another.
+    """
+
+    __slots__ = ("pending",)
+
+    def __init__(self, call: CallContext, *arguments: Any, parent: Strand | None = None, **options: Any) -> None:
+        super().__init__(call, *arguments, parent=parent, **options)
+        self.pending = NO_SOURCES
+        if parent is not None:
+            call.reading = Reading(self.guard, _read(parent.call).sources)
+
+    async def perform(self, effect: Effect, span: Span | None) -> Any:
+        """Carry out an effect, if what this code has read may reach its arguments; gives a bare value."""
+        read = _read(self.call)
+        read.add(self.pending)
+        effect, labels = await self._opened(effect)
+        value, reading = await self._judged(effect, labels, read.sources, span)
+        read.add(reading.given())
+        if type(effect) is GetContext and type(value) is list:
+            for each in value:
+                read.add(outer_sources(_of_file(each)))
+        return value
+
+    def end(self) -> None:
+        """Return unused steps, and hand on what was read."""
+        parent = self.parent
+        if isinstance(parent, HostStrand):
+            parent.pending = joined(parent.pending, joined(_read(self.call).sources, self.pending))
+        else:
+            _read(self.call).add(self.pending)
+        super().end()
+
+
+def _read(call: CallContext) -> Reading:
+    assert call.reading is not None
+    return call.reading
+
+
+def _led(code: Code, sources: Sources) -> Code:
+    """``code`` as it runs when something from ``sources`` has chosen it."""
+
+    async def led(rt: Runtime, d: int, *arguments: Any) -> Any:
+        assert isinstance(rt, LabelledStrand)
+        return await rt.under(sources, _whole(rt, d, code, arguments))
+
+    return led
+
+
+async def _whole(rt: Runtime, d: int, code: Code, arguments: tuple[Any, ...]) -> Any:
+    value = await code(rt, d, *arguments)
+    return await bounce(rt, d) if value is TAIL else value
+
+
+def _of_file(found: Any) -> Any:
+    """A path that a question to memory gave, or a match, with its file as its source."""
+    path = found.path if isinstance(found, MatchItem) else found
+    return box(found, frozenset((f"file:{path}",))) if isinstance(path, str) else found
+
+
+def name_of_effect(effect: Effect) -> str:
+    """The name by which a policy knows an effect; "" for one that nobody has to know."""
+    if isinstance(effect, NamedCall | HostCall | Step):
+        return effect.name
+    if isinstance(effect, GetContext):
+        return "get_context"
+    if isinstance(effect, LogMessage):
+        return "log-message"
+    if isinstance(effect, AskHuman):
+        return "ask-human"
+    return "solve" if isinstance(effect, Solve) else ""

@@ -1,0 +1,168 @@
+"""The policy of a run at the door of effects: what may be done, and what has flown where."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from agentflow.core.call import CallContext
+from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.frozen import frozen
+from agentflow.core.labels import NO_SOURCES, Sources, box, joined, strip
+from agentflow.core.names import Definitions
+from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.core.provenance import Denial, Labelled, Provenance
+from agentflow.core.source import Span
+from agentflow.core.walk import LEAVES, copied
+from agentflow.core.work import finish
+
+_NOTED = 10_000
+"""Effects whose flow is kept, the latest ones, to show how something came about."""
+_TRAIL = 5
+
+
+@frozen
+class Flow:
+    """An effect that was done: the sources of its arguments by name, of the whole of it, and of what it gave."""
+
+    name: str
+    labels: Mapping[str, Sources]
+    around: Sources
+    given: Sources
+    span: Span | None
+
+    def takes(self, source: str) -> str | None:
+        """The argument by which a source reached the effect; "" if the whole effect depends on it, None if it did not."""
+        for argument, sources in self.labels.items():
+            if source in sources:
+                return argument
+        return "" if source in self.around else None
+
+
+class RunGuard:
+    """A :class:`~agentflow.core.reading.Guard`: the policy in force in one run, and the flows of its effects.
+
+    ``tools`` and ``tasks`` know the flow's. ``denials`` are what was denied so far, or with ``explain`` would have been.
+    """
+
+    def __init__(self, policy: Provenance, tools: ToolPort, tasks: TemplatePort) -> None:
+        self.policy = policy
+        self._tools = tools
+        self._tasks = tasks
+        self.denials: list[Denial] = []
+        self._flows: deque[Flow] = deque(maxlen=_NOTED)
+
+    def judge(
+        self, name: str, labels: Mapping[str, Sources], around: Sources, span: Span | None, call: object, *, tool: bool
+    ) -> SexpEvaluationError | None:
+        """The error of an effect whose arguments depend on sources that may not reach them; None if it may be done."""
+        if not around and not any(labels.values()):
+            return None
+        found = self._tools.find(name) if tool else None
+        declared = None if found is None else found.sinks
+        first: SexpEvaluationError | None = None
+        for argument, own in (labels or {"*": NO_SOURCES}).items():
+            sources = joined(own, around)
+            refused = self.policy.refused(name, argument, sources, declared)
+            if not refused:
+                continue
+            denial = Denial(name, argument, sources, refused)
+            self.denials.append(denial)
+            error = self._error(denial, span)
+            if self.policy.explain:
+                if isinstance(call, CallContext):
+                    call.warn("provenance/denied", f"would be denied: {error.message}", **error.details)
+                continue
+            first = first or error
+        return first
+
+    def source_of(self, tool: str) -> Sources:
+        """Where the results of a tool come from, unless they say so themselves."""
+        found = self._tools.find(tool)
+        source = self.policy.source_of(tool, (found.source if found is not None else None) or "")
+        return NO_SOURCES if source == "user" else frozenset((source,))
+
+    def written_from(self, task: str, defined: Definitions | None) -> Sources:
+        """What the texts of a task were made of by a program."""
+        found = self._tasks.find_compiled(task, defined)
+        return NO_SOURCES if found is None else frozenset(found.template.sources)
+
+    def note(
+        self, name: str, labels: Mapping[str, Sources], around: Sources, given: Sources, span: Span | None
+    ) -> None:
+        """Note an effect that has been done: what its arguments depended on, and the sources of what it gave."""
+        if given:
+            self._flows.append(Flow(name, labels, around, given, span))
+
+    def _error(self, denial: Denial, span: Span | None) -> SexpEvaluationError:
+        shown = ", ".join(sorted(denial.refused))
+        what = f"'{denial.argument}' of {denial.name}" if denial.argument != "*" else denial.name
+        trail = self._trail(denial, span)
+        words = " -> ".join(trail)
+        hint = 'take it from the user; or (endorse value "reason"), if this program was granted it'
+        return SexpEvaluationError(
+            f"{what} depends on {shown}, which may not reach it" + (f"; came by: {words}" if len(trail) > 1 else ""),
+            code="provenance/denied",
+            span=span,
+            hint=hint,
+            details={
+                "name": denial.name,
+                "argument": denial.argument,
+                "sources": sorted(denial.sources),
+                "refused": sorted(denial.refused),
+                "trail": trail,
+            },
+        )
+
+    def _trail(self, denial: Denial, span: Span | None) -> list[str]:
+        """The effects by which the first refused source came to the argument, the first ones and the last."""
+        source = min(denial.refused)
+        steps: list[str] = []
+        for flow in self._flows:
+            if source not in flow.given:
+                continue
+            argument = flow.takes(source)
+            if not steps or argument is not None:
+                steps.append(_place(flow.name if not argument else f"{argument} of {flow.name}", flow.span))
+        if len(steps) > _TRAIL:
+            steps = [*steps[:2], "...", *steps[3 - _TRAIL :]]
+        what = denial.name if denial.argument == "*" else f"{denial.argument} of {denial.name}"
+        return [*steps, _place(what, span)]
+
+
+def _place(what: str, span: Span | None) -> str:
+    return what if span is None else f"{what} {span.line}:{span.column}"
+
+
+def taken_in(value: Any) -> Any:
+    """A value of the host as a program has it: what is :class:`~agentflow.core.provenance.Labelled` in it, in boxes."""
+    if type(value) in LEAVES:
+        return value
+    return finish(copied(value, _boxed))[0] if _holds_labelled(value) else value
+
+
+def left_open(value: Any) -> Any:
+    """The same for a flow without a policy: what is in it, as it is."""
+    taken = taken_in(value)
+    return taken if taken is value else strip(taken)[0]
+
+
+def _boxed(value: Any) -> Any:
+    if type(value) is Labelled:
+        return box(taken_in(value.value), value.sources)
+    return value.copy() if type(value) is dict else list(value) if type(value) is list else value
+
+
+def _holds_labelled(value: Any) -> bool:
+    seen: set[int] = set()
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if type(item) is Labelled:
+            return True
+        if id(item) in seen or type(item) not in (list, dict):
+            continue
+        seen.add(id(item))
+        pending += item.values() if type(item) is dict else item
+    return False

@@ -1,0 +1,33 @@
+"""Makes strands: plain ones, and in runs with a policy those that follow where values came from."""
+
+from __future__ import annotations
+
+from agentflow.core.call import CallContext
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import ProgramCache
+from agentflow.runtime.budget import Budget
+from agentflow.runtime.labelled import HostStrand, LabelledStrand
+from agentflow.runtime.labelled_operations import LABELLED_OPERATIONS
+from agentflow.runtime.naming import EffectHandler, Publish
+from agentflow.runtime.operations import OPERATIONS
+from agentflow.runtime.strand import Strand
+
+
+def strand_at(
+    call: CallContext,
+    budget: Budget,
+    performer: EffectHandler,
+    *,
+    programs: ProgramCache | None = None,
+    env: SexpEnvironment | None = None,
+    publish: Publish | None = None,
+) -> Strand:
+    """A strand for a program at ``call``."""
+    if call.reading is None:
+        return Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
+    return LabelledStrand(call, budget, performer, LABELLED_OPERATIONS, programs=programs, env=env, publish=publish)
+
+
+def host_strand_at(call: CallContext, budget: Budget, performer: EffectHandler) -> Strand:
+    """A strand for code of the host at ``call``."""
+    return (Strand if call.reading is None else HostStrand)(call, budget, performer, OPERATIONS)
