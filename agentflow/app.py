@@ -272,6 +272,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             redactor=self.redactor,
             estimator=self.estimator,
             provenance=policy_of(provenance),
+            roots=tuple(map(str, self.files.roots)),
         )
         self._recording = recording_of(record, durable, self.redactor, wire_of(self.router)) if record else None
         if self._recording is not None:

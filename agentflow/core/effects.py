@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from agentflow.core.frozen import frozen
-from agentflow.core.names import ASK, Definitions
+from agentflow.core.names import ASK, ENDORSE, Definitions
 from agentflow.core.source import Surface
 
 
@@ -178,6 +178,25 @@ class AskHuman(EffectBase):
 
 
 @frozen
+class Endorse(EffectBase):
+    """``(endorse value reason)``: somebody answers for ``value``; returns it, without its ``sources``."""
+
+    data: ClassVar[str | None] = "arguments"
+    written: ClassVar[bool] = False
+
+    arguments: tuple[Any, Any]
+    sources: tuple[str, ...] = ()
+
+    @property
+    def grant(self) -> str | None:
+        return ENDORSE
+
+    @property
+    def asked(self) -> tuple[str, str, Any] | None:
+        return "endorse", "endorse", [*self.arguments]
+
+
+@frozen
 class Solve(EffectBase):
     """``(solve goal (allow ...) (max-rounds n))``: a model writes a program for the goal, which is checked and run.
 
@@ -202,5 +221,16 @@ class Solve(EffectBase):
 
 
 Effect: TypeAlias = (
-    TaskCall | ToolCall | HostCall | Step | GetContext | LogMessage | Timer | Draw | AskHuman | Solve | CallWorkflow
+    TaskCall
+    | ToolCall
+    | HostCall
+    | Step
+    | GetContext
+    | LogMessage
+    | Timer
+    | Draw
+    | AskHuman
+    | Endorse
+    | Solve
+    | CallWorkflow
 )

@@ -380,6 +380,14 @@ class Log(EventBase):
 
 
 @frozen
+class Endorsed(EventBase):
+    """A program, or who approved it, answers for a value that came from ``sources``, for ``reason``: it may go anywhere now."""
+
+    sources: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@frozen
 class HistoryCompacted(EventBase):
     """A summary stands for the first ``turns`` turns of a conversation now; the tokens of history are estimates."""
 

@@ -20,6 +20,8 @@ from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish
 Sources: TypeAlias = frozenset[str]
 """Where a value came from: ``tool:fetch``, ``web``, ``file:docs/a.md``. Empty: from the program and its user."""
 NO_SOURCES: Sources = frozenset()
+UNKNOWN: Sources = frozenset(("unknown",))
+"""The sources of what was recorded when nobody asked where it came from."""
 UNBOXED = frozenset((*LEAVES, Symbol))
 """Types of values that are no boxes and hold none."""
 _HOLDING = frozenset((list, tuple, dict, SharedList, OrderedSet))
@@ -54,6 +56,10 @@ class Label:
 
     def __repr__(self) -> str:
         return f"#<labelled {', '.join(sorted(self.sources))}>"
+
+
+_KEYS = frozenset((Label, tuple))
+"""Types of keys in which there may be boxes."""
 
 
 def box(value: Any, sources: Sources) -> Any:
@@ -106,7 +112,7 @@ def sources_of(value: Any) -> Sources:
 def _parts(item: Any) -> list[Any]:
     if type(item) is dict:
         entries = cast("dict[Any, Any]", item)
-        return [*entries.values(), *[key for key in entries if type(key) is Label]]
+        return [*entries.values(), *[key for key in entries if type(key) in _KEYS]]
     return item.plain() if type(item) is SharedList else list(item)
 
 
@@ -157,6 +163,12 @@ def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
     return found, holding
 
 
+class _Tuple(list[Any]):
+    """The parts of the copy of a tuple, until all of them are there."""
+
+    __slots__ = ()
+
+
 def _copied(value: Any, holders: set[int]) -> Work[Any]:
     """A copy of a container without boxes, in which each of ``holders`` is copied once."""
     copies: dict[int, Any] = {}
@@ -169,7 +181,8 @@ def _copied(value: Any, holders: set[int]) -> Work[Any]:
             return item
         copy = copies.get(id(item))
         if copy is None:
-            copy = {} if type(item) is dict else OrderedSet() if type(item) is OrderedSet else []
+            kind: Any = type(item)
+            copy = {} if kind is dict else OrderedSet() if kind is OrderedSet else _Tuple() if kind is tuple else []
             copies[id(item)] = copy
             pending.append((item, copy))
         return copy
@@ -183,15 +196,46 @@ def _copied(value: Any, holders: set[int]) -> Work[Any]:
             count = 0
         if type(item) is dict:
             for key, each in cast("dict[Any, Any]", item).items():
-                copy[bare(key)] = copy_of(each)
+                copy[_bare_key(key)] = copy_of(each)
         elif type(item) is OrderedSet:
             for each in item:
-                copy.add(bare(each))
+                copy.items[_bare_key(each)] = None
         else:
             copy += [copy_of(each) for each in item]
     if count >= ELEMENTS_PER_STEP:
         yield count // ELEMENTS_PER_STEP
-    return root
+    return _with_tuples(root, list(copies.values()))
+
+
+def _with_tuples(root: Any, copies: list[Any]) -> Any:
+    """``root`` with tuples in place of their parts, in it and in all ``copies``."""
+    made: dict[int, tuple[Any, ...]] = {}
+    for parts in [each for each in copies if type(each) is _Tuple]:
+        open_ones = [parts]
+        while open_ones:
+            at = open_ones[-1]
+            inner = [each for each in at if type(each) is _Tuple and id(each) not in made]
+            if inner:
+                open_ones += inner
+                continue
+            open_ones.pop()
+            made.setdefault(id(at), tuple([made.get(id(each), each) for each in at]))
+    if not made:
+        return root
+    for each in copies:
+        if type(each) is list:
+            each[:] = [made.get(id(part), part) for part in cast("list[Any]", each)]
+        elif type(each) is dict:
+            for key, part in cast("dict[Any, Any]", each).items():
+                if id(part) in made:
+                    each[key] = made[id(part)]
+    return made.get(id(root), root)
+
+
+def _bare_key(key: Any) -> Any:
+    """A key of a dict, or an element of a set, without boxes."""
+    key = bare(key)
+    return tuple([_bare_key(each) for each in key]) if type(key) is tuple else key
 
 
 def each_boxed(value: Any, sources: Sources) -> list[Any]:

@@ -81,6 +81,7 @@ def exchange_data(exchange: Iterable[Message]) -> list[Any]:
                 else plain(part)
                 for part in message.parts
             ],
+            **({"sources": sorted(message.sources)} if message.sources else {}),
         }
         for message in exchange
     ]
@@ -106,7 +107,8 @@ def read_message(data: object, where: str = "the message") -> Message:
         role, parts = entries.get("role"), entries.get("parts")
         if role in ("user", "assistant") and isinstance(parts, list):
             read = [read_part(part, f"{where}, part {at + 1}") for at, part in enumerate(cast(list[Any], parts))]
-            return Message(role, tuple(read))
+            sources = entries.get("sources") or ()
+            return Message(role, tuple(read), frozenset(map(str, cast("list[object]", sources))))
     raise DataError(
         f"{where}: a message has a role, user or assistant, and a list of parts",
         code="message/invalid",

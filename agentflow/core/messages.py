@@ -159,10 +159,14 @@ WRITTEN = (TextPart, ThinkingPart)
 
 @frozen
 class Message:
-    """A message of one side of a conversation."""
+    """A message of one side of a conversation.
+
+    ``sources`` of the last message of an exchange are those of all that was read in it, in a flow with a policy.
+    """
 
     role: Role
     parts: tuple[Part, ...]
+    sources: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
     def text(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias, cast
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.frozen import frozen
 from agentflow.core.labels import NO_SOURCES, Sources
+from agentflow.core.reading import Reading
 
 USER = "user"
 """The source of what the program and its bindings say: the absence of any other."""
@@ -40,6 +41,15 @@ class Labelled:
 
     def __repr__(self) -> str:
         return f"Labelled({self.value!r}, {sorted(self.sources)!r})"
+
+
+def unlabelled(value: Any, reading: Reading | None) -> Any:
+    """What code of the host gave, as it is; ``reading`` is told where it came from if it says so."""
+    if type(value) is not Labelled:
+        return value
+    if reading is not None:
+        reading.say(value.sources, alone=True)
+    return value.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from agentflow.core.errors import AgentflowError
@@ -26,6 +26,10 @@ class Guard(Protocol):
 
     def source_of(self, tool: str) -> Sources:
         """Where the results of a tool come from, unless they say so themselves."""
+        ...
+
+    def of_files(self, paths: Iterable[str]) -> Sources:
+        """The sources of the contents of files: ``file:PATH``, relative to a root where they are beneath one."""
         ...
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
@@ -68,6 +72,10 @@ class Reading:
         if not sources <= self.sources:
             self.sources = joined(self.sources, sources)
 
+    def fork(self, sources: Sources, default: Sources = NO_SOURCES) -> Reading:
+        """What a part of the call reads that is followed by itself, and depends on ``sources`` from the start."""
+        return Reading(self.guard, sources, default=default)
+
     def say(self, sources: Sources, *, alone: bool = False) -> None:
         """The result comes from ``sources``, and not from :attr:`default`; ``alone``: and from nothing that was read, either."""
         if alone:
@@ -82,7 +90,7 @@ class Reading:
         return joined(self.sources, self.default if self._said is None else self._said)
 
 
-def files_read(reading: Reading | None, paths: list[str]) -> None:
-    """Note that the contents of files were read; their paths are relative to a root where they are beneath one."""
-    if reading is not None and paths:
-        reading.add(frozenset([f"file:{path}" for path in paths]))
+def files_read(reading: Reading | None, paths: Iterable[str]) -> None:
+    """Note that a call has read the contents of files, in a flow with a policy."""
+    if reading is not None:
+        reading.add(reading.guard.of_files(paths))

@@ -15,6 +15,11 @@ StepEntry: TypeAlias = tuple[str, TaskResult, "frozenset[str] | None"]
 class StepLog(Protocol):
     """The steps that came before a call in its sequence. ``grants`` are those of who asks (None: the host)."""
 
+    @property
+    def sources(self) -> frozenset[str]:
+        """Where what the steps gave came from, in a flow with a policy."""
+        ...
+
     def append(self, entry: StepEntry, /) -> None:
         """Add a step that has finished."""
         ...

@@ -123,6 +123,8 @@ class SystemTools:
         if _nothing(answer):
             return TaskResult.failure("context_retrieval_failure", f"the context lookup failed: {answer.error}")
         paths = answer.file_paths
+        if call.reading is not None:
+            call.reading.say(call.reading.guard.of_files(paths))
         result = TaskResult.complete(
             to_json(paths),
             paths,
@@ -191,6 +193,8 @@ class SystemTools:
                 continue
             digests[path] = file.digest
             texts.append(f'<file path="{_attribute(path)}">\n{_FILE_TAG.sub("&lt;", file.text)}\n</file>')
+        if call.reading is not None:
+            call.reading.say(call.reading.guard.of_files(digests))
         notes: dict[str, Any] = {"files_read_count": len(texts), "skipped_files": skipped, "digests": digests}
         if errors:
             notes["errors"] = errors

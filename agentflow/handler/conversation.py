@@ -69,6 +69,16 @@ def _add_history(messages: list[Message], session: Session, history: HistoryConf
     return size
 
 
+def opening_sources(session: Session, history: HistoryConfig) -> frozenset[str]:
+    """Where what a prompt is sent of its session's history came from; a summary came from the turns it stands for."""
+    if not history.use_session_history or not session.turn_count:
+        return frozenset()
+    most = history.history_turns_to_include
+    shortened = session.compaction is not None and history.compact_after_tokens is not None
+    turns = session.turns(None if shortened or most is None else max(0, most))
+    return frozenset().union(*[message.sources for turn in turns for message in turn])
+
+
 def summary_messages(compaction: Compaction | None) -> tuple[Message, ...]:
     """The exchange sent instead of the summarised turns; empty without a summary. Its text cannot close its own element."""
     if compaction is None:

@@ -27,13 +27,14 @@ from agentflow.core.messages import (
     user,
 )
 from agentflow.core.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
+from agentflow.core.reading import files_read
 from agentflow.core.results import NO_USAGE
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.spending import Purse, Quote, Reservation
 from agentflow.core.values import is_long, plain
 from agentflow.handler.answer import OutputSchema
 from agentflow.handler.answer_check import checked_calls
-from agentflow.handler.conversation import answer_message, opening
+from agentflow.handler.conversation import answer_message, opening, opening_sources
 from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
@@ -134,6 +135,11 @@ class PromptRun:
             parts = (*parts, TextPart(prompt.schema_text))
         begun = opening(call.session, prompt.history, Message("user", parts))
         self._messages, self._at = begun.messages, begun.at
+        if call.reading is not None:
+            call.reading.add(opening_sources(call.session, prompt.history))
+            if call.session.data_context is not None:
+                files_read(call.reading, [item.path for item in call.session.data_context.items])
+            call.reading.add(frozenset([f"tool:{tool.get('type')}" for tool in prompt.provider_tools or ()]))
         if self._estimator is not None:
             self._estimator.before = (begun.at, begun.size)
         self._prompt_cache: PromptCache | None
@@ -279,6 +285,8 @@ class PromptRun:
                 if self._estimator is not None:
                     self._estimator.before = (0, 0)
                 self._at = record["at"]
+                if call.reading is not None:
+                    call.reading.add(frozenset(record.get("sources", ())))
             for tokens, cost in record.get("lost", ()):
                 self._count(Usage(**tokens), cost)
             await self._note(record["response"])
@@ -296,6 +304,8 @@ class PromptRun:
                 record["lost"] = [[plain(each), price] for each, price in self._lost]
             if self._turns == 1:
                 record |= {"system": self._system, "opening": plain(opening), "at": self._at}
+                if call.reading is not None:
+                    record["sources"] = sorted(call.reading.sources)
             kept = await journal.keep("model", self._model, content, record, call, usage, cost)
             await self._note(kept["response"])
             response = read_response(kept["response"])
@@ -396,6 +406,9 @@ class PromptRun:
     def _outcome(self, response: ModelResponse, answer: ParsedAnswer) -> PromptOutcome:
         exchange = self._messages[self._at :]
         exchange[0] = Message("user", self._prompt.parts)
+        reading = self._call.reading
+        if reading is not None and reading.sources:
+            exchange[-1] = replace(exchange[-1], sources=reading.sources)
         if answer.text is not None:
             others = [part for part in response.parts if not isinstance(part, TextPart)]
             response = replace(response, parts=(*others, TextPart(answer.text)))

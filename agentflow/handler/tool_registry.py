@@ -21,6 +21,7 @@ from agentflow.core.messages import TextPart, ToolSpec
 from agentflow.core.names import NameInfo, info_of_schema, out_of_reach
 from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
+from agentflow.core.provenance import Labelled, unlabelled
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult, warn_of_reason
 from agentflow.core.reuse import reuse_unavailable
@@ -371,6 +372,8 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
             else:
                 async with asyncio.timeout(tool.timeout_s) as timer:
                     value = await tool.call(arguments, call)
+            if type(value) is Labelled:
+                value = unlabelled(value, call.reading)
             if type(value) in _DATA and tool.kind != "subtask":
                 value = await in_slices(TaskResult.of_data(value))
             return _result(tool, value, call)

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import clip
+from agentflow.core.errors import AgentflowError, clip
+from agentflow.core.labels import NO_SOURCES
 from agentflow.core.message_json import read_part
 from agentflow.core.messages import ToolCallPart, ToolResultPart, Usage
 from agentflow.core.names import FILES
@@ -26,11 +27,13 @@ class ToolTurn:
     ``usage`` is the sum of what the tools' own model calls used.
     """
 
-    __slots__ = ("_call", "_tools", "usage")
+    __slots__ = ("_call", "_read", "_tools", "usage")
 
     def __init__(self, tools: ToolPort, call: CallContext) -> None:
         self._tools = tools
         self._call = call
+        self._read = NO_SOURCES
+        """Where what the prompt had read came from when the model asked for the tools of this turn."""
         self.usage = NO_USAGE
 
     async def run(self, parts: Sequence[ToolCallPart]) -> tuple[ToolResultPart, ...]:
@@ -41,6 +44,8 @@ class ToolTurn:
         they have ended.
         """
         call = self._call
+        if call.reading is not None:
+            self._read = call.reading.sources
         # Each call gets its path before any of them runs, so that paths below it do not depend on how the calls
         # overlap.
         numbered = [(part, call.at(call.next_path())) for part in parts]
@@ -75,21 +80,50 @@ class ToolTurn:
             offered = sorted([each for each in grants if not each.startswith(FILES)])
             hint = did_you_mean(name, offered) or f"there are: {', '.join(offered) or 'none'}"
             return self._refused(part, call, f"there is no tool '{clip(name, 120)}'; {hint}")
-        journal = call.run.journal
-        if journal is None:
-            answer, usage = await self._execute(part, call)
-        else:
-            work = partial(self._execute, part, call)
-            content = [part.id, part.arguments]
-            answer, usage = await journal.step("tool", name, content, call, work, write=_data_of, read=_read)
+        reading = call.reading
+        if reading is not None:
+            labels = dict.fromkeys(part.arguments, NO_SOURCES)
+            error = reading.guard.judge(name, labels, self._read, call.span, call, tool=True)
+            if error is not None:
+                return self._denied(part, call, error)
+            call.reading = reading.fork(self._read, reading.guard.source_of(name))
+        answer, usage = await self._recorded(part, call)
+        if reading is not None and call.reading is not None:
+            given = call.reading.given()
+            reading.add(given)
+            reading.guard.note(name, {}, self._read, given, call.span)
         if usage is not NO_USAGE:
             self.usage += usage
         return answer
+
+    async def _recorded(self, part: ToolCallPart, call: CallContext) -> tuple[ToolResultPart, Usage]:
+        """The result of a tool, from its record if there is one."""
+        journal, reading = call.run.journal, call.reading
+        if journal is None:
+            return await self._execute(part, call)
+
+        def write(answered: tuple[ToolResultPart, Usage]) -> Any:
+            data = plain(answered)
+            return data if reading is None else [*data, sorted(reading.given())]
+
+        def read(data: Any) -> tuple[ToolResultPart, Usage]:
+            if reading is not None:
+                reading.say(frozenset(data[2]) if len(data) > 2 else NO_SOURCES, alone=True)
+            usage = Usage(**data[1])
+            return cast(ToolResultPart, read_part(data[0])), NO_USAGE if usage == NO_USAGE else usage
+
+        work = partial(self._execute, part, call)
+        return await journal.step("tool", part.name, [part.id, part.arguments], call, work, write=write, read=read)
 
     async def _execute(self, part: ToolCallPart, call: CallContext) -> tuple[ToolResultPart, Usage]:
         result = await self._tools.execute(part.name, part.arguments, call, call_id=part.id)
         parts = result.notes.parts or ()
         return ToolResultPart(part.id, part.name, _text(result), result.failed, parts), result.usage
+
+    def _denied(self, part: ToolCallPart, call: CallContext, error: AgentflowError) -> ToolResultPart:
+        call.warn(error.code, error.message, tool=clip(part.name, 120), call_id=part.id, **error.details)
+        hint = "do it without what was read from there, or say what you would do and why"
+        return ToolResultPart(part.id, part.name, f"error ({error.code}): {error.message}; {hint}", True)
 
     def _refused(self, part: ToolCallPart, call: CallContext, why: str) -> ToolResultPart:
         call.warn("tool/call-refused", why, tool=clip(part.name, 120), call_id=part.id)
@@ -105,14 +139,3 @@ def _text(result: TaskResult) -> str:
         text = to_json(result.parsed_content)
     failed = [f"error ({each.error.reason}): {each.part}: {each.error.message}" for each in result.failed_parts]
     return "\n".join([text, *failed]) if failed else text
-
-
-def _data_of(answered: tuple[ToolResultPart, Usage]) -> Any:
-    """A tool's result as JSON data for its record."""
-    return plain(answered)
-
-
-def _read(data: Any) -> tuple[ToolResultPart, Usage]:
-    """Decode what :func:`_data_of` encoded."""
-    usage = Usage(**data[1])
-    return cast(ToolResultPart, read_part(data[0])), NO_USAGE if usage == NO_USAGE else usage

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from agentflow.core.errors import DataError, SexpEvaluationError
+from agentflow.core.labels import Label, box, strip
 from agentflow.core.limits import Limits
 from agentflow.core.names import ASKED, NameInfo, Names, Template, narrowed
 from agentflow.core.ordered_set import OrderedSet
@@ -148,6 +149,8 @@ class _Dump:
             return {"$primitive": value.name}
         if isinstance(value, Closure):
             return {"$closure": self.index(value)}
+        if type(value) is Label:
+            return {"$labelled": [sorted(value.sources), self.encode(value.value, name, closure, depth)]}
         if depth < MAX_DATA_DEPTH // 4:
             if closure.info.source.surface == "python" and isinstance(value, tuple | OrderedSet):
                 tag = "$tuple" if isinstance(value, tuple) else "$set"
@@ -180,12 +183,13 @@ def load_closure(
     limits: Limits | None = None,
     grants: Iterable[str] | None = None,
     cache: ProgramCache | None = None,
+    labelled: bool = False,
 ) -> Closure:
     """The closure that :func:`dump_closure` described, with the authority it had.
 
     ``names`` says what its free names are, and makes the tasks it carries (see compile_program). ``grants`` narrow what
     it and its tasks may call. A dump of version 1 does not say what its author was granted: it may call ``grants``, and
-    nothing without them. ``cache`` keeps what was compiled for other dumps of the same text. Raises DataError
+    nothing without them. ``cache`` keeps what was compiled for other dumps of the same text; ``labelled``: it is to run in a flow with a policy. Raises DataError
     (``closure/data``) for what is no such description, and what compiling its text or making its tasks raises.
     """
     ceiling = None if grants is None else frozenset(grants)
@@ -205,6 +209,7 @@ def load_closure(
                 limits=limits,
                 env_names=frozenset(cast("dict[str, Any]", entry["bindings"])),
                 cache=cache,
+                labelled=labelled,
             )
             value = _run(program.link(env), narrowed(_granted(entry["grants"]), ceiling))
             if not isinstance(value, Closure):
@@ -212,7 +217,8 @@ def load_closure(
             closures.append(value)
         for entry, closure in zip(entries, closures, strict=True):
             for name, value in entry["bindings"].items():
-                closure.env.own(name).v = _decode(value, closures)
+                decoded = _decode(value, closures)
+                closure.env.own(name).v = decoded if labelled else strip(decoded)[0]
         root: int = data["root"]
         return closures[root]
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, RecursionError) as error:
@@ -305,6 +311,8 @@ def _decode(value: Any, closures: list[Closure]) -> Any:
             return Symbol(inner)
         if key == "$float":
             return float(inner)
+        if key == "$labelled":
+            return box(_decode(inner[1], made), frozenset(inner[0]))
         if key == "$primitive":
             return PRIMITIVES[inner]
         if key == "$tuple":

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
-from agentflow.core.effects import AskHuman, Effect, GetContext, TaskCall, ToolCall
+from agentflow.core.effects import AskHuman, Effect, Endorse, GetContext, TaskCall, ToolCall
 from agentflow.core.errors import ConfigurationError, SexpEvaluationError, TaskError, clip
-from agentflow.core.names import ASK, FILES, Names, permitted
+from agentflow.core.names import ASK, ENDORSE, FILES, Names, permitted
 from agentflow.core.ports import WorkflowPort
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
@@ -38,7 +38,7 @@ def missing_grant(effect: Effect, call: CallContext) -> str | None:
 async def refuse(effect: Effect, name: str, call: CallContext) -> Any:
     """Refuse an effect that lacks the grant ``name``: return a FAILED result if the effect has results, else raise."""
     call.warn("name/not-granted", f"'{name}' was called, and is not granted to this program", name=name)
-    if isinstance(effect, GetContext | AskHuman):
+    if isinstance(effect, GetContext | AskHuman | Endorse):
         raise not_granted(name, call.grants, call.span)
     error = not_granted(name, call.grants, call.span)
     return TaskResult.from_error(
@@ -93,5 +93,5 @@ async def grants_of(allow: Iterable[str], text: str, names: Names, workflows: Wo
 
 
 def _means_something(name: str, names: Names) -> bool:
-    forms = name in FORMS or name in EFFECT_NAMES or name == ASK
+    forms = name in FORMS or name in EFFECT_NAMES or name in (ASK, ENDORSE)
     return forms or name.startswith(FILES) or names.describe(name) is not None

@@ -32,6 +32,7 @@ from pydantic import BaseModel
 
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError
+from agentflow.core.labels import Label, box
 from agentflow.core.media import MEDIA_PARTS
 from agentflow.core.message_json import read_part
 from agentflow.core.messages import Usage
@@ -74,10 +75,14 @@ class _TooMuch(Exception):
 
 
 class Codec:
-    """Writes and reads values. ``names`` resolves the free names of procedures that are read back, each text compiled once."""
+    """Writes and reads values. ``names`` resolves the free names of procedures that are read back, each text compiled once.
 
-    def __init__(self, names: Names | None = None) -> None:
+    ``labelled``: they are to run in a flow with a policy.
+    """
+
+    def __init__(self, names: Names | None = None, *, labelled: bool = False) -> None:
         self._names = names
+        self._labelled = labelled
         self._programs = ProgramCache(_PROGRAMS)
 
     def encode(self, value: Any) -> Any:
@@ -86,7 +91,7 @@ class Codec:
 
     def decode(self, data: Any, source: Source | None = None) -> Any:
         """The value that :meth:`encode` wrote. Spans of errors are read if they point into ``source``."""
-        return _Reader(self._names, source, self._programs).read(data)
+        return _Reader(self._names, source, self._programs, labelled=self._labelled).read(data)
 
     def encode_error(self, error: AgentflowError) -> Any:
         """An error as JSON data. Raises NotData."""
@@ -94,7 +99,7 @@ class Codec:
 
     def decode_error(self, data: Any, source: Source | None = None) -> AgentflowError:
         """The error that :meth:`encode_error` wrote."""
-        return read_error(data, _Reader(self._names, source, self._programs).read, source)
+        return read_error(data, _Reader(self._names, source, self._programs, labelled=self._labelled).read, source)
 
 
 def fingerprint(kind: str, *content: Any) -> bytes:
@@ -259,7 +264,7 @@ class _Writer:
         for key in value:
             if type(key) is str:
                 simple &= not key.startswith("$") and (key.isascii() or len(_PAIR.split(key)) == 1)
-            elif key is None or isinstance(key, Symbol | str | int | float):
+            elif key is None or isinstance(key, Symbol | str | int | float | Label):
                 simple = False
             else:
                 self._foreign(f"a dict with a key of type {type(key).__qualname__}")
@@ -274,6 +279,9 @@ class _Writer:
             return {"$r": self._result(value, write)}
         if isinstance(value, Symbol):
             return {"$s": write(value.name)}
+        if type(value) is Label:
+            # What identifies an effect is what was asked, wherever it came from.
+            return write(value.value) if self._lenient else {"$l": [sorted(value.sources), write(value.value)]}
         if isinstance(value, MatchItem):
             return {"$m": {name: write(getattr(value, name)) for name in MatchItem.model_fields}}
         if isinstance(value, MEDIA_PARTS):
@@ -419,8 +427,9 @@ _HELD = frozenset({list, dict})
 class _Reader:
     """Reads one value."""
 
-    def __init__(self, names: Names | None, source: Source | None, programs: ProgramCache) -> None:
+    def __init__(self, names: Names | None, source: Source | None, programs: ProgramCache, *, labelled: bool) -> None:
         self._names = names
+        self._labelled = labelled
         self._programs = programs
         self._source = source
         self._nodes: list[Any] = []
@@ -443,6 +452,9 @@ class _Reader:
         match key:
             case "$s":
                 return Symbol(self.read(inner))
+            case "$l":
+                value = self.read(inner[1])
+                return box(value, frozenset(inner[0])) if self._labelled else value
             case "$f":
                 return float(inner)
             case "$i":
@@ -460,7 +472,7 @@ class _Reader:
             case "$e":
                 return ErrorValue.of(read_error(inner, self.read, self._source))
             case "$c":
-                return load_closure(inner, names=self._names, cache=self._programs)
+                return load_closure(inner, names=self._names, cache=self._programs, labelled=self._labelled)
             case "$n":
                 return PRIMITIVES[inner]
             case "$p":

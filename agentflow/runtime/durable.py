@@ -74,7 +74,7 @@ class DurableRuns:
         self._engine = engine
         self._store = store
         self._redactor = redactor
-        self._codec = Codec(engine.effects)
+        self._codec = Codec(engine.effects, labelled=engine.provenance is not None)
         self.sessions = Conversations(store.sessions, self._codec, redactor)
         self._input = StoredInput(self._codec, redactor)
         self._generations = Generations(engine, store, self._input)
@@ -106,6 +106,7 @@ class DurableRuns:
         run_id = run_id or new_run_id()
         source = program.source
         names = None if allow is None else sorted(allow)
+        bindings = self._engine.given(bindings)
         new = await self.new_run(
             program,
             bindings,
@@ -149,6 +150,7 @@ class DurableRuns:
         """The row to be stored for a new run. Stores nothing itself. Raises as :meth:`start`."""
         check_name(None, labels, self._redactor)
         check_priority(priority)
+        bindings = self._engine.given(bindings)
         source = program.source
         names = None if allow is None else sorted(allow)
         mark = self.sessions.mark(session)

@@ -68,7 +68,8 @@ class Engine:
     ``redactor`` removes secrets from events and errors. ``observers`` get the events of every run. Once ``closed`` it
     opens no run. ``news`` returns the codes and texts of warnings for the next run. ``functions`` are the Python functions
     that may be programs of durable runs, by reference. ``estimator`` says what a written program may use before it runs;
-    ``effects`` carries out effects in another way than with those ports; ``provenance`` is the policy of where values may go. ``compiler`` compiles programs, ``admission``
+    ``effects`` carries out effects in another way than with those ports; ``provenance`` is the policy of where values may go, in which files beneath
+    ``roots`` are called relative to them. ``compiler`` compiles programs, ``admission``
     judges those that models wrote.
     """
 
@@ -88,6 +89,7 @@ class Engine:
         estimator: ProgramEstimator | None = None,
         effects: EffectRunner | None = None,
         provenance: Provenance | None = None,
+        roots: Sequence[str] = (),
     ) -> None:
         self.tasks = tasks
         self.tools = tools
@@ -106,6 +108,7 @@ class Engine:
         )
         self._solver = solver
         self.provenance = provenance
+        self.roots = roots
         self.compiler = ProgramCompiler(self.effects, self.limits, labelled=provenance is not None)
         self.admission = Admission(self.compiler, tools, estimator)
         self._approver = approver
@@ -190,7 +193,7 @@ class Engine:
         )
         root = CallContext(run, session=session, grants=grants, priority=priority)
         if self.provenance is not None:
-            root.reading = Reading(RunGuard(self.provenance, self.tools, self.tasks))
+            root.reading = Reading(RunGuard(self.provenance, self.tools, self.tasks, self.roots))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
         return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor, self.news)
 
@@ -314,9 +317,10 @@ class Engine:
 
     async def carry_out(self, program: Program | PythonProgram, bindings: Mapping[str, Any], call: CallContext) -> Any:
         """Run the program of a durable run at its outermost call and return its value."""
+        bindings = self.given(bindings)
         if isinstance(program, PythonProgram):
-            return await program.target.carry_out(bindings, call)
-        return await self.evaluate(program, SexpEnvironment(dict(bindings)), call)
+            return await program.target.carry_out(await _handed_out(bindings, call), call)
+        return await self.evaluate(program, SexpEnvironment(bindings), call)
 
     def strand(self, call: CallContext) -> Strand:
         """A strand at ``call`` for host code that performs effects as programs do. The caller must end it."""

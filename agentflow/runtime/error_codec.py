@@ -76,6 +76,8 @@ def write_error(error: AgentflowError, write: Callable[[Any], Any]) -> Any:
         held["name"] = error.name
     state = {name: write(held[name]) for name in _STATE if name in held and not isinstance(held[name], PartialValues)}
     state["details"] = _details(error, write)
+    if error.sources:
+        state["sources"] = sorted(error.sources)
     span = error.span
     return [tag, state, None if span is None else [span.source.digest, span.start, span.end], write(error.cause_text)]
 
@@ -95,6 +97,7 @@ def read_error(data: Any, read: Callable[[Any], Any], source: Source | None) -> 
     error = kind.__new__(kind)
     for name, value in state.items():
         setattr(error, name, read(value))
+    error.sources = frozenset(state.get("sources", ()))
     Exception.__init__(error, error.message)
     error.span = Span(source, span[1], span[2]) if span and source and source.digest == span[0] else None
     error.frames = []

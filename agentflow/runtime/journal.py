@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -20,6 +21,7 @@ from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.frozen import frozen
 from agentflow.core.journal import EffectRow, EffectState, effect_key
+from agentflow.core.labels import UNKNOWN
 from agentflow.core.messages import Usage
 from agentflow.core.names import Template
 from agentflow.core.questions import Question
@@ -35,7 +37,7 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, fingerprint, is_text, text_result
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.runtime.meter import Meter
-from agentflow.runtime.places import PLACE, place_in, placed
+from agentflow.runtime.places import PLACE, place_in, placed, sources_in, with_sources
 from agentflow.runtime.records import Records
 from agentflow.runtime.turns import counted, data_of, exchanges_of
 from agentflow.runtime.waiting import answered
@@ -182,6 +184,7 @@ class RunJournal:
             if failure is not None:
                 raise failure from failure.__cause__
             return cast(T, value)
+        done = replace(done, data=with_sources(done.data, call.reading))
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
         row = self._ended(kind, name, digest, call, done, run.meter, started, failed=failed)
         await self._commit(row, run.meter)
@@ -299,6 +302,9 @@ class RunJournal:
     def replayed(self, row: EffectRow, call: CallContext) -> Any:
         """The outcome of the effect at ``call`` from its record ``row``."""
         self.records.replayed += 1
+        if call.reading is not None:
+            known = sources_in(row)
+            call.reading.add(UNKNOWN if known is None else known)
         if row.turns is not None:
             self._take_turns(row.turns, call.session)
         if call.run.watched:

@@ -18,6 +18,7 @@ from agentflow.core.values import is_long
 from agentflow.runtime.codec import fingerprint, quick_fingerprint
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
+from agentflow.runtime.places import sources_in
 from agentflow.runtime.typed_output import as_data, from_data
 from agentflow.runtime.waiting import slept
 
@@ -64,6 +65,10 @@ class Journaled:
             work = partial(self.runner.perform, effect, call)
             result = await journal.record(kind, name, digest, call, work, write=write)
             return result if adapter is None else await self._typed(result, adapter, name, call, journal)
+        if call.reading is not None:
+            known = sources_in(row)
+            if known is not None:
+                call.reading.say(known, alone=True)
         result = journal.replayed(row, call)
         if isinstance(result, TaskResult) and result.parsed_content is not None:
             adapter = self.runner.output_of(effect, call)

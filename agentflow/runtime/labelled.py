@@ -15,7 +15,9 @@ from agentflow.core.context import MatchItem
 from agentflow.core.effects import (
     AskHuman,
     CallWorkflow,
+    Draw,
     Effect,
+    Endorse,
     GetContext,
     HostCall,
     LogMessage,
@@ -26,7 +28,7 @@ from agentflow.core.effects import (
     ToolCall,
 )
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, box, joined, outer_sources, stripped
+from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, box, joined, outer_sources, strip, stripped
 from agentflow.core.reading import Guard, Reading
 from agentflow.core.source import Span
 from agentflow.lang.abi import Code, Runtime
@@ -52,6 +54,8 @@ class LabelledStrand(Strand):
         reading = call.reading
         assert reading is not None
         self.guard: Guard = reading.guard
+        if parent is not None:
+            self.steps.sources = parent.steps.sources
         self.ambient = parent.ambient if isinstance(parent, LabelledStrand) else reading.sources
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -106,12 +110,17 @@ class LabelledStrand(Strand):
 
     async def perform(self, effect: Effect, span: Span | None) -> Any:
         """Carry out an effect, if the policy lets the sources of its arguments reach them; its value is labelled."""
+        if type(effect) is Label:  # what is asked for was made of what came from somewhere
+            return await self.under(effect.sources, self.perform(effect.value, span))
         around = self.ambient
         effect, labels = await self._opened(effect)
+        if isinstance(effect, Endorse):
+            sources = tuple(sorted(joined(around, next(iter(labels.values())))))
+            return await super().perform(replace(effect, sources=sources), span)
         value, reading = await self._judged(effect, labels, around, span)
         given = reading.given()
         if type(effect) is GetContext and type(value) is list:
-            value = [_of_file(each) for each in value]
+            value = [self._of_file(each) for each in value]
         return box(value, given)
 
     async def _judged(
@@ -140,6 +149,8 @@ class LabelledStrand(Strand):
         except AgentflowError as error:
             blame(error, reading.given())
             raise
+        if type(effect) is TaskCall or type(effect) is ToolCall:
+            self.steps.sources = joined(self.steps.sources, reading.given())
         if name:
             self.guard.note(name, labels, around, reading.given(), span)
         return value, reading
@@ -153,14 +164,22 @@ class LabelledStrand(Strand):
         default = self.guard.source_of(effect.name) if isinstance(effect, ToolCall) else NO_SOURCES
         return Reading(self.guard, sources, default=default)
 
+    def _of_file(self, found: Any) -> Any:
+        """A path that a question to memory gave, or a match, with its file as its source."""
+        path = found.path if isinstance(found, MatchItem) else found
+        return box(found, self.guard.of_files((path,))) if isinstance(path, str) else found
+
     async def _opened(self, effect: Effect) -> tuple[Effect, Mapping[str, Sources]]:
         """An effect without boxes in its data, and the sources of each of its arguments."""
+        if isinstance(effect, Draw) and type(effect.below) is Label:
+            return replace(effect, below=effect.below.value), {"below": effect.below.sources}
         field = effect.data
         data: Any = None if field is None else getattr(effect, field)
         if field is None or data is None:
             return effect, _NONE
         if type(data) is not dict and type(data) is not tuple:
-            return effect, _NONE  # what primitives ask for has been opened before: see the sources around
+            bare, sources = strip(data)
+            return (effect, _NONE) if bare is data else (replace(effect, **{field: bare}), {field: sources})
         pairs: list[tuple[Any, Any]] = list(data.items()) if type(data) is dict else list(enumerate(data, 1))
         labels: dict[str, Sources] = {}
         changed = False
@@ -202,7 +221,7 @@ class HostStrand(LabelledStrand):
         read.add(reading.given())
         if type(effect) is GetContext and type(value) is list:
             for each in value:
-                read.add(outer_sources(_of_file(each)))
+                read.add(outer_sources(self._of_file(each)))
         return value
 
     def end(self) -> None:
@@ -233,12 +252,6 @@ def _led(code: Code, sources: Sources) -> Code:
 async def _whole(rt: Runtime, d: int, code: Code, arguments: tuple[Any, ...]) -> Any:
     value = await code(rt, d, *arguments)
     return await bounce(rt, d) if value is TAIL else value
-
-
-def _of_file(found: Any) -> Any:
-    """A path that a question to memory gave, or a match, with its file as its source."""
-    path = found.path if isinstance(found, MatchItem) else found
-    return box(found, frozenset((f"file:{path}",))) if isinstance(path, str) else found
 
 
 def name_of_effect(effect: Effect) -> str:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, JournalError, SessionBusy
 from agentflow.core.journal import ENDED, EffectRow, OnInflight, OwnedRun, RunRow, RunStatus, SessionChanges
+from agentflow.core.labels import NO_SOURCES, bare, box
 from agentflow.core.limits import Limits
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
@@ -337,7 +338,16 @@ class LiveRuns:
             value = await self._engine.carry_out(program, work.bindings, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
         return RunEnd(
-            status, RunResult(value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records)
+            status,
+            RunResult(
+                value,
+                run.usage,
+                run.cost_usd,
+                run.run_id,
+                run.budget.steps_used,
+                self._records,
+                sources=NO_SOURCES if call.reading is None else call.reading.sources,
+            ),
         )
 
     async def _finish(
@@ -350,9 +360,14 @@ class LiveRuns:
                 "cost": end.result.cost,
                 "steps": end.result.steps,
             }
+            if end.result.sources:
+                result["sources"] = sorted(end.result.sources)
             try:
                 much = holds_much(end.result.value)
-                data = await beside(much, self._codec.encode, end.result.value)
+                value = end.result.value
+                if "branch" in owned.run.input:
+                    value = box(value, end.result.sources)  # which the run that it does a branch of goes on with
+                data = await beside(much, self._codec.encode, value)
                 result["value"] = await self._input.cleaned(data) if much else self._input.clean(data)
             except NotData:
                 result = None  # computed from the records on demand
@@ -410,7 +425,9 @@ class LiveRuns:
         if reference is not None:
             value = find_target(self._engine.functions, reference).restore(value)
         usage = read_usage(stored["usage"])
-        return RunEnd(row.status, RunResult(value, usage, stored["cost"], row.run, stored["steps"], self._records))
+        sources = frozenset(stored.get("sources", ()))
+        result = RunResult(bare(value), usage, stored["cost"], row.run, stored["steps"], self._records, sources=sources)
+        return RunEnd(row.status, result)
 
 
 __all__ = ["LiveRuns"]

@@ -21,6 +21,7 @@ from agentflow.core.effects import (
     CallWorkflow,
     Draw,
     Effect,
+    Endorse,
     GetContext,
     HostCall,
     LogMessage,
@@ -36,6 +37,7 @@ from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
 from agentflow.core.ports import SolverPort, TemplatePort, Tool, ToolPort, WorkflowPort
+from agentflow.core.provenance import unlabelled
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
@@ -47,6 +49,7 @@ from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
 from agentflow.runtime.calls import calling_span
 from agentflow.runtime.codec import fingerprint
+from agentflow.runtime.endorsing import endorsed
 
 _log = logging.getLogger(__name__)
 _program_log = logging.getLogger("agentflow.program")
@@ -151,6 +154,8 @@ class EffectRunner:
                 case AskHuman():
                     call.span = call.span or calling_span(1)
                     return await call.run.ask(effect.question, effect.schema, call)
+                case Endorse():
+                    return await endorsed(effect, call)
                 case Draw():
                     return _drawn(effect)
                 case Solve():
@@ -216,7 +221,7 @@ class EffectRunner:
         try:
             with HostCode(call.at(call.path)):
                 result = effect.function(*effect.arguments)
-                return await result if inspect.isawaitable(result) else result
+                return unlabelled(await result if inspect.isawaitable(result) else result, call.reading)
         except AgentflowError:
             raise
         except Exception as error:

@@ -5,10 +5,26 @@ from __future__ import annotations
 from typing import Any, cast
 
 from agentflow.core.journal import EffectRow
+from agentflow.core.reading import Reading
 from agentflow.core.source import Span
 
 PLACE = "at"
 """Key, in the value of a record, of the offsets at which its expression begins and ends in the stored program."""
+
+SOURCES = "from"
+"""Key, in the value of a record, of where what was given came from, in a flow with a policy."""
+
+
+def sources_in(row: EffectRow) -> frozenset[str] | None:
+    """Where what a record gives came from; None if it was made without a policy, so that nobody knows."""
+    value: Any = row.value
+    sources: Any = cast("dict[str, Any]", value).get(SOURCES) if isinstance(value, dict) else None
+    return None if sources is None else frozenset(sources)
+
+
+def with_sources(data: dict[str, Any], reading: Reading | None) -> dict[str, Any]:
+    """The value of a record with where it came from, in a flow with a policy."""
+    return data if reading is None else {**data, SOURCES: sorted(reading.given())}
 
 
 def place_in(program: str | None, span: Span | None) -> list[int] | None:
@@ -33,4 +49,4 @@ def place_of(row: EffectRow) -> tuple[int, int] | None:
     return start, end
 
 
-__all__ = ["PLACE", "place_in", "place_of", "placed"]
+__all__ = ["PLACE", "SOURCES", "place_in", "place_of", "placed", "sources_in", "with_sources"]

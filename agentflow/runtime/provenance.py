@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from posixpath import normpath
 from typing import Any
 
 from agentflow.core.call import CallContext
@@ -43,11 +44,12 @@ class Flow:
 class RunGuard:
     """A :class:`~agentflow.core.reading.Guard`: the policy in force in one run, and the flows of its effects.
 
-    ``tools`` and ``tasks`` know the flow's. ``denials`` are what was denied so far, or with ``explain`` would have been.
+    ``tools`` and ``tasks`` know the flow's, ``roots`` are what paths are relative to. ``denials`` are what was denied so far, or with ``explain`` would have been.
     """
 
-    def __init__(self, policy: Provenance, tools: ToolPort, tasks: TemplatePort) -> None:
+    def __init__(self, policy: Provenance, tools: ToolPort, tasks: TemplatePort, roots: Sequence[str] = ()) -> None:
         self.policy = policy
+        self._roots = [f"{root.rstrip('/')}/" for root in roots]
         self._tools = tools
         self._tasks = tasks
         self.denials: list[Denial] = []
@@ -80,8 +82,18 @@ class RunGuard:
     def source_of(self, tool: str) -> Sources:
         """Where the results of a tool come from, unless they say so themselves."""
         found = self._tools.find(tool)
+        if found is not None and found.kind == "subtask":
+            return NO_SOURCES  # a task adds nothing to what it reads
         source = self.policy.source_of(tool, (found.source if found is not None else None) or "")
         return NO_SOURCES if source == "user" else frozenset((source,))
+
+    def of_files(self, paths: Iterable[str]) -> Sources:
+        """``file:PATH`` of each path, relative to a root where it is beneath one."""
+        return frozenset([f"file:{self._relative(path)}" for path in paths])
+
+    def _relative(self, path: str) -> str:
+        root = next((root for root in self._roots if path.startswith(root)), "")
+        return normpath(path[len(root) :])
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
         """What the texts of a task were made of by a program."""

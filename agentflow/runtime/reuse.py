@@ -15,6 +15,7 @@ from agentflow.core.call import CallContext, RunPort
 from agentflow.core.events import EffectReplayed
 from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.journal import StoredResult
+from agentflow.core.labels import bare, box, outer_sources
 from agentflow.core.messages import Usage
 from agentflow.core.results import TaskResult
 from agentflow.core.reuse import seconds_of
@@ -36,7 +37,7 @@ class Reuse:
     def __init__(self, store: ResultStore, redactor: Redactor | None = None) -> None:
         self._store = store
         self._redactor = redactor
-        self._codec = Codec()
+        self._codec = Codec(labelled=True)
         self._flights: dict[tuple[int, bytes], _Flight] = {}
 
     async def once(
@@ -76,7 +77,7 @@ class Reuse:
             if stored is None:
                 return value
             await self._store.keep(digest, stored)
-            answer = self._codec.decode(stored.value)
+            answer = self._read(stored, call)
         else:
             answer = self._answer(stored, call)
         if flight is not None:
@@ -99,7 +100,8 @@ class Reuse:
         if value.status != "COMPLETE" or value.problem() is not None:
             return value, None
         try:
-            data, turns = self._codec.encode(value), None if changes is None else self._codec.encode(changes)
+            labelled = value if call.reading is None else box(value, call.reading.given())
+            data, turns = self._codec.encode(labelled), None if changes is None else self._codec.encode(changes)
         except NotData:
             return value, None
         if self._redactor is not None:
@@ -128,7 +130,14 @@ class Reuse:
                 usage=usage,
                 cost_usd=stored.cost,
             )
-        return self._codec.decode(stored.value)
+        return self._read(stored, call)
+
+    def _read(self, stored: StoredResult, call: CallContext) -> Any:
+        """A stored result; the call has read where it came from."""
+        value = self._codec.decode(stored.value)
+        if call.reading is not None:
+            call.reading.add(outer_sources(value))
+        return bare(value)
 
 
 class _Flight:

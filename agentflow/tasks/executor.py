@@ -19,6 +19,7 @@ from agentflow.core.media import MEDIA_PARTS
 from agentflow.core.messages import Part, TextPart
 from agentflow.core.notes import Notes
 from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
+from agentflow.core.reading import files_read
 from agentflow.core.results import TaskResult
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.shared_list import HELD
@@ -120,6 +121,7 @@ class AtomicTaskExecutor:
             text = compiled.system
             system = "" if not text.pieces else await _called(text, compiled, values, functions)
             material = await gather_material(self.files, context) if context is not NO_CONTEXT else PromptMaterial()
+            files_read(call.reading, material.paths)
         except (TaskError, ConfigurationError) as error:
             return Execution(TaskResult.from_error(error, **_notes(compiled, settings)), goal=goal)
         others = _handed_on(context, material, settings, call)

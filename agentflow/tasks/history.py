@@ -210,6 +210,8 @@ class ProgramSteps(list[StepEntry]):
 
     history: SequentialHistory | None = None
     before: ProgramSteps | None = None
+    sources: frozenset[str] = frozenset()
+    """Where what the steps gave came from, in a flow with a policy."""
 
     def fold(self) -> SequentialHistory:
         """The history of all steps."""

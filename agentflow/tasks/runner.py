@@ -282,6 +282,8 @@ class TaskRunner:
         if settings.accumulate_data:
             steps = call.steps
             before = "" if steps is None else steps.previous_outputs(settings.accumulation_format, call.grants)
+            if steps is not None and call.reading is not None:
+                call.reading.add(steps.sources)
             previous = _joined(options.previous_outputs, before)
         explicit = await self._explicit(compiled, request, values, call, options)
         paths: dict[str, str] = {}

@@ -47,7 +47,7 @@ def letters_of(primitive: Primitive, count: int) -> tuple[FlowLetter, ...]:
 @cache
 def twin_of(primitive: Primitive) -> Primitive:
     """The labelled twin of a primitive: itself if it looks into none of its arguments."""
-    if not primitive.arity[1] == 0 and set(primitive.flow) == {"k"}:
+    if set(primitive.flow) == {"k"}:
         return primitive
     if primitive.is_async:
         function = _async_twin(primitive)

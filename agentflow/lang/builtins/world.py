@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.effects import AskHuman, Draw, Timer
+from agentflow.core.effects import AskHuman, Draw, Endorse, Timer
+from agentflow.core.labels import stripped
 from agentflow.core.records import is_dict
+from agentflow.core.work import Work
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.registry import primitive, wrong_type
+from agentflow.lang.calling import begun
 
 _LONGEST_S = 1e9
 _LARGEST = 1 << 60
@@ -54,3 +57,27 @@ async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
     if schema and not is_dict(schema[0]):
         wrong_type("ask-human", 2, "a JSON Schema, as a dict,", schema[0], hint='for example {"type" "boolean"}')
     return await rt.perform(AskHuman(question, schema[0] if schema else None), None)
+
+
+@primitive("sources", usage="(sources value)", arity=(1, 1), sliced=True, size="list", flow="k")
+def sources(rt: Runtime, value: Any) -> Any:
+    """Where a value and its parts came from, as a sorted list of texts such as `"web"` and `"tool:fetch"`.
+
+    The empty list is for what the program and its user say, and for every value in a flow without a policy.
+    """
+    return begun(_sources(value))
+
+
+def _sources(value: Any) -> Work[list[str]]:
+    _, found = yield from stripped(value)
+    return sorted(found)
+
+
+@primitive("endorse", usage='(endorse value "reason")', arity=(2, 2), is_async=True, size="same", flow="k")
+async def endorse(rt: Runtime, d: int, value: Any, reason: Any) -> Any:
+    """The value as if the user had said it: whoever approves this answers for it. Nothing else makes a value forget where it came from.
+
+    It is recorded with its reason. A program run with `allow` needs the grant `endorse`, and each of its endorsements an approval.
+    """
+    await rt.perform(Endorse((value, reason)), None)
+    return (await rt.work(stripped(value)))[0]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentflow.core.labels import bare
 from agentflow.core.source import PYTHON_TEXT, Source
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.calling import Sliced
 from agentflow.lang.closure import Closure, LambdaInfo
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.python.errors import article, kind_of, wrong_type
+from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.methods import method
 from agentflow.lang.python.table import Entry
 
@@ -32,17 +34,21 @@ def builtin(entry: Entry) -> Closure:
     return _closure(entry.name, code)
 
 
-def method_of(kind: type[Any], name: str, title: str) -> Closure:
-    """The closure of a method, whose first argument is a value of exactly this type; ``title`` is how texts write it."""
+def method_of(kind: type[Any], name: str, title: str, *, labelled: bool = False) -> Closure:
+    """The closure of a method, whose first argument is a value of exactly this type; ``title`` is how texts write it.
+
+    ``labelled``: values may stand in boxes.
+    """
+    called = twin_of(method) if labelled else method
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
         rt.fuel -= 1
         if rt.fuel < 0:
             await rt.tick()
-        if not arguments or type(arguments[0]) is not kind:
+        if not arguments or type(bare(arguments[0])) is not kind:
             shown = article(kind_of(arguments[0])) if arguments else "nothing"
             wrong_type(f"'{title}' takes a value of its type first, and was given {shown}")
-        value = method(rt, name, arguments[0], arguments[1:])
+        value = called(rt, name, arguments[0], arguments[1:])
         return await rt.work(value.work) if type(value) is Sliced else value
 
     return _closure(title, code)

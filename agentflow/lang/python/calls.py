@@ -15,6 +15,7 @@ from agentflow.lang.python.emitter import Emitter, as_bool, expression
 from agentflow.lang.python.expressions import collected
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import code_name, known_function
+from agentflow.lang.python.labelled import labelled_entry
 from agentflow.lang.python.methods import ALL_METHODS, method
 from agentflow.lang.python.names import Function
 from agentflow.lang.python.native import appended, got
@@ -69,7 +70,8 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
         return g.const(None)
     if node.id in BUILTINS:
         g.meanings[node] = ("builtin", node.id)
-        return g.const_param(builtin(BUILTINS[node.id]), f"B_{node.id}")
+        entry = BUILTINS[node.id]
+        return g.const_param(builtin(labelled_entry(entry) if g.labelled else entry), f"B_{node.id}")
     if node.id in g.foreign:
         return g.const(None)
     if not absent(g, node) and g.closed:
@@ -293,7 +295,7 @@ def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | 
 
 
 def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
-    entry = BUILTINS[title]
+    entry = labelled_entry(BUILTINS[title]) if g.labelled else BUILTINS[title]
     g.meanings[node] = ("builtin", title)
     if title in ("any", "all") and len(node.args) == 1 and not node.keywords:
         inner = node.args[0]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from agentflow.core.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.labels import Label
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
@@ -284,7 +285,7 @@ def is_key(value: Any) -> bool:
     if kind is float:
         return not abs(value) > 2**53 or value in (float("inf"), float("-inf"))
     if kind is not tuple:
-        return False
+        return kind is Label and is_key(value.value)
     count, pending = 0, [value]
     while pending:
         for each in pending.pop():
@@ -304,6 +305,8 @@ def key(value: Any) -> Any:
         return value
     if type(value) is Symbol:
         return value.name
+    if type(value) is Label:
+        return Label(key(value.value), value.sources)  # equal to what is in it, and the key came from somewhere
     raise SexpEvaluationError(
         f"{article(kind_of(value))} cannot be a key of a dict or an element of a set",
         code="dict/key",

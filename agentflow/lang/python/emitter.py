@@ -21,6 +21,7 @@ from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
 from agentflow.lang.codegen import LOAD, STORE, PyFn
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.names import Scope, Var
 from agentflow.lang.python.reader import span_of
@@ -218,7 +219,8 @@ class Emitter(codegen.Generator):
 
     def ours(self, function: Any, *arguments: ast.expr) -> ast.expr:
         """A call of a function of this package."""
-        return self.call(self.const_param(function, f"P_{function.__name__}"), arguments)
+        name = f"P_{function.__name__}"
+        return self.call(self.const_param(twin_of(function) if self.labelled else function, name), arguments)
 
     def env(self) -> ast.expr:
         """The environment that the program is linked to."""

@@ -19,6 +19,7 @@ from agentflow.lang.python.builtins import CONSTANTS, KINDS, rounds
 from agentflow.lang.python.changes import add_to, as_keys, subtract_from
 from agentflow.lang.python.emitter import Emitter, as_bool, expression, is_bool
 from agentflow.lang.python.keyed import merged
+from agentflow.lang.python.labelled import negated
 from agentflow.lang.python.methods import METHODS
 from agentflow.lang.python.names import COMPREHENSIONS, Comprehension
 from agentflow.lang.python.native import (
@@ -203,6 +204,8 @@ _UNARY: dict[type[ast.unaryop], Any] = {
 @expression(ast.UnaryOp)
 def unary(g: Emitter, node: ast.UnaryOp) -> ast.expr:
     if isinstance(node.op, ast.Not):
+        if g.labelled:
+            return g.ours(negated, g.value(node.operand))
         return ast.UnaryOp(ast.Not(), g.true(g.value(node.operand)), **g.loc)
     number = node.operand.value if isinstance(node.operand, ast.Constant) else None
     if isinstance(node.op, ast.USub) and type(number) in (int, float):
@@ -253,8 +256,10 @@ def comparison(g: Emitter, node: ast.Compare) -> ast.expr:
 
 
 def _compared(g: Emitter, op: ast.cmpop, left: ast.expr, right: ast.expr) -> ast.expr:
+    if g.labelled and isinstance(op, ast.IsNot | ast.NotIn):
+        return g.ours(negated, _compared(g, ast.Is() if isinstance(op, ast.IsNot) else ast.In(), left, right))
     if isinstance(op, ast.Is | ast.IsNot):
-        if not any(
+        if g.labelled or not any(
             isinstance(each, ast.Constant) and (each.value is None or type(each.value) is bool)
             for each in (left, right)
         ):
@@ -412,7 +417,8 @@ def _method_value(g: Emitter, node: ast.Attribute, kind: str, dotted: str) -> as
         hint = hint or f"write lambda x: x.{node.attr}()"
         g.wrong(node, "name/not-here", f"'{dotted}' is not there in workflow texts", hint)
         return g.const(None)
-    return g.const_param(method_of(type_, node.attr, dotted), f"M_{kind}_{node.attr}")
+    made = method_of(type_, node.attr, dotted, labelled=g.labelled)
+    return g.const_param(made, f"M_{kind}_{node.attr}")
 
 
 @expression(ast.Await)

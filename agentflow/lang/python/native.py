@@ -99,7 +99,7 @@ def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
     rest = ast.BinOp(native(g, "N_len", xs), ast.BitAnd(), g.const(_ROUND), **g.loc)
     alone = g.is_(g.rt("fork"), g.const(None))
     var: Var | None = getattr(head, "_var", None)
-    if var is None or not var.is_list:
+    if g.labelled or var is None or not var.is_list:
         first.append(g.type_is(head, list))
     test = both(g, *first, rest, alone)
     return g.ifexp(test, native(g, "N_append", xs, new), g.long(g.ours(append, g.name("rt"), xs, new)))
@@ -147,7 +147,7 @@ def joined_texts(g: Emitter, parts: list[ast.expr]) -> ast.expr:
         return parts[0]
     constant = sum(len(each.value) for each in parts if isinstance(each, ast.Constant))  # type: ignore[arg-type]
     computed = [each for each in parts if not isinstance(each, ast.Constant)]
-    if not computed or len(computed) > _MOST_PARTS or constant >= CHARACTERS_PER_STEP:
+    if g.labelled or not computed or len(computed) > _MOST_PARTS or constant >= CHARACTERS_PER_STEP:
         return g.ours(joined, g.name("rt"), *parts)
     size: ast.expr | None = None
     again: list[ast.expr] = []

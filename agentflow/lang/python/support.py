@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.labels import Label, box
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
 from agentflow.lang.abi import Code, Runtime
+from agentflow.lang.builtins.labelled import blame
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.calling import TAIL, Sliced, bounce
 from agentflow.lang.closure import Closure, LambdaInfo
@@ -111,6 +113,9 @@ async def outcome_of(
 ) -> Any:
     """The result of a task or tool, whether or not it failed."""
     result = await rt.call_named(d, name, names, values, span, env)
+    if type(result) is Label:
+        failed = isinstance(result.value, TaskResult) and result.value.failed
+        return box(fit_result(result.value), result.sources) if failed else result
     return fit_result(result) if isinstance(result, TaskResult) and result.failed else result
 
 
@@ -119,7 +124,20 @@ async def data_of(
 ) -> Any:
     """The data or text of a task or tool. Raises the error of a failed one."""
     result = await rt.call_named(d, name, names, values, span, env)
-    return value_of(result) if isinstance(result, TaskResult) else result
+    if isinstance(result, TaskResult):
+        return value_of(result)
+    return _value_in(result) if type(result) is Label else result
+
+
+def _value_in(result: Label) -> Any:
+    """The data or text of a result in a box."""
+    if not isinstance(result.value, TaskResult):
+        return result
+    try:
+        return box(value_of(result.value), result.sources)
+    except AgentflowError as error:
+        blame(error, result.sources)
+        raise
 
 
 async def outcome_of_dict(

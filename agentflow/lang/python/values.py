@@ -11,6 +11,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from agentflow.core.errors import SexpEvaluationError, cut
+from agentflow.core.labels import Label, each_boxed
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.records import Entries, Record
 from agentflow.core.shared_list import SharedList
@@ -236,6 +237,8 @@ def elements(rt: Runtime, value: Any, who: str) -> Sequence[Any]:
     if kind is str or kind is dict or kind is OrderedSet or isinstance(value, Entries):
         charge_collection(rt, len(value), who)
         return list(value)
+    if type(value) is Label:
+        return each_boxed(elements(rt, value.value, who), value.sources)
     wanted(who, "a list, tuple, set, dict or text", value)
 
 

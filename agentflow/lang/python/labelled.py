@@ -1,0 +1,406 @@
+"""What texts in Python do with values that may stand in boxes (:mod:`agentflow.core.labels`).
+
+Code tests exact types before it does anything itself, so boxes come to the functions of this package: in code of a flow with a policy,
+to their twins. A twin opens its arguments by the words of primitives (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`), and
+puts what it gives in a box. A list, dict or set may be changed by others who know it, so that what is added to one has its sources itself;
+keys of dicts and elements of sets stand in boxes, which are equal to what is in them.
+"""
+
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, bare, box, each_boxed, joined, strip
+from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.shared_list import SharedList
+from agentflow.core.work import Work
+from agentflow.lang.builtins.labelled import blame
+from agentflow.lang.calling import Sliced
+from agentflow.lang.python import compare, failure, support, values
+from agentflow.lang.python.methods import method
+from agentflow.lang.python.sorting import sorted_values
+from agentflow.lang.python.table import Entry
+from agentflow.lang.python.values import MISSING
+
+_WORDS: dict[str, str] = {
+    "values.add": "oo",
+    "values.subtract": "oo",
+    "values.multiply": "oo",
+    "values.bitwise": "koo",
+    "values.add_to": "oe",
+    "values.bitwise_to": "koe",
+    "values.subtract_from": "oo",
+    "values.element": "or",
+    "values.part": "or",
+    "values.member": "ok",
+    "values.bounded": "k",
+    "values.elements": "k",
+    "values.iterated": "k",
+    "values.unpacked": "k",
+    "values.check_collection": "k",
+    "compare.key": "k",
+    "methods.append": "ok",
+    "support.outcome_of": "k",
+    "support.outcome_of_dict": "k",
+    "support.data_of": "k",
+    "support.data_of_dict": "k",
+    "support.arguments_of": "kke",
+    "support.task_procedure": "k",
+    "support.listed": "k",
+    "support.unbound_name": "k",
+    "support.check_global": "k",
+    "support.rebound": "k",
+    "support.missing_keyword": "k",
+    "support.binding": "k",
+    "support.filled": "k",
+    "support.context_paths": "o",
+    "expressions.gathered": "k",
+    "expressions.entries": "k",
+    "expressions.as_set": "k",
+    "expressions.assigned": "k",
+    "expressions.spread_dict": "e",
+    "requests.unwrapped": "o",
+    "builtins.is_instance": "ok",
+    "builtins.bool_": "o",
+    "builtins.len_": "o",
+    "builtins.list_": "o",
+    "builtins.tuple_": "o",
+    "builtins.set_": "o",
+    "builtins.dict_": "o",
+    "builtins.enumerate_": "or",
+    "builtins.zip_": "o",
+    "builtins.reversed_": "o",
+    "builtins.map_": "ke",
+    "builtins.filter_": "ke",
+    "_operator.is_": "oo",
+}
+"""What functions do with the arguments that texts give them; silence means that all are read."""
+
+
+def negated(value: Any) -> bool:
+    """``not value``."""
+    return not values.truth(value)
+
+
+def twin_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The labelled twin of a function that code calls: itself if it looks into none of its arguments."""
+    return _twin(function)
+
+
+@cache
+def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
+    name = f"{(function.__module__ or '').rpartition('.')[2]}.{function.__name__}"
+    own = _OWN.get(name)
+    if own is not None:
+        return own
+    word = _WORDS.get(name, "r")
+    if set(word) == {"k"}:
+        return function
+    hidden = _hidden(function)
+    if inspect.iscoroutinefunction(function):
+        return _waiting(function, word, hidden)
+    return _plain(function, word, hidden)
+
+
+def _hidden(function: Callable[..., Any]) -> int:
+    """How many parameters come before those that texts give: the strand, the depth, the environment."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except ValueError:
+        return 0
+    count = 0
+    while count < len(names) and names[count] in ("rt", "d", "env"):
+        count += 1
+    return count
+
+
+def pushed(value: Any, sources: Sources) -> Any:
+    """A list, tuple, set or dict whose parts have ``sources`` besides their own; any other value in a box."""
+    kind: Any = type(value)
+    if not sources:
+        return value
+    if kind is list or kind is SharedList:
+        return each_boxed(value, sources)
+    if kind is tuple:
+        return tuple(each_boxed(value, sources))
+    if kind is dict:
+        return {box(key, sources): box(each, sources) for key, each in value.items()}
+    return OrderedSet(each_boxed(value, sources)) if kind is OrderedSet else box(value, sources)
+
+
+def _opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources]:
+    opened: list[Any] = []
+    sources = NO_SOURCES
+    for at, each in enumerate(arguments):
+        letter = word[min(at, len(word) - 1)]
+        if type(each) in UNBOXED or letter == "k":
+            opened.append(each)
+            continue
+        if letter == "r":
+            each, more = strip(each)
+            sources = joined(sources, more)
+        elif type(each) is Label:
+            sources = joined(sources, each.sources)
+            each = pushed(each.value, each.sources) if letter == "e" else each.value
+            each = bare(each)
+        opened.append(each)
+    return opened, sources
+
+
+def _all_opened(
+    word: str, hidden: int, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any], Sources]:
+    opened, sources = _opened(word, arguments[hidden:])
+    others: dict[str, Any] = {}
+    for key, each in named.items():
+        others[key], more = strip(each)
+        sources = joined(sources, more)
+    return [*arguments[:hidden], *opened], others, sources
+
+
+def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[..., Any]:
+    def twin(*arguments: Any, **named: Any) -> Any:
+        opened, others, sources = _all_opened(word, hidden, arguments, named)
+        return _boxed(lambda: function(*opened, **others), sources)
+
+    return twin
+
+
+def _boxed(work: Callable[[], Any], sources: Sources) -> Any:
+    try:
+        value = work()
+    except AgentflowError as error:
+        blame(error, sources)
+        raise
+    if type(value) is Sliced:
+        return Sliced(_finished(value.work, sources)) if sources else value
+    return box(value, sources)
+
+
+def _finished(work: Work[Any], sources: Sources) -> Work[Any]:
+    try:
+        value = yield from work
+    except AgentflowError as error:
+        blame(error, sources)
+        raise
+    return box(value, sources)
+
+
+def _waiting(function: Callable[..., Awaitable[Any]], word: str, hidden: int) -> Callable[..., Any]:
+    async def twin(*arguments: Any, **named: Any) -> Any:
+        opened, others, sources = _all_opened(word, hidden, arguments, named)
+        try:
+            return box(await function(*opened, **others), sources)
+        except AgentflowError as error:
+            blame(error, sources)
+            raise
+
+    return twin
+
+
+# -- twins of their own -------------------------------------------------------------------------------------------
+
+
+def _truth(value: Any) -> bool:
+    return values.truth(bare(value))
+
+
+def _iterated(rt: Any, value: Any) -> Iterable[Any]:
+    if type(value) is Label:
+        return each_boxed(values.elements(rt, value.value, "for"), value.sources)
+    return values.iterated(rt, value)
+
+
+def _rounds(*bounds: Any) -> Iterable[int]:
+    from agentflow.lang.python.builtins import rounds
+
+    opened, sources = _opened("r", bounds)
+    numbers: Any = rounds(*opened)
+    return (box(each, sources) for each in numbers) if sources else numbers
+
+
+def _store(rt: Any, new: Any, value: Any, at: Any) -> None:
+    value = bare(value)
+    if type(at) is not Label:
+        values.store(rt, new, value, at)
+        return
+    new = box(new, at.sources)
+    name = at.value
+    if type(value) is dict and compare.key(name) not in value:
+        name = at  # the key itself came from somewhere
+    values.store(rt, new, value, name)
+
+
+def _remove(rt: Any, value: Any, at: Any) -> None:
+    values.remove(rt, bare(value), bare(at))
+
+
+def _contains(rt: Any, value: Any, container: Any) -> Any:
+    value, sources = strip(value)
+    if type(container) is Label:
+        sources = joined(sources, container.sources)
+        container = container.value
+    if type(container) not in (dict, OrderedSet):
+        container, more = strip(container)
+        sources = joined(sources, more)
+    return _boxed(lambda: compare.contains(rt, value, container), sources)
+
+
+_KEPT = {
+    "append": "k",
+    "insert": "rk",
+    "extend": "e",
+    "update": "e",
+    "add": "k",
+    "setdefault": "kk",
+    "get": "rk",
+    "pop": "rk",
+}
+"""What methods of lists, sets and dicts do with their arguments; the others read them."""
+
+
+def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
+    sources = NO_SOURCES
+    if type(value) is Label:
+        sources, value = value.sources, value.value
+    word = "r" if type(value) is str else _KEPT.get(name, "r")
+    opened, more = _opened(word, arguments)
+    sources = joined(sources, more)
+    if type(value) in (list, tuple) and name in ("index", "count", "remove"):
+        read, more = strip(value)
+        sources = joined(sources, more)
+        value = value if name == "remove" else read
+        if name == "remove" and read is not value:
+            return _remove_equal(rt, value, read, opened[0])
+    return _boxed(lambda: method(rt, name, value, tuple(opened), keywords), sources)
+
+
+def _remove_equal(rt: Any, value: list[Any], read: list[Any], item: Any) -> None:
+    """Remove the first element whose content equals ``item``; ``read`` are the contents."""
+    at: Any = method(rt, "index", read, (item,))
+    del value[_now(at)]
+
+
+def _now(value: Any) -> Any:
+    if type(value) is not Sliced:
+        return value
+    while True:
+        try:
+            next(value.work)
+        except StopIteration as done:
+            return done.value
+
+
+def _get(rt: Any, value: Any, arguments: tuple[Any, ...]) -> Any:
+    return _method(rt, "get", value, arguments)
+
+
+async def _call(rt: Any, d: int, function: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
+    if type(function) is Label:
+        return await rt.under(function.sources, support.call(rt, d, function.value, arguments, keywords))
+    return await support.call(rt, d, function, arguments, keywords)
+
+
+def _raised(name: str, message: Any) -> AgentflowError:
+    text, sources = strip(message)
+    error = failure.raised(name, text)
+    blame(error, sources)
+    return error
+
+
+def _raised_again(value: Any) -> Any:
+    return failure.raised_again(bare(value))
+
+
+def _caught(raised: Exception, value: Any) -> Any:
+    sources = value.sources if type(value) is Label else NO_SOURCES
+    return box(failure.caught(raised, bare(value)), sources)
+
+
+def _matches(caught: Any, names: tuple[str, ...]) -> bool:
+    return failure.matches(bare(caught), names)
+
+
+async def _log_text(rt: Any, separator: Any, parts: tuple[Any, ...]) -> Any:
+    opened, sources = strip([bare(separator), *parts])
+    return box(await support.log_text(rt, opened[0], tuple(opened[1:])), sources)
+
+
+async def _extreme(rt: Any, d: int, who: str, given: tuple[Any, ...], key: Any, default: Any) -> Any:
+    from agentflow.lang.python import builtins
+
+    function = builtins.min_ if who == "min" else builtins.max_
+    if key is None:
+        opened, sources = _opened("r", given)
+        other, more = strip(default)
+        return box(await function(rt, d, *opened, default=other), joined(sources, more))
+    items = list(values.elements(rt, given[0], who)) if len(given) == 1 else list(given)
+    if not items:
+        return await function(rt, d, items, default=default)
+    sources = given[0].sources if len(given) == 1 and type(given[0]) is Label else NO_SOURCES
+    keys, more = strip([await _call(rt, d, key, (each,)) for each in items])
+    order = await rt.work(sorted_values(rt, list(range(len(keys))), keys, reverse=who == "max"))
+    return box(items[order[0]], joined(sources, more))
+
+
+async def _min(rt: Any, d: int, *given: Any, key: Any = None, default: Any = MISSING) -> Any:
+    return await _extreme(rt, d, "min", given, key, default)
+
+
+async def _max(rt: Any, d: int, *given: Any, key: Any = None, default: Any = MISSING) -> Any:
+    return await _extreme(rt, d, "max", given, key, default)
+
+
+async def _sorted(rt: Any, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
+    sources = iterable.sources if type(iterable) is Label else NO_SOURCES
+    items = list(values.elements(rt, iterable, "sorted"))
+    asked = items if key is None else [await _call(rt, d, key, (each,)) for each in items]
+    keys, more = strip(asked)
+    backwards, last = strip(reverse)
+    ordered = await rt.work(sorted_values(rt, items, list(keys), reverse=bool(backwards)))
+    return box(ordered, joined(joined(sources, more), last))
+
+
+async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = False) -> None:
+    from agentflow.lang.python import builtins
+
+    inner = bare(value)
+    if type(inner) is list:
+        ordered = bare(await _sorted(rt, d, inner, key=key, reverse=reverse))
+        values.changing(rt, inner)
+        inner[:] = ordered
+        return
+    await builtins.sort(rt, d, inner, key=key, reverse=reverse)
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "values.truth": _truth,
+    "values.iterated": _iterated,
+    "values.store": _store,
+    "values.remove": _remove,
+    "compare.contains": _contains,
+    "methods.method": _method,
+    "support.call": _call,
+    "support.log_text": _log_text,
+    "failure.raised": _raised,
+    "failure.raised_again": _raised_again,
+    "failure.caught": _caught,
+    "failure.matches": _matches,
+    "builtins.rounds": _rounds,
+    "builtins.min_": _min,
+    "builtins.max_": _max,
+    "builtins.sorted_": _sorted,
+    "builtins.sort": _sort,
+}
+
+
+@cache
+def labelled_entry(entry: Entry) -> Entry:
+    """An entry of a table with the twin of its function."""
+    return replace(entry, function=twin_of(entry.function))

@@ -1,0 +1,50 @@
+"""Endorsements: somebody answers for a value, wherever it came from."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from agentflow.core.approval import ApprovalRequest
+from agentflow.core.call import CallContext
+from agentflow.core.effects import Endorse
+from agentflow.core.errors import SexpEvaluationError, clip
+from agentflow.core.events import Endorsed
+from agentflow.core.names import ENDORSE
+from agentflow.core.values import as_text
+from agentflow.lang.builtins.registry import wrong_type
+from agentflow.lib.terminal import escape
+
+_SHOWN = 2_000
+
+
+async def endorsed(effect: Endorse, call: CallContext) -> list[Any]:
+    """Have an endorsement approved, unless the program has the host's own authority, and publish it.
+
+    Raises SexpEvaluationError (``provenance/not-endorsed``) if it is not approved.
+    """
+    value, reason = effect.arguments
+    if not isinstance(reason, str) or not reason.strip():
+        wrong_type("endorse", 2, "a reason, as a text,", reason)
+    if not call.host_authority and not await call.run.approve(_request(effect, value, reason), call):
+        raise SexpEvaluationError(
+            f"nobody has approved that this value is used as if the user had said it: {clip(reason, 200)}",
+            code="provenance/not-endorsed",
+            span=call.span,
+            hint="do it without what came from elsewhere, or have the run approve endorsements",
+            details={"sources": list(effect.sources), "reason": reason},
+        )
+    call.emit(Endorsed, sources=effect.sources, reason=reason)
+    return []
+
+
+def _request(effect: Endorse, value: Any, reason: str) -> ApprovalRequest:
+    text = as_text(value)
+    digest = hashlib.blake2b(
+        f"{ENDORSE}\n{reason}\n{text}".encode("utf-8", "surrogatepass"), digest_size=16
+    ).hexdigest()
+    came = ", ".join(effect.sources) or "the user"
+    shown = escape(f"{ENDORSE} (from {came}): {reason}\n  {clip(text, _SHOWN)}")
+    return ApprovalRequest(
+        ENDORSE, shown, digest, "the program answers for this value", {"value": value, "reason": reason}
+    )
