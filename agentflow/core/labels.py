@@ -7,7 +7,7 @@ and variables hold them like any other value; only what looks *into* a value ope
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -169,6 +169,10 @@ class _Tuple(list[Any]):
     __slots__ = ()
 
 
+_COPIES: dict[type[Any], Callable[[], Any]] = {dict: dict, OrderedSet: OrderedSet, tuple: _Tuple}
+"""What the copy of a container is, if it is no list."""
+
+
 def _copied(value: Any, holders: set[int]) -> Work[Any]:
     """A copy of a container without boxes, in which each of ``holders`` is copied once."""
     copies: dict[int, Any] = {}
@@ -181,9 +185,7 @@ def _copied(value: Any, holders: set[int]) -> Work[Any]:
             return item
         copy = copies.get(id(item))
         if copy is None:
-            kind: Any = type(item)
-            copy = {} if kind is dict else OrderedSet() if kind is OrderedSet else _Tuple() if kind is tuple else []
-            copies[id(item)] = copy
+            copy = copies[id(item)] = _COPIES.get(cast("type[Any]", type(item)), list)()
             pending.append((item, copy))
         return copy
 
@@ -198,7 +200,7 @@ def _copied(value: Any, holders: set[int]) -> Work[Any]:
             for key, each in cast("dict[Any, Any]", item).items():
                 copy[_bare_key(key)] = copy_of(each)
         elif type(item) is OrderedSet:
-            for each in item:
+            for each in cast("OrderedSet", item):
                 copy.items[_bare_key(each)] = None
         else:
             copy += [copy_of(each) for each in item]

@@ -187,8 +187,8 @@ class Provenance:
             for other in self.narrowed_by:
                 rules += other._rules(name, argument, declared)
             if rules:
-                allowed = [set(rule.allow) - {USER} for rule in rules]
-                found[argument] = (USER, *sorted(set.intersection(*allowed)))
+                allowed = frozenset(rules[0].allow).intersection(*[rule.allow for rule in rules]) - {USER}
+                found[argument] = (USER, *sorted(allowed))
         return found
 
     def _rules(self, name: str, argument: str, declared: Mapping[str, str] | None) -> list[Sink]:

@@ -76,7 +76,7 @@ def opening_sources(session: Session, history: HistoryConfig) -> frozenset[str]:
     most = history.history_turns_to_include
     shortened = session.compaction is not None and history.compact_after_tokens is not None
     turns = session.turns(None if shortened or most is None else max(0, most))
-    return frozenset().union(*[message.sources for turn in turns for message in turn])
+    return frozenset[str]().union(*[message.sources for turn in turns for message in turn])
 
 
 def summary_messages(compaction: Compaction | None) -> tuple[Message, ...]:

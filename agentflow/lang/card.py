@@ -5,7 +5,7 @@ Generated from the tables of forms and primitives, with worked examples that a t
 
 from __future__ import annotations
 
-from agentflow.core.names import ASK
+from agentflow.core.names import ASK, ENDORSE
 from agentflow.core.source import Surface
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.example import Example
@@ -17,6 +17,9 @@ LEFT_OUT = frozenset(
      "finally", "recall", "remember", "solve", "unquote", "unquote-splicing"}
 )  # fmt: skip
 """Forms that a model's program may not use, or that another form's usage already shows."""
+
+_GRANTED = frozenset({ASK, ENDORSE, "sources"})
+"""Primitives that a model is told of with its grants, and the one that is of use with such a grant only."""
 
 _RULES = """\
 A program is one or more S-expressions; the value of the last one is the answer. `;` begins a comment.
@@ -85,7 +88,7 @@ def language_card(surface: Surface = "sexp") -> str:
         usages = [
             p.usage
             for p in PRIMITIVES.values()
-            if p.topic == topic and p.name == (p.canonical or p.name) and p.name != ASK
+            if p.topic == topic and p.name == (p.canonical or p.name) and p.name not in _GRANTED
         ]
         if usages:
             topics.append(f"- {heading}: `{'` `'.join(usages)}`")

@@ -56,7 +56,7 @@ class LabelledStrand(Strand):
         self.guard: Guard = reading.guard
         if parent is not None:
             self.steps.sources = parent.steps.sources
-        self.ambient = parent.ambient if isinstance(parent, LabelledStrand) else reading.sources
+        self.ambient: Sources = parent.ambient if isinstance(parent, LabelledStrand) else reading.sources
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -108,9 +108,9 @@ class LabelledStrand(Strand):
 
     # -- effects --------------------------------------------------------------------------------------------------
 
-    async def perform(self, effect: Effect, span: Span | None) -> Any:
+    async def perform(self, effect: Effect | Label, span: Span | None) -> Any:
         """Carry out an effect, if the policy lets the sources of its arguments reach them; its value is labelled."""
-        if type(effect) is Label:  # what is asked for was made of what came from somewhere
+        if isinstance(effect, Label):  # what is asked for was made of what came from somewhere
             return await self.under(effect.sources, self.perform(effect.value, span))
         around = self.ambient
         effect, labels = await self._opened(effect)
@@ -120,7 +120,7 @@ class LabelledStrand(Strand):
         value, reading = await self._judged(effect, labels, around, span)
         given = reading.given()
         if type(effect) is GetContext and type(value) is list:
-            value = [self._of_file(each) for each in value]
+            value = [self._of_file(each) for each in cast("list[Any]", value)]
         return box(value, given)
 
     async def _judged(
@@ -171,16 +171,18 @@ class LabelledStrand(Strand):
 
     async def _opened(self, effect: Effect) -> tuple[Effect, Mapping[str, Sources]]:
         """An effect without boxes in its data, and the sources of each of its arguments."""
-        if isinstance(effect, Draw) and type(effect.below) is Label:
-            return replace(effect, below=effect.below.value), {"below": effect.below.sources}
+        if isinstance(effect, Draw):
+            below, sources = strip(effect.below)
+            return (replace(effect, below=below), {"below": sources}) if sources else (effect, _NONE)
         field = effect.data
         data: Any = None if field is None else getattr(effect, field)
         if field is None or data is None:
             return effect, _NONE
+        entries: Any = data
         if type(data) is not dict and type(data) is not tuple:
             bare, sources = strip(data)
             return (effect, _NONE) if bare is data else (replace(effect, **{field: bare}), {field: sources})
-        pairs: list[tuple[Any, Any]] = list(data.items()) if type(data) is dict else list(enumerate(data, 1))
+        pairs: list[tuple[Any, Any]] = list(entries.items() if type(data) is dict else enumerate(entries, 1))
         labels: dict[str, Sources] = {}
         changed = False
         values: list[Any] = []
@@ -193,7 +195,7 @@ class LabelledStrand(Strand):
             labels[str(key)] = sources
         if not changed:
             return effect, labels
-        opened = tuple(values) if type(data) is tuple else dict(zip(data, values, strict=True))
+        opened = tuple(values) if type(data) is tuple else dict(zip(entries, values, strict=True))
         return replace(effect, **{field: opened}), labels
 
 
@@ -220,7 +222,7 @@ class HostStrand(LabelledStrand):
         value, reading = await self._judged(effect, labels, read.sources, span)
         read.add(reading.given())
         if type(effect) is GetContext and type(value) is list:
-            for each in value:
+            for each in cast("list[Any]", value):
                 read.add(outer_sources(self._of_file(each)))
         return value
 

@@ -353,7 +353,8 @@ class LiveRuns:
     async def _finish(
         self, owned: OwnedRun, records: Records, end: RunEnd, spent_s: float, changes: SessionChanges | None
     ) -> None:
-        result, error = None, None
+        result: dict[str, Any] | None = None
+        error = None
         if end.result is not None:
             result = {
                 "usage": write_usage(end.result.usage),

@@ -161,9 +161,10 @@ def left_open(value: Any) -> Any:
 
 
 def _boxed(value: Any) -> Any:
-    if type(value) is Labelled:
+    kind: type[Any] = type(value)
+    if kind is Labelled:
         return box(taken_in(value.value), value.sources)
-    return value.copy() if type(value) is dict else list(value) if type(value) is list else value
+    return value.copy() if kind is dict or kind is list else value
 
 
 def _holds_labelled(value: Any) -> bool:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.errors import clip
-from agentflow.core.names import ASK, DEFINE, FILES, Definitions
+from agentflow.core.names import ASK, DEFINE, ENDORSE, FILES, Definitions
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.source import Surface
 from agentflow.core.templates import Parameter
@@ -20,6 +20,7 @@ _EFFECTS: Mapping[Surface, Mapping[str, str]] = MappingProxyType(
             "get_context": '(get_context (query "...")) language: the paths of files relevant to a question, best first',
             "solve": '(solve "goal" (allow name ...)) language: has a program written and run for a smaller goal',
             ASK: '(ask-human "question" [schema]) language: asks a person; schema is a JSON Schema, as a dict',
+            ENDORSE: '(endorse value "reason") language: the value without where it came from; somebody approves each',
             DEFINE: '(defatom name (params (p type) ...) (instructions "... {{p}} ...")) language: defines a task, '
             "called as (name (p value) ...); its model may use the tools granted here",
         },
@@ -27,6 +28,7 @@ _EFFECTS: Mapping[Surface, Mapping[str, str]] = MappingProxyType(
             "get_context": 'get_context("...") language: the paths of files relevant to a question, best first',
             "solve": 'solve("goal", allow=["name"]) language: has a program written and run for a smaller goal',
             ASK: 'ask_human("question", output=str) language: asks a person; output is the type of the answer',
+            ENDORSE: 'endorse(value, "reason") language: the value without where it came from; somebody approves each',
             DEFINE: '@task def name(p: str) -> str: """... {{p}} ...""" language: defines a task, whose body is its prompt, '
             "called as name(p); its model may use the tools granted here",
         },

@@ -84,7 +84,7 @@ def opened(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> Work[tupl
 def _plain(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> bool:
     """Whether no argument can hold a box that the primitive would look into."""
     for letter, each in zip(letters, arguments, strict=True):
-        kind: Any = type(each)
+        kind: type[Any] = type(each)
         if (kind not in UNBOXED) if letter == "r" else (kind is Label and letter != "k"):
             return False
     return True

@@ -59,7 +59,7 @@ async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
     return await rt.perform(AskHuman(question, schema[0] if schema else None), None)
 
 
-@primitive("sources", usage="(sources value)", arity=(1, 1), sliced=True, size="list", flow="k")
+@primitive("sources", usage="(sources value)", arity=(1, 1), sliced=True, size="data", flow="k")
 def sources(rt: Runtime, value: Any) -> Any:
     """Where a value and its parts came from, as a sorted list of texts such as `"web"` and `"tool:fetch"`.
 

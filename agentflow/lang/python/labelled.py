@@ -65,6 +65,8 @@ _WORDS: dict[str, str] = {
     "expressions.as_set": "k",
     "expressions.assigned": "k",
     "expressions.spread_dict": "e",
+    "requests.endorsed": "k",
+    "requests.sources_of": "k",
     "requests.unwrapped": "o",
     "builtins.is_instance": "ok",
     "builtins.bool_": "o",
@@ -295,10 +297,6 @@ def _now(value: Any) -> Any:
             next(value.work)
         except StopIteration as done:
             return done.value
-
-
-def _get(rt: Any, value: Any, arguments: tuple[Any, ...]) -> Any:
-    return _method(rt, "get", value, arguments)
 
 
 async def _call(rt: Any, d: int, function: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.effects import AskHuman, Timer
+from agentflow.core.effects import AskHuman, Endorse, Timer
+from agentflow.core.labels import stripped
 from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
+from agentflow.core.source import Source, Span
+from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.results import value_of
+from agentflow.lang.builtins.world import sources
 from agentflow.lang.python.errors import wanted
 
 _LONGEST_S = 1e9
@@ -45,3 +48,14 @@ def program_text(text: Any) -> Source:
 def unwrapped(result: Any) -> Any:
     """The data or text of a result. Raises the error of a failed one."""
     return value_of(result) if isinstance(result, TaskResult) else result
+
+
+async def endorsed(rt: Runtime, value: Any, reason: Any, span: Span) -> Any:
+    """The value of ``endorse(...)``."""
+    await rt.perform(Endorse((value, reason)), span)
+    return (await rt.work(stripped(value)))[0]
+
+
+def sources_of(rt: Runtime, value: Any) -> Any:
+    """The value of ``sources(...)``."""
+    return sources(rt, value)

@@ -6,13 +6,13 @@ import ast
 from typing import Any
 
 from agentflow.core.effects import CallWorkflow, Draw, GetContext, LogMessage, ToolCall
-from agentflow.core.names import ASK, DEFINE
+from agentflow.core.names import ASK, DEFINE, ENDORSE
 from agentflow.lang.codegen import LOAD
 from agentflow.lang.python.declarations import answer_schema, define_at_start
 from agentflow.lang.python.effects import call_task
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.forms import form, keywords_of, misused
-from agentflow.lang.python.requests import asked, below, program_text, unwrapped, waiting
+from agentflow.lang.python.requests import asked, below, endorsed, program_text, sources_of, unwrapped, waiting
 from agentflow.lang.python.support import context_paths, data_of, log_text, outcome_of
 
 
@@ -239,6 +239,23 @@ def ask_human(g: Emitter, node: ast.Call) -> ast.expr:
         held = schema["schema"]
         constant = g.packed_constant(("schema", len(g.packed)), lambda: held)
     return _perform(g, node, g.ours(asked, g.value(node.args[0]), constant))
+
+
+@form('endorse(value, "reason")')
+def endorse(g: Emitter, node: ast.Call) -> ast.expr:
+    """The value as if the user had said it, wherever it came from; whoever approves this answers for it."""
+    if keywords_of(g, node, 2, 2) is None or not g.granted(ENDORSE, node.func):
+        return g.const(None)
+    value, reason = map(g.value, node.args)
+    return g.await_(g.ours(endorsed, g.name("rt"), value, reason, g.span_constant(node)))
+
+
+@form("sources(value)")
+def sources(g: Emitter, node: ast.Call) -> ast.expr:
+    """Where a value came from, as a list of texts; empty for what the program and its user say."""
+    if keywords_of(g, node, 1, 1) is None:
+        return g.const(None)
+    return g.long(g.ours(sources_of, g.name("rt"), g.value(node.args[0])))
 
 
 @form("sleep(seconds)", "asyncio.sleep", "time.sleep")

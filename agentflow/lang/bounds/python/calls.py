@@ -196,6 +196,15 @@ def _ask_human(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     return answer, cost.then(i.effect("ask", "ask-human", i.at(node))[1])
 
 
+def _sources(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    return i.heap.given(Keyed(node), DATA), arguments_of(i, node, scope)[2]
+
+
+def _endorse(i: Python, node: ast.Call, scope: Scope) -> Outcome:
+    arguments, _, cost = arguments_of(i, node, scope)
+    return arguments[0], cost
+
+
 def _get_context(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     _, _, cost = arguments_of(i, node, scope)
     value, more = i.effect("context", "get_context", i.at(node))
@@ -285,6 +294,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "asyncio.wait_for": _wait_for,
         "call_workflow": _workflow,
         "director_evaluator_loop": _director,
+        "endorse": _endorse,
         "eval_program": _eval_program,
         "get_context": _get_context,
         "now": _plain(_NUMBER),
@@ -298,6 +308,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "retry": _retry,
         "sleep": _plain(NONE),
         "solve": _solve,
+        "sources": _sources,
         "time.sleep": _plain(NONE),
         "time.time": _plain(_NUMBER),
         "timeout": _timeout,
