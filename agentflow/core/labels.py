@@ -96,9 +96,9 @@ def stripped(value: Any) -> Work[tuple[Any, Sources]]:
 
     Values of other classes, procedures among them, are left as they are: they hold what they hold behind their own doors.
     """
-    found, holders = yield from _survey(value)
+    sets, holders = yield from _survey(value)
     sources = NO_SOURCES
-    for each in found:
+    for each in sets:
         sources = joined(sources, each)
     value = bare(value)
     return ((yield from _copied(value, holders)) if id(value) in holders else value), sources
@@ -118,13 +118,13 @@ def _parts(item: Any) -> list[Any]:
 
 def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
     """The sets of sources that occur, and the identities of the containers that hold boxes at any depth."""
-    found: set[Sources] = set()
+    sets: set[Sources] = set()
     inside: dict[int, list[int]] = {}  # by identity: the containers that it is part of
     keep: list[Any] = []
     holders: list[int] = []
     count = 0
     if type(value) is Label:
-        found.add(value.sources)
+        sets.add(value.sources)
         value = value.value
     pending: list[Any] = []
     if type(value) in _HOLDING:
@@ -142,7 +142,7 @@ def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
             continue
         for each in parts:
             if type(each) is Label:
-                found.add(each.sources)
+                sets.add(each.sources)
                 holders.append(id(item))
                 each = each.value
             if type(each) in _HOLDING:
@@ -160,7 +160,7 @@ def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
         if at not in holding:
             holding.add(at)
             holders += inside[at]
-    return found, holding
+    return sets, holding
 
 
 class _Tuple(list[Any]):
@@ -211,27 +211,27 @@ def _copied(value: Any, holders: set[int]) -> Work[Any]:
 
 def _with_tuples(root: Any, copies: list[Any]) -> Any:
     """``root`` with tuples in place of their parts, in it and in all ``copies``."""
-    made: dict[int, tuple[Any, ...]] = {}
+    tuples: dict[int, tuple[Any, ...]] = {}
     for parts in [each for each in copies if type(each) is _Tuple]:
         open_ones = [parts]
         while open_ones:
             at = open_ones[-1]
-            inner = [each for each in at if type(each) is _Tuple and id(each) not in made]
+            inner = [each for each in at if type(each) is _Tuple and id(each) not in tuples]
             if inner:
                 open_ones += inner
                 continue
             open_ones.pop()
-            made.setdefault(id(at), tuple([made.get(id(each), each) for each in at]))
-    if not made:
+            tuples.setdefault(id(at), tuple([tuples.get(id(each), each) for each in at]))
+    if not tuples:
         return root
     for each in copies:
         if type(each) is list:
-            each[:] = [made.get(id(part), part) for part in cast("list[Any]", each)]
+            each[:] = [tuples.get(id(part), part) for part in cast("list[Any]", each)]
         elif type(each) is dict:
             for key, part in cast("dict[Any, Any]", each).items():
-                if id(part) in made:
-                    each[key] = made[id(part)]
-    return made.get(id(root), root)
+                if id(part) in tuples:
+                    each[key] = tuples[id(part)]
+    return tuples.get(id(root), root)
 
 
 def _bare_key(key: Any) -> Any:

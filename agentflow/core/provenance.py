@@ -181,15 +181,15 @@ class Provenance:
         self, name: str, arguments: Iterable[str], declared: Mapping[str, str] | None
     ) -> dict[str, tuple[str, ...]]:
         """The arguments of ``name`` that are not open to every source, with the sources that may reach each."""
-        found: dict[str, tuple[str, ...]] = {}
+        limited: dict[str, tuple[str, ...]] = {}
         for argument in arguments:
             rules = self._rules(name, argument, declared)
             for other in self.narrowed_by:
                 rules += other._rules(name, argument, declared)
             if rules:
                 allowed = frozenset(rules[0].allow).intersection(*[rule.allow for rule in rules]) - {USER}
-                found[argument] = (USER, *sorted(allowed))
-        return found
+                limited[argument] = (USER, *sorted(allowed))
+        return limited
 
     def _rules(self, name: str, argument: str, declared: Mapping[str, str] | None) -> list[Sink]:
         """The rules for an argument; of the tool's own declaration and the default, the first that there is."""

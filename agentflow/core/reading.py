@@ -37,9 +37,9 @@ class Guard(Protocol):
         ...
 
     def note(
-        self, name: str, labels: Mapping[str, Sources], around: Sources, given: Sources, span: Span | None
+        self, name: str, labels: Mapping[str, Sources], around: Sources, value: Sources, span: Span | None
     ) -> None:
-        """Note an effect that has been done: what its arguments depended on, and the sources of what it gave."""
+        """Note an effect that has been done: what its arguments depended on, and the sources of its ``value``."""
         ...
 
 

@@ -89,9 +89,9 @@ class ToolTurn:
             call.reading = reading.fork(self._read, reading.guard.source_of(name))
         answer, usage = await self._recorded(part, call)
         if reading is not None and call.reading is not None:
-            given = call.reading.given()
-            reading.add(given)
-            reading.guard.note(name, {}, self._read, given, call.span)
+            sources = call.reading.given()
+            reading.add(sources)
+            reading.guard.note(name, {}, self._read, sources, call.span)
         if usage is not NO_USAGE:
             self.usage += usage
         return answer

@@ -312,7 +312,7 @@ def _decode(value: Any, closures: list[Closure]) -> Any:
         if key == "$float":
             return float(inner)
         if key == "$labelled":
-            return box(_decode(inner[1], made), frozenset(inner[0]))
+            return box(_decode(inner[1], closures), frozenset(inner[0]))
         if key == "$primitive":
             return PRIMITIVES[inner]
         if key == "$tuple":

@@ -303,8 +303,8 @@ class RunJournal:
         """The outcome of the effect at ``call`` from its record ``row``."""
         self.records.replayed += 1
         if call.reading is not None:
-            known = sources_in(row)
-            call.reading.add(UNKNOWN if known is None else known)
+            sources = sources_in(row)
+            call.reading.add(UNKNOWN if sources is None else sources)
         if row.turns is not None:
             self._take_turns(row.turns, call.session)
         if call.run.watched:

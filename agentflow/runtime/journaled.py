@@ -66,9 +66,9 @@ class Journaled:
             result = await journal.record(kind, name, digest, call, work, write=write)
             return result if adapter is None else await self._typed(result, adapter, name, call, journal)
         if call.reading is not None:
-            known = sources_in(row)
-            if known is not None:
-                call.reading.say(known, alone=True)
+            sources = sources_in(row)
+            if sources is not None:
+                call.reading.say(sources, alone=True)
         result = journal.replayed(row, call)
         if isinstance(result, TaskResult) and result.parsed_content is not None:
             adapter = self.runner.output_of(effect, call)

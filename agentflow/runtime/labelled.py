@@ -118,10 +118,10 @@ class LabelledStrand(Strand):
             sources = tuple(sorted(joined(around, next(iter(labels.values())))))
             return await super().perform(replace(effect, sources=sources), span)
         value, reading = await self._judged(effect, labels, around, span)
-        given = reading.given()
+        sources = reading.given()
         if type(effect) is GetContext and type(value) is list:
             value = [self._of_file(each) for each in cast("list[Any]", value)]
-        return box(value, given)
+        return box(value, sources)
 
     async def _judged(
         self, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None
@@ -164,10 +164,10 @@ class LabelledStrand(Strand):
         default = self.guard.source_of(effect.name) if isinstance(effect, ToolCall) else NO_SOURCES
         return Reading(self.guard, sources, default=default)
 
-    def _of_file(self, found: Any) -> Any:
+    def _of_file(self, match: Any) -> Any:
         """A path that a question to memory gave, or a match, with its file as its source."""
-        path = found.path if isinstance(found, MatchItem) else found
-        return box(found, self.guard.of_files((path,))) if isinstance(path, str) else found
+        path = match.path if isinstance(match, MatchItem) else match
+        return box(match, self.guard.of_files((path,))) if isinstance(path, str) else match
 
     async def _opened(self, effect: Effect) -> tuple[Effect, Mapping[str, Sources]]:
         """An effect without boxes in its data, and the sources of each of its arguments."""

@@ -119,14 +119,14 @@ async def eval_program(
     *values: Any,
 ) -> Any:
     """``(eval-program p ...)``: what a program does depends on where its text came from; its variables keep their own sources."""
-    given = dict(zip(keys, values, strict=True))
+    clauses = dict(zip(keys, values, strict=True))
     (text, options), sources = await _opened(
-        rt, [program, {key: each for key, each in given.items() if key != "bindings"}]
+        rt, [program, {key: each for key, each in clauses.items() if key != "bindings"}]
     )
     held: dict[str, Any] = {}
-    if "bindings" in given:
-        options["bindings"], _ = await _opened(rt, given["bindings"])
-        entries = pairs_to_dict(await _entries(rt, given["bindings"]))
+    if "bindings" in clauses:
+        options["bindings"], _ = await _opened(rt, clauses["bindings"])
+        entries = pairs_to_dict(await _entries(rt, clauses["bindings"]))
         held = entries if entries is not None else {}
     work = operations.run_data(rt, d, span, allow, here, text, options, held=held)
     return await (_labelled(rt).under(sources, work) if sources else work)

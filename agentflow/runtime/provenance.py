@@ -61,8 +61,8 @@ class RunGuard:
         """The error of an effect whose arguments depend on sources that may not reach them; None if it may be done."""
         if not around and not any(labels.values()):
             return None
-        found = self._tools.find(name) if tool else None
-        declared = None if found is None else found.sinks
+        registered = self._tools.find(name) if tool else None
+        declared = None if registered is None else registered.sinks
         first: SexpEvaluationError | None = None
         for argument, own in (labels or {"*": NO_SOURCES}).items():
             sources = joined(own, around)
@@ -81,10 +81,10 @@ class RunGuard:
 
     def source_of(self, tool: str) -> Sources:
         """Where the results of a tool come from, unless they say so themselves."""
-        found = self._tools.find(tool)
-        if found is not None and found.kind == "subtask":
+        registered = self._tools.find(tool)
+        if registered is not None and registered.kind == "subtask":
             return NO_SOURCES  # a task adds nothing to what it reads
-        source = self.policy.source_of(tool, (found.source if found is not None else None) or "")
+        source = self.policy.source_of(tool, (registered.source if registered is not None else None) or "")
         return NO_SOURCES if source == "user" else frozenset((source,))
 
     def of_files(self, paths: Iterable[str]) -> Sources:
@@ -97,15 +97,15 @@ class RunGuard:
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
         """What the texts of a task were made of by a program."""
-        found = self._tasks.find_compiled(task, defined)
-        return NO_SOURCES if found is None else frozenset(found.template.sources)
+        compiled = self._tasks.find_compiled(task, defined)
+        return NO_SOURCES if compiled is None else frozenset(compiled.template.sources)
 
     def note(
-        self, name: str, labels: Mapping[str, Sources], around: Sources, given: Sources, span: Span | None
+        self, name: str, labels: Mapping[str, Sources], around: Sources, value: Sources, span: Span | None
     ) -> None:
-        """Note an effect that has been done: what its arguments depended on, and the sources of what it gave."""
-        if given:
-            self._flows.append(Flow(name, labels, around, given, span))
+        """Note an effect that has been done: what its arguments depended on, and the sources of its value."""
+        if value:
+            self._flows.append(Flow(name, labels, around, value, span))
 
     def _error(self, denial: Denial, span: Span | None) -> SexpEvaluationError:
         shown = ", ".join(sorted(denial.refused))

@@ -182,8 +182,8 @@ def _async_twin(primitive: Primitive) -> Callable[..., Any]:
         if not sources:
             return await function(rt, d, *values)
         values = [
-            each_boxed(value, outer_sources(given)) if letter == "e" and as_list(value) is not None else value
-            for letter, value, given in zip(letters, values, arguments, strict=True)
+            each_boxed(value, outer_sources(argument)) if letter == "e" and as_list(value) is not None else value
+            for letter, value, argument in zip(letters, values, arguments, strict=True)
         ]
         if "r" in letters:  # what is done with what was read: a line is logged, somebody is asked
             return await rt.under(sources, function(rt, d, *values))

@@ -69,8 +69,8 @@ def sources(rt: Runtime, value: Any) -> Any:
 
 
 def _sources(value: Any) -> Work[list[str]]:
-    _, found = yield from stripped(value)
-    return sorted(found)
+    _, origins = yield from stripped(value)
+    return sorted(origins)
 
 
 @primitive("endorse", usage='(endorse value "reason")', arity=(2, 2), is_async=True, size="same", flow="k")

@@ -330,29 +330,29 @@ async def _log_text(rt: Any, separator: Any, parts: tuple[Any, ...]) -> Any:
     return box(await support.log_text(rt, opened[0], tuple(opened[1:])), sources)
 
 
-async def _extreme(rt: Any, d: int, who: str, given: tuple[Any, ...], key: Any, default: Any) -> Any:
+async def _extreme(rt: Any, d: int, who: str, arguments: tuple[Any, ...], key: Any, default: Any) -> Any:
     from agentflow.lang.python import builtins
 
     function = builtins.min_ if who == "min" else builtins.max_
     if key is None:
-        opened, sources = _opened("r", given)
+        opened, sources = _opened("r", arguments)
         other, more = strip(default)
         return box(await function(rt, d, *opened, default=other), joined(sources, more))
-    items = list(values.elements(rt, given[0], who)) if len(given) == 1 else list(given)
+    items = list(values.elements(rt, arguments[0], who)) if len(arguments) == 1 else list(arguments)
     if not items:
         return await function(rt, d, items, default=default)
-    sources = given[0].sources if len(given) == 1 and type(given[0]) is Label else NO_SOURCES
+    sources = arguments[0].sources if len(arguments) == 1 and type(arguments[0]) is Label else NO_SOURCES
     keys, more = strip([await _call(rt, d, key, (each,)) for each in items])
     order = await rt.work(sorted_values(rt, list(range(len(keys))), keys, reverse=who == "max"))
     return box(items[order[0]], joined(sources, more))
 
 
-async def _min(rt: Any, d: int, *given: Any, key: Any = None, default: Any = MISSING) -> Any:
-    return await _extreme(rt, d, "min", given, key, default)
+async def _min(rt: Any, d: int, *arguments: Any, key: Any = None, default: Any = MISSING) -> Any:
+    return await _extreme(rt, d, "min", arguments, key, default)
 
 
-async def _max(rt: Any, d: int, *given: Any, key: Any = None, default: Any = MISSING) -> Any:
-    return await _extreme(rt, d, "max", given, key, default)
+async def _max(rt: Any, d: int, *arguments: Any, key: Any = None, default: Any = MISSING) -> Any:
+    return await _extreme(rt, d, "max", arguments, key, default)
 
 
 async def _sorted(rt: Any, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
