@@ -255,8 +255,15 @@ class AgentFlow(OperationMethods, WorkerMethods):
             surface=check_surface(surface) or settings.surface,
         )
         asks = ranker is not None or embedder is not None
+        policy = policy_of(provenance, settings.provenance)
         self.facts = Facts(
-            templates, self.tools, self.limits, self.workflows, looks_up=asks, decompose=settings.decompose > 0
+            templates,
+            self.tools,
+            self.limits,
+            self.workflows,
+            looks_up=asks,
+            decompose=settings.decompose > 0,
+            policy=policy,
         )
         self.estimator = ProgramEstimator(self.facts, self.router, self.limits, looks_up=asks)
         self.engine = Engine(
@@ -271,7 +278,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             approval_ttl=approval_ttl,
             redactor=self.redactor,
             estimator=self.estimator,
-            provenance=policy_of(provenance),
+            provenance=policy,
             roots=tuple(map(str, self.files.roots)),
         )
         self._recording = recording_of(record, durable, self.redactor, wire_of(self.router)) if record else None

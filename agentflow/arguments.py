@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.provenance import Provenance
+from agentflow.core.provenance import Provenance, narrowing
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.source import Source
 from agentflow.core.store_ports import EventStore
@@ -96,6 +96,11 @@ def directory(setting: str, path: str | os.PathLike[str]) -> str:
     return os.fspath(path)
 
 
-def policy_of(provenance: Provenance | str | os.PathLike[str] | None) -> Provenance | None:
-    """The policy of a flow, read from its file if it is the path of one. Raises ConfigurationError (``provenance/policy``)."""
-    return provenance if provenance is None or isinstance(provenance, Provenance) else Provenance.load(provenance)
+def policy_of(provenance: Provenance | str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> Provenance | None:
+    """The policy of a flow, read from its file if it is the path of one, narrowed by the table of the ``settings``.
+
+    Raises ConfigurationError (``provenance/policy``).
+    """
+    policy = provenance if provenance is None or isinstance(provenance, Provenance) else Provenance.load(provenance)
+    narrower = narrowing(settings)
+    return policy if narrower is None else (policy or Provenance()).narrowed(narrower)

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from agentflow.connect.config import servers_of_table
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.limits import Limits
+from agentflow.core.provenance import narrowing
 from agentflow.core.source import Surface
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
@@ -63,7 +64,7 @@ _KEPT_ELSEWHERE = "it would decide where what a run says is kept"
 
 _FREE = (
     "model fallbacks root roots tasks workflows allow_commands deny_commands shell limits rates prices model_settings"
-    " system concurrency rerank surface decompose prompt_cache"
+    " system concurrency rerank surface decompose prompt_cache provenance"
 )
 
 FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
@@ -182,6 +183,9 @@ class Settings(BaseModel):
     mcp: Annotated[dict[str, Any], _judged(servers_of_table)] = {}
     """A table of MCP servers by name, each a table of ``command`` and ``env``, or ``url`` and ``headers``, and the options of
     ``McpStdio`` and ``McpHttp``. Read from a file only after ``agentflow mcp trust``."""
+    provenance: Annotated[dict[str, Any], _judged(narrowing)] = {}
+    """A policy of where values may go, as in a policy file: ``default`` and ``[[provenance.sink]]``. It is in force beside the flow's own, and so can
+    only narrow it; ``sources`` is for that one."""
     surface: Surface = "sexp"
     """The language in which models write programs for ``solve``: ``sexp`` or ``python``."""
     decompose: int = 0

@@ -12,7 +12,19 @@ from agentflow.cli.common import UsageError
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
 
-_MAKES = ("model", "base_url", "root", "tasks", "workflows", "notes", "sandbox", "db", "mcp_server", "mcp_config")
+_MAKES = (
+    "model",
+    "base_url",
+    "root",
+    "tasks",
+    "workflows",
+    "notes",
+    "sandbox",
+    "policy",
+    "db",
+    "mcp_server",
+    "mcp_config",
+)
 """Options that configure a flow, and so cannot apply to one that exists already."""
 
 

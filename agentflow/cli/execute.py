@@ -19,6 +19,7 @@ from agentflow.cli.common import (
     write_json,
     write_out,
 )
+from agentflow.cli.explaining import Denials
 from agentflow.cli.options import RunOptions, WatchOptions, open_flow
 from agentflow.cli.progress import Answer, Progress
 from agentflow.cli.terminal import same_screen
@@ -76,8 +77,13 @@ async def watching(flow: AgentFlow, options: WatchOptions, answer: Answer | None
 
         report = Report(wire=wire_of(flow.router))
         flow.subscribe(report)
+    denials = Denials()
+    if options.explain:
+        flow.subscribe(denials)
     async with _written(report, options.report), events_to_file(flow, options.events_file):
         yield
+    if options.explain:
+        print(flow.redact(clean(denials.text())), file=sys.stderr)
 
 
 @contextlib.asynccontextmanager
@@ -137,6 +143,7 @@ def show_result(flow: AgentFlow, result: RunResult, options: WatchOptions, shown
             "run_id": result.run_id,
             "usage": plain(result.usage),
             "cost_usd": result.cost,
+            **({} if flow.engine.provenance is None else {"sources": sorted(result.sources)}),
         }
         write_json(flow.redact(body))
         return code

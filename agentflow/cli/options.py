@@ -8,7 +8,7 @@ import functools
 import inspect
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
@@ -139,6 +139,17 @@ class FlowOptions(McpOptions, ModelOptions):
             help="Tool calls that need an approval: ask on the terminal (refuse where there is none), never or always.",
         ),
     ] = "ask"
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="Follow where values came from, and deny what this policy (TOML: default, [[sink]], [sources]) does not allow.",
+        ),
+    ] = None
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Deny nothing: list what the policy would have denied.")
+    ] = False
     sandbox: Annotated[
         str | None,
         typer.Option("--sandbox", metavar="NAME", help="The sandbox for commands: auto, bubblewrap, landlock or none."),
@@ -458,9 +469,21 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
         "notes": options.notes,
         "mcp": options.servers(),
         "record": getattr(options, "record", False) and can_record(),
+        "provenance": options.policy,
         **overrides,
     }
-    return AgentFlow(**cast(Any, arguments))
+    return _explaining(AgentFlow(**cast(Any, arguments)), options)
+
+
+def _explaining(flow: AgentFlow, options: FlowOptions) -> AgentFlow:
+    """The flow, which denies nothing with ``--explain``. Raises UsageError where it has no policy."""
+    if not options.explain:
+        return flow
+    engine = flow.engine
+    if engine.provenance is None:
+        raise UsageError("--explain tells what a policy denies, and there is none", hint="give one with --policy FILE")
+    engine.provenance = replace(engine.provenance, explain=True)
+    return flow
 
 
 def _application(where: str, options: FlowOptions, overrides: Mapping[str, Any]) -> AgentFlow:
@@ -480,4 +503,4 @@ def _application(where: str, options: FlowOptions, overrides: Mapping[str, Any])
     approve = overrides["approve"] if "approve" in overrides else approver(options.approve)
     answer = overrides["answer"] if "answer" in overrides else None if durable else answerer()
     flow.engine.attend(approve, answer)
-    return flow
+    return _explaining(flow, options)

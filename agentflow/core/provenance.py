@@ -203,6 +203,18 @@ class Provenance:
         return [_NOTHING_BUT_USER] if declared is not None and self.default == "deny" else []
 
 
+def narrowing(table: Mapping[str, Any]) -> Provenance | None:
+    """The policy of the table ``provenance`` of settings, which can only narrow another one; None for an empty table.
+
+    Raises ConfigurationError (``provenance/policy``).
+    """
+    if "sources" in table:
+        raise _malformed(
+            "provenance", "settings do not say what tools give: sources is for a policy file, or for the code"
+        )
+    return Provenance.from_table(table, "provenance") if table else None
+
+
 def _malformed(where: str, message: str) -> ConfigurationError:
     return ConfigurationError(f"{where}: {message}", code="provenance/policy", hint=_HINT)
 
