@@ -287,7 +287,12 @@ class ProgramMethods:
             async with self.engine.called_back(outer, call), part.clock():
                 value = await work.evaluate(call)
             return RunResult(
-                value, part.usage, part.cost_usd, part.run_id, part.budget.steps_used, sources=_sources(call)
+                value,
+                part.usage,
+                part.cost_usd,
+                part.run_id,
+                part.budget.steps_used,
+                sources=NO_SOURCES if call.reading is None else call.reading.sources,
             )
         async with self.engine.open(
             work.name,
@@ -308,7 +313,13 @@ class ProgramMethods:
                 await self.engine.admission.announce(work.program, bindings, grants, call)
             value = await work.evaluate(call)
         return RunResult(
-            value, run.usage, run.cost_usd, run.run_id, run.budget.steps_used, self._records, sources=_sources(call)
+            value,
+            run.usage,
+            run.cost_usd,
+            run.run_id,
+            run.budget.steps_used,
+            self._records,
+            sources=NO_SOURCES if call.reading is None else call.reading.sources,
         )
 
     async def _compiled(
@@ -322,7 +333,7 @@ class ProgramMethods:
     ) -> tuple[FlowWork, frozenset[str] | None]:
         """A program ready to run, and what it is granted."""
         source = await load_program(program)
-        bindings = self.engine.given(bindings)
+        bindings = self.engine.given(bindings) if bindings else None
         if env is not None:
             environment = env.with_bindings(bindings) if bindings else env
         else:
@@ -336,8 +347,3 @@ class ProgramMethods:
         )
         evaluate = partial(self.engine.evaluate, compiled, environment, fitted=True)
         return FlowWork(compiled.source.name, compiled.source.digest, evaluate, compiled), grants
-
-
-def _sources(call: CallContext) -> frozenset[str]:
-    """Where the value of a run came from, once it has ended at its outermost call."""
-    return NO_SOURCES if call.reading is None else call.reading.sources

@@ -81,6 +81,15 @@ def outer_sources(value: Any) -> Sources:
     return value.sources if type(value) is Label else NO_SOURCES
 
 
+def sources_within(elements: Any) -> Sources:
+    """The sources of the elements of a list, each as a whole; none for what is no list."""
+    sources = NO_SOURCES
+    for each in elements if isinstance(elements, list | tuple | SharedList) else ():
+        if type(each) is Label:
+            sources = joined(sources, each.sources)
+    return sources
+
+
 def strip(value: Any) -> tuple[Any, Sources]:
     """``value`` without any boxes, and the sources of all that it holds. It is the same object if it holds none."""
     kind = cast("type[Any]", type(value))
@@ -200,7 +209,7 @@ def _copied(value: Any, holders: set[int]) -> Work[Any]:
             for key, each in cast("dict[Any, Any]", item).items():
                 copy[_bare_key(key)] = copy_of(each)
         elif type(item) is OrderedSet:
-            for each in cast("OrderedSet", item):
+            for each in item:
                 copy.items[_bare_key(each)] = None
         else:
             copy += [copy_of(each) for each in item]
@@ -225,13 +234,19 @@ def _with_tuples(root: Any, copies: list[Any]) -> Any:
     if not tuples:
         return root
     for each in copies:
-        if type(each) is list:
-            each[:] = [tuples.get(id(part), part) for part in cast("list[Any]", each)]
-        elif type(each) is dict:
-            for key, part in cast("dict[Any, Any]", each).items():
-                if id(part) in tuples:
-                    each[key] = tuples[id(part)]
+        _put_in(each, tuples)
     return tuples.get(id(root), root)
+
+
+def _put_in(container: Any, tuples: dict[int, tuple[Any, ...]]) -> None:
+    """Put tuples in the place of their parts in a list or dict."""
+    if type(container) is list:
+        container[:] = [tuples.get(id(part), part) for part in cast("list[Any]", container)]
+    elif type(container) is dict:
+        entries = cast("dict[Any, Any]", container)
+        for key, part in entries.items():
+            if id(part) in tuples:
+                entries[key] = tuples[id(part)]
 
 
 def _bare_key(key: Any) -> Any:

@@ -196,6 +196,10 @@ class Runtime(Protocol):
         """Carry out an effect (to be awaited); gives its value."""
         ...
 
+    def under(self, sources: frozenset[str], work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Carry out work (to be awaited) that is done because of what came from ``sources``; gives its value."""
+        ...
+
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:
         """Carry out an operation (to be awaited); gives its value."""
         ...

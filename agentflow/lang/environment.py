@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from agentflow.core.errors import UnboundSymbolError
+from agentflow.core.labels import strip
 from agentflow.core.names import Template
 from agentflow.core.shared_list import plain_lists
 from agentflow.lib.suggest import did_you_mean
@@ -83,7 +84,7 @@ class SexpEnvironment:
         cell = self.find(str(name))
         if cell is None:
             raise unbound(str(name), f"'{name}' is not bound", did_you_mean(str(name), self.names()))
-        return plain_lists(cell.v)
+        return plain_lists(strip(cell.v)[0])
 
     def define(self, name: str, value: Any) -> None:
         """Bind ``name`` in this environment."""
@@ -196,7 +197,7 @@ class SexpEnvironment:
         for name in sorted(self.names()):
             cell = self.find(name)
             if cell is not None:
-                values[name] = plain_lists(cell.v)
+                values[name] = plain_lists(strip(cell.v)[0])
         return values
 
     def __contains__(self, name: object) -> bool:

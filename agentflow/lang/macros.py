@@ -200,6 +200,10 @@ class MacroStrand:
         """An operation."""
         self.refuse()
 
+    def under(self, sources: frozenset[str], work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Work that depends on ``sources``, of which a macro has none."""
+        return work
+
     def perform(self, effect: Effect, span: Span | None) -> NoReturn:
         """An effect."""
         self.refuse()

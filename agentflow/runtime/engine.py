@@ -275,7 +275,7 @@ class Engine:
             publish=publish,
             fitted=fitted,
         )
-        value = await _handed_out(value, call)
+        value = await plain_result(value if call.reading is None else await _opened(value, call))
         budget.check_over()
         return value
 
@@ -319,7 +319,7 @@ class Engine:
         """Run the program of a durable run at its outermost call and return its value."""
         bindings = self.given(bindings)
         if isinstance(program, PythonProgram):
-            return await program.target.carry_out(await _handed_out(bindings, call), call)
+            return await program.target.carry_out(await _opened(bindings, call), call)
         return await self.evaluate(program, SexpEnvironment(bindings), call)
 
     def strand(self, call: CallContext) -> Strand:
@@ -342,7 +342,7 @@ class Engine:
             value = await call_closure(
                 function, arguments, performer=performer, call=call, budget=budget, programs=self.compiler.cache
             )
-        return await _handed_out(value, call)
+        return await plain_result(await _opened(value, call))
 
     async def take_over(
         self,
@@ -409,12 +409,13 @@ class Engine:
                 programs=self.compiler.cache,
             )
         )
-        return await _handed_out(value, call)
+        return await plain_result(await _opened(value, call))
 
 
-async def _handed_out(value: Any, call: CallContext) -> Any:
+async def _opened(value: Any, call: CallContext) -> Any:
     """A value as whatever is no program has it; ``call`` has read where it came from."""
-    if call.reading is not None:
-        value, sources = await in_slices(stripped(value))
-        call.reading.add(sources)
-    return await plain_result(value)
+    if call.reading is None:
+        return value
+    value, sources = await in_slices(stripped(value))
+    call.reading.add(sources)
+    return value

@@ -16,7 +16,11 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.calls import located_error
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
+from agentflow.runtime.labelled import LabelledStrand
+from agentflow.runtime.labelled_operations import LABELLED_OPERATIONS
 from agentflow.runtime.naming import EffectHandler, Publish
+from agentflow.runtime.operations import OPERATIONS
+from agentflow.runtime.strand import Strand
 from agentflow.runtime.strands import strand_at
 
 
@@ -42,7 +46,9 @@ def run_program(
     other = program.labelled is (call.reading is None)
     if unfit or other or (call.grants is not None and program.allow != call.grants):
         return _run_refitted(program, env, performer, call, budget, programs, publish)
-    strand = strand_at(call, budget, performer, programs=programs, env=env, publish=publish)
+    make = Strand if call.reading is None else LabelledStrand
+    operations = OPERATIONS if call.reading is None else LABELLED_OPERATIONS
+    strand = make(call, budget, performer, operations, programs=programs, env=env, publish=publish)
     return strand.main(program, env)
 
 

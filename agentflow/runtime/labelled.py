@@ -119,9 +119,7 @@ class LabelledStrand(Strand):
             return await super().perform(replace(effect, sources=sources), span)
         value, reading = await self._judged(effect, labels, around, span)
         sources = reading.given()
-        if type(effect) is GetContext and type(value) is list:
-            value = [self._of_file(each) for each in cast("list[Any]", value)]
-        return box(value, sources)
+        return box(self._of_files(value) if type(effect) is GetContext else value, sources)
 
     async def _judged(
         self, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None
@@ -164,6 +162,10 @@ class LabelledStrand(Strand):
         default = self.guard.source_of(effect.name) if isinstance(effect, ToolCall) else NO_SOURCES
         return Reading(self.guard, sources, default=default)
 
+    def _of_files(self, value: Any) -> Any:
+        """What a question to memory gave, each with its file as its source."""
+        return [self._of_file(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
     def _of_file(self, match: Any) -> Any:
         """A path that a question to memory gave, or a match, with its file as its source."""
         path = match.path if isinstance(match, MatchItem) else match
@@ -178,11 +180,10 @@ class LabelledStrand(Strand):
         data: Any = None if field is None else getattr(effect, field)
         if field is None or data is None:
             return effect, _NONE
-        entries: Any = data
-        if type(data) is not dict and type(data) is not tuple:
+        pairs = _arguments(data)
+        if pairs is None:
             bare, sources = strip(data)
             return (effect, _NONE) if bare is data else (replace(effect, **{field: bare}), {field: sources})
-        pairs: list[tuple[Any, Any]] = list(entries.items() if type(data) is dict else enumerate(entries, 1))
         labels: dict[str, Sources] = {}
         changed = False
         values: list[Any] = []
@@ -195,7 +196,8 @@ class LabelledStrand(Strand):
             labels[str(key)] = sources
         if not changed:
             return effect, labels
-        opened = tuple(values) if type(data) is tuple else dict(zip(entries, values, strict=True))
+        names = [name for name, _ in pairs]
+        opened = tuple(values) if type(data) is tuple else dict(zip(names, values, strict=True))
         return replace(effect, **{field: opened}), labels
 
 
@@ -214,8 +216,9 @@ class HostStrand(LabelledStrand):
         if parent is not None:
             call.reading = Reading(self.guard, _read(parent.call).sources)
 
-    async def perform(self, effect: Effect, span: Span | None) -> Any:
+    async def perform(self, effect: Effect | Label, span: Span | None) -> Any:
         """Carry out an effect, if what this code has read may reach its arguments; gives a bare value."""
+        assert not isinstance(effect, Label)  # code of the host has bare values
         read = _read(self.call)
         read.add(self.pending)
         effect, labels = await self._opened(effect)
@@ -239,6 +242,13 @@ class HostStrand(LabelledStrand):
 def _read(call: CallContext) -> Reading:
     assert call.reading is not None
     return call.reading
+
+
+def _arguments(data: Any) -> list[tuple[Any, Any]] | None:
+    """The arguments in the data of an effect by name, or by number from 1; None if it is no collection of such."""
+    if isinstance(data, dict):
+        return list(cast("dict[Any, Any]", data).items())
+    return list(enumerate(cast("tuple[Any, ...]", data), 1)) if isinstance(data, tuple) else None
 
 
 def _led(code: Code, sources: Sources) -> Code:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from posixpath import normpath
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import SexpEvaluationError
@@ -161,7 +161,7 @@ def left_open(value: Any) -> Any:
 
 
 def _boxed(value: Any) -> Any:
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     if kind is Labelled:
         return box(taken_in(value.value), value.sources)
     return value.copy() if kind is dict or kind is list else value

@@ -20,6 +20,7 @@ from agentflow.core.approval import ApprovalRequest
 from agentflow.core.call import CallContext, JournalPort, RunServices
 from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
 from agentflow.core.events import Event, WaitReason, WaitStarted
+from agentflow.core.labels import stripped
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.partial import PartialValues
@@ -423,7 +424,8 @@ class OpenRun:
         """The copy of ``error`` for the host, with large values searched in slices; a cancellation that arrives meanwhile instead."""
         try:
             if isinstance(values := getattr(error, "partial", None), PartialValues):
-                error.partial = PartialValues(await plain_result(list(values)))  # type: ignore[attr-defined]
+                bare, _ = await in_slices(stripped(list(values)))
+                error.partial = PartialValues(await plain_result(bare))  # type: ignore[attr-defined]
             return error if self._redactor is None else await in_slices(examination(error, self._redactor))
         except asyncio.CancelledError as cancelled:
             return cancelled

@@ -378,6 +378,10 @@ class Strand(Naming):
             await self.budget.permits.settle(call)
         return await self.performer.perform(effect, call)
 
+    def under(self, sources: frozenset[str], work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Carry out work (to be awaited). Where nothing is followed it depends on nothing."""
+        return work
+
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:
         """Carry out an operation (to be awaited)."""
         return self.operations[op](self, d, span, *arguments)

@@ -121,7 +121,8 @@ class AtomicTaskExecutor:
             text = compiled.system
             system = "" if not text.pieces else await _called(text, compiled, values, functions)
             material = await gather_material(self.files, context) if context is not NO_CONTEXT else PromptMaterial()
-            files_read(call.reading, material.paths)
+            if call.reading is not None:
+                files_read(call.reading, material.paths)
         except (TaskError, ConfigurationError) as error:
             return Execution(TaskResult.from_error(error, **_notes(compiled, settings)), goal=goal)
         others = _handed_on(context, material, settings, call)

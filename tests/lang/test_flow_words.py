@@ -24,6 +24,7 @@ CALLS = {
     "cons": "(cons x a)",
     "content": "(content done)",
     "dict": '(dict "k" x "l" x)',
+    "endorse": '(endorse x "for a test")',
     "failed?": "(failed? done)",
     "filter": "(filter (lambda (y) true) a)",
     "for-each": "(for-each (lambda (y z) y) a b)",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentflowError, Labelled, Session
+from agentflow.tasks.workflows import Workflow
 from tests.support.mail import PAGE, Mail, Open
 
 FETCH = '(value-of (fetch (url "u")))'
@@ -190,7 +191,27 @@ async def test_a_shared_environment_keeps_it(mail: Open) -> None:
     with pytest.raises(AgentflowError) as denied:
         await made.flow.run('(send (to page) (body "x"))', env=env)
     assert denied.value.code == "provenance/denied"
-    assert env.lookup("page") == PAGE
+    assert type(env.lookup("page")) is str and env.bindings() == {"page": PAGE}
+
+
+async def test_values_that_an_error_leaves_behind_are_bare(mail: Open) -> None:
+    """The host, who paid for them, is given what was in the boxes."""
+    made = await mail()
+    with pytest.raises(AgentflowError) as failed:
+        await made.flow.run(f"(map (lambda (x) (if (eq? x 2) (error x) x)) (list {FETCH} 2))")
+    assert [type(each) for each in failed.value.partial] == [str]
+
+
+async def test_a_saved_workflow_follows_its_parameters(mail: Open, tmp_path: Path) -> None:
+    """Arguments of a saved workflow keep their own sources in it, and what it gives has those of what it was computed from."""
+    made = await mail()
+    program = "(begin (send (to to) (body body)) body)"
+    await made.flow.workflows.save(Workflow(name="forward", program=program, params={"to": {}, "body": {}}))
+    result = await made.flow.run(f'(call-workflow "forward" (to "bob") (body {FETCH}))')
+    assert made.sent == [("bob", PAGE)] and result.sources == frozenset({"web"})
+    with pytest.raises(AgentflowError) as denied:
+        await made.flow.run(f'(call-workflow "forward" (to {FETCH}) (body "x"))')
+    assert denied.value.code == "provenance/denied" and len(made.sent) == 1
 
 
 async def test_a_loaded_closure_keeps_it(mail: Open) -> None:

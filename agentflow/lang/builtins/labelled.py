@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.labels import (
@@ -21,6 +21,7 @@ from agentflow.core.labels import (
     each_boxed,
     joined,
     outer_sources,
+    sources_within,
     strip,
     stripped,
 )
@@ -84,7 +85,7 @@ def opened(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> Work[tupl
 def _plain(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> bool:
     """Whether no argument can hold a box that the primitive would look into."""
     for letter, each in zip(letters, arguments, strict=True):
-        kind: type[Any] = type(each)
+        kind = cast("type[Any]", type(each))
         if (kind not in UNBOXED) if letter == "r" else (kind is Label and letter != "k"):
             return False
     return True
@@ -179,6 +180,8 @@ def _async_twin(primitive: Primitive) -> Callable[..., Any]:
     async def twin(rt: Any, d: int, *arguments: Any) -> Any:
         letters = letters_of(primitive, len(arguments))
         values, sources = await rt.work(opened(letters, arguments))
+        if primitive.name == "sort" and len(values) == 2:  # the order depends on every element
+            sources = joined(sources, sources_within(values[0]))
         if not sources:
             return await function(rt, d, *values)
         values = [

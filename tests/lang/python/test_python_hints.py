@@ -82,7 +82,10 @@ async def test_hints_are_in_the_surface_of_the_text(text: str) -> None:
 
 
 SAME: dict[str, str] = {
-    **{name: name.replace("-", "_") for name in ("ask-human", "now", "random", "sleep", "uuid", "recall", "remember")},
+    **{
+        name: name.replace("-", "_")
+        for name in ("ask-human", "endorse", "now", "random", "sleep", "sources", "uuid", "recall", "remember")
+    },
     **{name: name.replace("-", "_") for name in ("parallel", "pmap", "race", "retry", "timeout", "solve", "map")},
     **{name: name.replace("-", "_") for name in ("call-workflow", "director-evaluator-loop", "eval-program")},
     **{name: name for name in ("abs", "filter", "get", "keys", "max", "min", "range", "round", "values", "zip")},
