@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.shared_list import SharedList
+from agentflow.core.shared_list import SharedList, as_list
 from agentflow.core.values import Symbol
 from agentflow.core.walk import LEAVES
 from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish
@@ -84,7 +84,7 @@ def outer_sources(value: Any) -> Sources:
 def sources_within(elements: Any) -> Sources:
     """The sources of the elements of a list, each as a whole; none for what is no list."""
     sources = NO_SOURCES
-    for each in elements if isinstance(elements, list | tuple | SharedList) else ():
+    for each in as_list(elements) or ():
         if type(each) is Label:
             sources = joined(sources, each.sources)
     return sources
@@ -252,7 +252,7 @@ def _put_in(container: Any, tuples: dict[int, tuple[Any, ...]]) -> None:
 def _bare_key(key: Any) -> Any:
     """A key of a dict, or an element of a set, without boxes."""
     key = bare(key)
-    return tuple([_bare_key(each) for each in key]) if type(key) is tuple else key
+    return tuple([_bare_key(each) for each in cast("tuple[Any, ...]", key)]) if isinstance(key, tuple) else key
 
 
 def each_boxed(value: Any, sources: Sources) -> list[Any]:

@@ -28,7 +28,7 @@ from agentflow.core.effects import (
     ToolCall,
 )
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, box, joined, outer_sources, strip, stripped
+from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, box, joined, sources_within, strip, stripped
 from agentflow.core.reading import Guard, Reading
 from agentflow.core.source import Span
 from agentflow.lang.abi import Code, Runtime
@@ -224,9 +224,8 @@ class HostStrand(LabelledStrand):
         effect, labels = await self._opened(effect)
         value, reading = await self._judged(effect, labels, read.sources, span)
         read.add(reading.given())
-        if type(effect) is GetContext and type(value) is list:
-            for each in cast("list[Any]", value):
-                read.add(outer_sources(self._of_file(each)))
+        if type(effect) is GetContext:
+            read.add(sources_within(self._of_files(value)))
         return value
 
     def end(self) -> None:

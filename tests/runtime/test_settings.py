@@ -76,7 +76,7 @@ FROM_A_FILE: dict[str, Any] = {
     "surface": "python",
     "decompose": 2,
     "prompt_cache": "1h",
-    "provenance": {"sink": [{"tool": "send", "argument": "to"}]},
+    "provenance": {"default": "deny"},
     "sandbox": "landlock",
     "base_url": "http://127.0.0.1:8080/v1",
 }
