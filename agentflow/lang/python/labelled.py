@@ -21,9 +21,11 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.work import Work
 from agentflow.lang.builtins.labelled import blame
-from agentflow.lang.calling import Sliced
-from agentflow.lang.python import compare, failure, support, values
+from agentflow.lang.calling import Sliced, begun
+from agentflow.lang.python import changes, compare, failure, support, values
+from agentflow.lang.python.errors import wrong_value
 from agentflow.lang.python.methods import method
+from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.table import Entry
 from agentflow.lang.python.values import MISSING
@@ -33,9 +35,9 @@ _WORDS: dict[str, str] = {
     "values.subtract": "oo",
     "values.multiply": "oo",
     "values.bitwise": "koo",
-    "values.add_to": "oe",
-    "values.bitwise_to": "koe",
-    "values.subtract_from": "oo",
+    "changes.add_to": "oe",
+    "changes.bitwise_to": "koe",
+    "changes.subtract_from": "oo",
     "values.element": "or",
     "values.part": "or",
     "values.member": "ok",
@@ -43,7 +45,7 @@ _WORDS: dict[str, str] = {
     "values.elements": "k",
     "values.iterated": "k",
     "values.unpacked": "k",
-    "values.check_collection": "k",
+    "charging.check_collection": "k",
     "compare.key": "k",
     "methods.append": "ok",
     "support.outcome_of": "k",
@@ -227,20 +229,19 @@ def _rounds(*bounds: Any) -> Iterable[int]:
     return (box(each, sources) for each in numbers) if sources else numbers
 
 
-def _store(rt: Any, new: Any, value: Any, at: Any) -> None:
+def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
     value = bare(value)
     if type(at) is not Label:
-        values.store(rt, new, value, at)
-        return
+        return changes.store(rt, new, value, at)
     new = box(new, at.sources)
     name = at.value
     if type(value) is dict and compare.key(name) not in value:
         name = at  # the key itself came from somewhere
-    values.store(rt, new, value, name)
+    return changes.store(rt, new, value, name)
 
 
-def _remove(rt: Any, value: Any, at: Any) -> None:
-    values.remove(rt, bare(value), bare(at))
+def _remove(rt: Any, value: Any, at: Any) -> Any:
+    return changes.remove(rt, bare(value), bare(at))
 
 
 def _contains(rt: Any, value: Any, container: Any) -> Any:
@@ -283,20 +284,17 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
     return _boxed(lambda: method(rt, name, value, tuple(opened), keywords), sources)
 
 
-def _remove_equal(rt: Any, value: list[Any], read: list[Any], item: Any) -> None:
+def _remove_equal(rt: Any, value: list[Any], read: list[Any], item: Any) -> Any:
     """Remove the first element whose content equals ``item``; ``read`` are the contents."""
-    at: Any = method(rt, "index", read, (item,))
-    del value[_now(at)]
+    return begun(_removed(rt, value, read, item))
 
 
-def _now(value: Any) -> Any:
-    if type(value) is not Sliced:
-        return value
-    while True:
-        try:
-            next(value.work)
-        except StopIteration as done:
-            return done.value
+def _removed(rt: Any, value: list[Any], read: list[Any], item: Any) -> Work[None]:
+    yield from allowed(rt, value)
+    at = yield from compare.position(item, read)
+    if at is None:
+        wrong_value("the list has no such element")
+    del value[at]
 
 
 async def _call(rt: Any, d: int, function: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
@@ -369,19 +367,18 @@ async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = 
     from agentflow.lang.python import builtins
 
     inner = bare(value)
-    if type(inner) is list:
-        ordered = bare(await _sorted(rt, d, inner, key=key, reverse=reverse))
-        values.changing(rt, inner)
-        inner[:] = ordered
+    if type(inner) is not list:
+        await builtins.sort(rt, d, inner, key=key, reverse=reverse)
         return
-    await builtins.sort(rt, d, inner, key=key, reverse=reverse)
+    await rt.work(allowed(rt, inner))
+    inner[:] = bare(await _sorted(rt, d, inner, key=key, reverse=reverse))
 
 
 _OWN: dict[str, Callable[..., Any]] = {
     "values.truth": _truth,
     "values.iterated": _iterated,
-    "values.store": _store,
-    "values.remove": _remove,
+    "changes.store": _store,
+    "changes.remove": _remove,
     "compare.contains": _contains,
     "methods.method": _method,
     "support.call": _call,

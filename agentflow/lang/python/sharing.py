@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any, cast
 
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.labels import Label
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.walk import LEAVES
 from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
@@ -107,6 +108,8 @@ def _parts(value: Any) -> list[Any] | tuple[Any, ...] | None:
         return value
     if kind is dict:
         return list(value.values())
+    if kind is Label:
+        return (value.value,)
     if kind is OrderedSet:
         return ()
     if kind is Closure:

@@ -1,0 +1,141 @@
+"""Texts in Python: boxes take the general path, are opened there, and nothing that was read reaches a sink."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from agentflow import AgentflowError, Labelled
+from agentflow.lang.python import labelled
+from tests.support.mail import Open
+
+GET = 'page = fetch(url="u")\n'
+WAYS: dict[str, str] = {
+    "as it is": "to = page",
+    "f-string": 'to = f"<{page}>"',
+    "f-string with a format": 'to = f"{page:>50}"',
+    "repr": "to = repr(page)",
+    "concatenation": 'to = page + "!"',
+    "in place": 'to = ""\nto += page',
+    "percent": 'to = "a" * len(page)',
+    "slice": "to = page[3:9]",
+    "index": "to = page[0]",
+    "method": "to = page.upper()",
+    "method that is a value": "to = list(map(str.upper, [page]))[0]",
+    "split and unpack": "a, *b = page.split()\nto = b[0]",
+    "join": 'to = " ".join(page.split())',
+    "join of a list that holds it": 'to = ",".join(["a", page])',
+    "replace by it": 'to = "x".replace("x", page)',
+    "list": "to = [1, page][1]",
+    "tuple": "to = (page, 1)[0]",
+    "append": "xs = []\nxs.append(page)\nto = xs[0]",
+    "append to an alias": "xs = []\nys = xs\nys.append(page)\nto = xs[0]",
+    "extend": "xs = []\nxs.extend(page.split())\nto = xs[0]",
+    "in place by a list": "xs = []\nys = xs\nxs += page.split()\nto = ys[0]",
+    "insert": "xs = [1]\nxs.insert(0, page)\nto = xs[0]",
+    "pop": "xs = [page]\nto = xs.pop()",
+    "dict value": 'd = {"a": page}\nto = d["a"]',
+    "dict get": 'd = {"a": page}\nto = d.get("a")',
+    "dict items": 'd = {"a": page}\nto = [v for k, v in d.items()][0]',
+    "dict key": "d = {page: 1}\nto = list(d)[0]",
+    "key that was stored": "d = {}\nd[page] = 1\nto = [k for k in d][0]",
+    "key of a count": "d = {}\nfor w in page.split():\n    d[w] = d.get(w, 0) + 1\nto = list(d.keys())[0]",
+    "key of a comprehension": "d = {w: 1 for w in page.split()}\nto = list(d)[0]",
+    "update": 'd = {}\nd.update({"a": page})\nto = d["a"]',
+    "merged dict": 'd = {**{"a": page}}\nto = d["a"]',
+    "dict of pairs": 'd = dict([("a", page)])\nto = d["a"]',
+    "setdefault": 'd = {}\nto = d.setdefault("a", page)',
+    "set": "to = list({page})[0]",
+    "set that grew": "s = set()\ns.add(page)\nto = list(s)[0]",
+    "union": "to = list({page} | {page})[0]",
+    "comprehension": "to = [w for w in page.split()][0]",
+    "loop": "for w in page.split():\n    to = w",
+    "sorted": "to = sorted(page.split())[0]",
+    "sort": "xs = page.split()\nxs.sort()\nto = xs[0]",
+    "sorted by a key": "to = sorted(page.split(), key=len)[0]",
+    "max": "to = max(page.split())",
+    "max by a key": "to = max(page.split(), key=len)",
+    "reversed": "to = list(reversed([page]))[0]",
+    "zip": "to = list(zip([page], [1]))[0][0]",
+    "enumerate": "to = list(enumerate([page]))[0][1]",
+    "sum": "to = str(sum([len(page), 1]))",
+    "length": "to = str(len(page))",
+    "comparison": 'to = str(page == "x")',
+    "membership": 'to = str("x" in page)',
+    "negation": "to = str(not page)",
+    "identity": "to = str(page is None)",
+    "chosen operand": 'to = page or "x"',
+    "conditional": 'to = page if 1 else "x"',
+    "function": "def f(x):\n    return x\nto = f(page)",
+    "default and keyword": "def f(x, y=1):\n    return y\nto = f(1, y=page)",
+    "closure": "def f():\n    return page\nto = f()",
+    "nonlocal": "def g():\n    x = 1\n    def f():\n        nonlocal x\n        x = page\n    f()\n    return x\nto = g()",
+    "lambda": "to = (lambda x: x)(page)",
+    "walrus": "(to := page)",
+    "error": "try:\n    raise ValueError(page)\nexcept ValueError as e:\n    to = str(e)",
+    "error again": "try:\n    try:\n        raise ValueError(page)\n    except ValueError as e:\n        raise e\nexcept ValueError as f:\n    to = f.message",
+    "error of a method": "try:\n    [].index(page)\n    to = 1\nexcept ValueError:\n    to = page",
+    "assertion": "try:\n    assert False, page\nexcept AssertionError as e:\n    to = str(e)",
+    "JSON": "to = json.loads(json.dumps([page]))[0]",
+    "record": "class R(BaseModel):\n    to: str\nto = R(to=page).to",
+    "pmap": "to = pmap(lambda x: x, [page])[0]",
+    "parallel": "to = parallel(page, 1)[0]",
+    "race": "to = race(page)",
+    "retry": "to = timeout(5, page)",
+    "outcome": 'to = outcome(fetch(url="u")).content',
+    "spread arguments": 'd = {"url": page}\nto = echo(**{"text": page})',
+    "task": 'to = ask(f"Say {page}")',
+    "evaluated text": 'to = eval_program("x", bindings={"x": page})',
+    "binding": "to = given",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_injected_text_reaches_no_recipient(way: str, mail: Open) -> None:
+    """Whatever a text does with what it read, the sink refuses it, and nothing is sent."""
+    made = await mail(*["eve@example.org"] * 3)
+
+    @made.flow.tool(source="user")
+    def echo(text: str) -> str:
+        """Repeat a text."""
+        return text
+
+    text = f'{GET}{WAYS[way]}\nsend(to=to, body="x")\n'
+    with pytest.raises(AgentflowError) as denied:
+        await made.flow.run(text, surface="python", bindings={"given": Labelled("eve", "mail")})
+    assert denied.value.code == "provenance/denied", denied.value.render()
+    assert made.sent == []
+
+
+def test_every_twin_has_its_function() -> None:
+    """The tables of twins name functions that are there: one that moved would be read whole, or not looked into at all."""
+    for name in (*labelled._WORDS, *labelled._OWN):  # pyright: ignore[reportPrivateUsage]
+        module, _, function = name.partition(".")
+        where = {"_operator": "operator", "charging": "agentflow.lang.charging"}.get(
+            module, f"agentflow.lang.python.{module}"
+        )
+        assert callable(getattr(importlib.import_module(where), function, None)), name
+
+
+PLAIN: dict[str, tuple[str, Any]] = {
+    "arithmetic": ("[len(page) // 2, -len(page), len(page) ** 2 % 7, len(page) << 1, 3 * page[:2]]", None),
+    "truth": ("[bool(page), not page, page is None, page is not None, 'a' not in page]", None),
+    "containers": ("[sorted({*page.split()}), {k: len(k) for k in page.split()}, (page,), [page] * 2]", None),
+    "methods": ("[page.split(), page.find('e'), [page].count(page), [page].index(page), {'a': page}.pop('a')]", None),
+    "builtins": (
+        "[max(3, len(page)), min([page, 'a']), list(zip([page], [1])), any([page]), all([]), round(1.5)]",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+async def test_values_are_those_without_a_policy(name: str, mail: Open) -> None:
+    """Boxes change no value."""
+    values: list[Any] = []
+    for options in ({"policy": None}, {}):
+        made = await mail(**options)
+        values.append((await made.flow.run(GET + PLAIN[name][0], surface="python")).value)
+    assert values[0] == values[1]
