@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import json.encoder
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError
@@ -76,8 +77,24 @@ def dump(data: Any, blobs: Blobs) -> str | None:
     return f'{{"$b":"{digest.hex()}"}}'
 
 
-# Without a search for circles, which takes as long as a short value: the codec writes trees.
-_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+def _encoder() -> Callable[[Any], str]:
+    """What writes JSON text, made once: ``JSONEncoder.encode`` makes a writer for each text, in more time than a short one takes.
+
+    There is no search for circles, which takes as long again: the codec writes trees.
+    """
+    encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # a Python without the part of json that is written in C
+        return encoder.encode
+    write = make(None, encoder.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False)
+
+    def encode(data: Any) -> str:
+        return "".join(write(data, 0))
+
+    return encode
+
+
+_ENCODE = _encoder()
 
 
 def keep_blobs(db: sqlite3.Connection, blobs: Blobs) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -269,6 +270,18 @@ async def test_a_record_whose_column_was_changed_is_damaged(tmp_path: Path) -> N
             wrong = 7.5 if column in ("leaf", "content") else b"\xff"
             db.execute(f"update af_effect set {column} = ? where path = '0/3.0'", (wrong,))
         assert await code_of_opening(path) in ("durable/corrupt", "durable/database"), column
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["", "\ud83d\0\u2028", 1.5, None, [], {}, [1, [True, {"a": None, '"b': [-0.0, 10**40]}]], {"$d": [["k", "é"]]}],
+)
+def test_text_is_that_of_json(data: object) -> None:
+    """Records are written as the standard library writes JSON, in ASCII and without spaces; other floats are none."""
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    assert rows.dump([data], {}) == encode([data]) and rows.dump(data, {}) == (None if data is None else encode(data))
+    with pytest.raises(ValueError):
+        rows.dump([data, float("inf")], {})
 
 
 class Memory:
