@@ -33,9 +33,10 @@ async def test_faults_for_development(case: Case) -> None:
 
 
 @pytest.mark.slow
-async def test_faults_held_out() -> None:
-    """At least 90 % of the faults are found that were written before there was a search."""
-    every = [*cases("held_out")]
+@pytest.mark.parametrize("name", ["held_out", "held_out_python"])
+async def test_faults_held_out(name: str) -> None:
+    """At least 90 % of the faults are found that were written before there was a search, in texts of either surface."""
+    every = [*cases(name)]
     hits = [any(map(case.hits, (await case.explore(runs=120)).found)) for case in every]
     assert len(every) == 40 and sum(hits) >= 36
 
@@ -62,11 +63,21 @@ async def test_faults_of_the_third_set_are_faults(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*cases("clean")], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*cases("clean"), *cases("clean_python")], ids=lambda case: case.source.name)
 async def test_clean_programs(case: Case) -> None:
     """A program without a fault gives no error, and every arm of it is reached."""
     explored = await case.explore(runs=120)
     assert not explored.errors and not explored.missed, str(explored)
+
+
+@pytest.mark.slow
+async def test_arms_of_examples_are_reached() -> None:
+    """Of the examples that are texts, of either surface, at least 95 % of the arms are reached, and none comes to an error."""
+    every = [(case, await case.explore(runs=120)) for case in cases("examples")]
+    assert {case.surface for case, _ in every} == {"sexp", "python"}
+    assert not [str(explored) for _, explored in every if explored.errors]
+    arms, missed = sum(len(each.arms) for _, each in every), sum(len(each.missed) for _, each in every)
+    assert missed <= 0.05 * arms, [str(each) for _, each in every]
 
 
 async def test_what_is_said() -> None:

@@ -21,9 +21,9 @@ TOOL_FILE = Path(__file__).parents[1] / "testing" / "faults" / "tools.py"
 
 async def written(case: Case, directory: Path, runs: int) -> list[tuple[Finding, Callable[[], None]]]:
     """The findings of a program, and the test that was written for each."""
-    program = directory / "program.sexp"
+    program = directory / f"program{Path(case.source.name).suffix}"
     program.write_text(case.text, "utf-8")
-    explored = await explore(Source(str(program), case.text), case.bindings, runs, tools=TOOLS)
+    explored = await explore(Source.of(str(program), case.text), case.bindings, runs, tools=TOOLS)
     file = WrittenFile(
         program=program,
         directory=directory / "tests",
@@ -71,10 +71,18 @@ async def test_written_tests_fail_as_found(tmp_path: Path) -> None:
     assert await check(some, tmp_path, 30, 2) > 3
 
 
+async def test_written_tests_of_texts_in_python_fail_as_found(tmp_path: Path) -> None:
+    """The same of a few texts in Python."""
+    some = [case for case in cases("held_out_python") if any(word in case.name for word in ("pmap", "yes", "handler"))]
+    assert len(some) == 3
+    assert await check(some, tmp_path, 30, 2) > 3
+
+
 @pytest.mark.slow
 async def test_every_written_test_fails_as_found_ten_times_of_ten(tmp_path: Path) -> None:
     """A third of the programs with seeded faults: all that is found of each, ten times. The figures take all of them."""
-    assert await check([*cases("development"), *cases("held_out")][::3], tmp_path, 60, 10) > 20
+    every = [*cases("development"), *cases("held_out"), *cases("held_out_python")]
+    assert await check(every[::3], tmp_path, 60, 10) > 30
 
 
 async def test_a_mended_program_passes(tmp_path: Path) -> None:

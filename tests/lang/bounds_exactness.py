@@ -1,6 +1,7 @@
 """How near the bounds of programs are to what they do: the programs of the manual and of the examples that have effects.
 
     python tests/lang/bounds_exactness.py
+    python tests/lang/bounds_exactness.py --surface python
 
 Each program runs with several models; of each task, tool and lookup the most calls of any run are compared with the bound.
 Sizes that a bound depends on are those of the lists in the answers.
@@ -8,6 +9,7 @@ Sizes that a bound depends on are those of the lists in the answers.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import asyncio
 import collections
@@ -24,12 +26,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow import AgentFlow, Limits, ScriptedProvider
 from agentflow.core.errors import AgentflowError
-from agentflow.core.events import ContextFinished, Event, TaskFinished, TaskStarted, ToolStarted
+from agentflow.core.events import ContextFinished, Event, TaskFinished, TaskStarted, ToolFinished, ToolStarted
 from agentflow.core.messages import ModelRequest
 from agentflow.core.questions import Question
+from agentflow.core.source import Source, Surface
 from agentflow.runtime.estimate import Bounds
 from tests.spec.test_manual import PAGES, add_up, broken, shout
+from tests.spec_python.test_python_manual import PAGES as PYTHON_PAGES
 from tests.support.manual import blocks
+from tests.support.python_manual import python_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits(steps=20_000, effects=500, wall_s=60.0)
@@ -44,6 +49,12 @@ class Case:
     text: str
     bindings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     replies: tuple[list[str], ...] = ()
+    surface: Surface = "sexp"
+
+    @property
+    def source(self) -> Source:
+        """The program as a text of its surface."""
+        return Source.unnamed(self.text, self.surface)
 
 
 @dataclass
@@ -65,18 +76,22 @@ class Seen:
                 self.note_lengths(f"{name}.{key}", each)
 
 
-def manual() -> Iterator[Case]:
+def manual(surface: Surface) -> Iterator[Case]:
     """The programs of the manual: of each block, what it comes to."""
-    for page in PAGES:
-        for block in blocks(page):
+    read, pages = (blocks, PAGES) if surface == "sexp" else (python_blocks, PYTHON_PAGES)
+    for page in pages:
+        for block in read(page):
             programs = [each.program for each in block.expectations]
             if programs:
-                yield Case(str(block), max(programs, key=len), {}, (list(block.replies),))
+                yield Case(str(block), max(programs, key=len), {}, (list(block.replies),), surface)
 
 
 GIVEN: Mapping[str, Mapping[str, Any]] = {
+    "explain_repo.py": {"question": "What is it?"},
     "explain_repo.sexp": {"question": "What is it?"},
+    "improve_text.py": {"topic": "tides"},
     "improve_text.sexp": {"topic": "tides"},
+    "overview.py": {"directory": "."},
     "streaming.py": {"cities": ["Rome", "Oslo"]},
     "serve.py": {"first": "Chile", "second": "Peru"},
     "write_code.py": {"wanted": "a function", "tests": "assert True"},
@@ -84,8 +99,12 @@ GIVEN: Mapping[str, Mapping[str, Any]] = {
 """What the programs of examples are given."""
 
 
-def examples() -> Iterator[Case]:
+def examples(surface: Surface) -> Iterator[Case]:
     """The programs of the examples, with what a run of each is given."""
+    if surface == "python":
+        for path in sorted((ROOT / "examples" / "texts").glob("*.py")):
+            yield Case(path.name, path.read_text("utf-8"), GIVEN[path.name], surface="python")
+        return
     for path in sorted((ROOT / "examples").glob("*.*")):
         if path.suffix == ".sexp":
             yield Case(path.name, path.read_text("utf-8"), GIVEN.get(path.name, {}))
@@ -133,7 +152,7 @@ async def watch(case: Case, replies: Any, seen: Seen, root: Path, *, works: bool
         elif isinstance(event, ContextFinished):
             calls["context"] += 1
             seen.note_lengths("context", list(event.paths))
-        elif isinstance(event, TaskFinished) and event.result is not None and not event.result.failed:
+        elif isinstance(event, TaskFinished | ToolFinished) and event.result is not None and not event.result.failed:
             result = event.result
             seen.note_lengths(event.name, result.content if result.parsed_content is None else result.parsed_content)
 
@@ -144,7 +163,7 @@ async def watch(case: Case, replies: Any, seen: Seen, root: Path, *, works: bool
     async with flow_of(root, ScriptedProvider(replies), answer, works=works) as flow:
         flow.subscribe(note)
         with contextlib.suppress(AgentflowError):
-            await flow.run(case.text, bindings=dict(case.bindings), limits=LIMITS)
+            await flow.run(case.source, bindings=dict(case.bindings), limits=LIMITS)
     for key, count in calls.items():
         seen.calls[key] = max(seen.calls[key], count)
 
@@ -171,7 +190,7 @@ async def compared(case: Case, root: Path) -> tuple[str, str] | None:
     """``exact``, ``over``, ``below`` or ``unbounded``, and the difference; None for a program that had no effect, or is refused."""
     async with flow_of(root) as flow:
         try:
-            said = await flow.bounds(case.text, bindings=dict(case.bindings))
+            said = await flow.bounds(case.source, bindings=dict(case.bindings))
         except AgentflowError:
             return None
     if not said.calls and not said.unbounded:
@@ -201,13 +220,13 @@ def verdict(said: Bounds, seen: Seen) -> tuple[str, str]:
     return ("over", "; ".join(differences)) if differences else ("exact", "")
 
 
-async def measured() -> dict[str, tuple[str, str]]:
-    """By program with effects, how its bound compares with what it did."""
+async def measured(surface: Surface = "sexp") -> dict[str, tuple[str, str]]:
+    """By program of a surface that has effects, how its bound compares with what it did."""
     outcomes: dict[str, tuple[str, str]] = {}
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         (root / "readme.md").write_text("# A project\n\nIt does things.\n", "utf-8")
-        for case in (*manual(), *examples()):
+        for case in (*manual(surface), *examples(surface)):
             outcome = await compared(case, root)
             if outcome is not None:
                 outcomes[case.name] = outcome
@@ -215,7 +234,9 @@ async def measured() -> dict[str, tuple[str, str]]:
 
 
 def main() -> None:
-    outcomes = asyncio.run(measured())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--surface", choices=("sexp", "python"), default="sexp")
+    outcomes = asyncio.run(measured(parser.parse_args().surface))
     print(
         json.dumps(collections.Counter(kind for kind, _ in outcomes.values())), len(outcomes), "programs with effects"
     )

@@ -38,6 +38,8 @@ from tests.support.world import World
 LIMITS = Limits(steps=4_000, wall_s=2.0, depth=300, collection=2_000, string=20_000, branches=200, effects=300)
 SIZES = ((0, 0), (1, 3), (4, 2))
 """The lengths of the two lists, run by run."""
+VISITS = 10_000
+"""Nodes that are visited before a program is given up: the few that take more would take most of the time."""
 ANSWERS = 3
 """How many numbers a tool answers with."""
 
@@ -67,7 +69,7 @@ def bounds(source: Source) -> Analysis:
     world = World(dict.fromkeys(TOOLS, _answer))
     text = readied(source, names=world, limits=LIMITS, env_names=LISTS)
     inner = InnerPrograms(cast(NameFacts, None), world, LIMITS, _Weights(), None, None, text.templates)
-    return text.follow(_weights, sources=LISTS, programs=inner)
+    return text.follow(_weights, sources=LISTS, programs=inner, visits=VISITS)
 
 
 class _Counting(World):

@@ -55,7 +55,11 @@ def said(text: str, **bindings: Any) -> Analysis:
     return analyse_bounds(analyzer, tree, WEIGHTS, sources=GIVEN, bindings=bindings)
 
 
+DROP = "(define (drop l n) (if (or (= n 0) (null? l)) l (drop (rest l) (- n 1))))"
+DROP_FIRST = "(define (drop n l) (cond ((null? l) '()) ((not (> n 0)) l) (else (drop (- n 1) (cdr l)))))"
+SORT = "(define (sorted l) (if (< (length l) 2) (ask (x l)) (let ((h {half})) (grade (x (list (sorted {first}) (sorted {other})))))))"
 TAKE = "(define (take l n) (if (or (= n 0) (null? l)) nil (cons (first l) (take (rest l) (- n 1)))))"
+TAKE_AND_DROP = f"{TAKE}{DROP}{SORT}".replace("{first}", "(take l h)").replace("{other}", "(drop l h)")
 EXACT = [
     ("(ask (x 1))", "1"),
     ("(list (ask (x 1)) (ask (x 2)))", "2"),
@@ -122,6 +126,28 @@ EXACT = [
         "4",
     ),
     ("(define (go l) (if (pair? l) (parallel (ask (x 1)) (go (rest l))))) (go files)", "len(files)"),
+    (TAKE_AND_DROP.format(half="(quotient (length l) 2)") + "(sorted files)", "1 + 4*len(files)"),
+    (TAKE_AND_DROP.format(half="(quotient (+ 1 (length l)) 2)") + "(sorted files)", "1 + 4*len(files)"),
+    (TAKE_AND_DROP.format(half="(quotient (length l) 2)") + "(sorted (range 8))", "15"),
+    (
+        f"{TAKE}{DROP_FIRST}{SORT}(sorted files)".format(
+            half="(quotient (length l) 2)", first="(take l h)", other="(drop h l)"
+        ),
+        "1 + 4*len(files)",
+    ),
+    (
+        f"{TAKE}{SORT}(sorted files)".format(
+            half="(quotient (length l) 2)",
+            first="(take l h)",
+            other="(let go ((m l) (n h)) (if (<= n 0) m (go (rest m) (- n 1))))",
+        ),
+        "1 + 4*len(files)",
+    ),
+    (
+        "(define (merge a b) (cond ((null? a) b) ((null? b) a) ((ask (x a)) (cons (first a) (merge (rest a) b)))"
+        " (else (cons (first b) (merge a (rest b)))))) (merge files other)",
+        "len(files) + len(other)",
+    ),
     ("(define (spin n) (spin n)) 1", "0"),
     ("(let spin ((i 0)) (spin (+ i 1)))", "0"),
 ]
@@ -214,6 +240,25 @@ ENDLESS = [
     "(define i 0) (define j f) (while (< j 4) (ask (x i)) (set! j (+ j 1)))",
     "(define (half n) (if (> n -1) (begin (ask (x n)) (half (quotient n 2))))) (half 9)",
     "(define (half n) (if (< n 1) (begin (ask (x n)) (half (quotient n 2))))) (half 9)",
+    TAKE_AND_DROP.format(half="(/ (length l) 2)") + "(sorted files)",
+    TAKE_AND_DROP.format(half="(quotient (length l) 3)") + "(sorted files)",
+    TAKE_AND_DROP.format(half="1") + "(sorted files)",
+    TAKE_AND_DROP.replace("(drop l h)", "(drop files h)").format(half="(quotient (length l) 2)") + "(sorted files)",
+    TAKE_AND_DROP.replace("(= n 0)", "(= n 1)").format(half="(quotient (length l) 2)") + "(sorted files)",
+    TAKE_AND_DROP.replace(" (- n 1))))(define (sorted", " (- n 2))))(define (sorted").format(
+        half="(quotient (length l) 2)"
+    )
+    + "(sorted files)",
+    TAKE_AND_DROP.replace("(null? l)) l", "(null? (rest l))) l").format(half="(quotient (length l) 2)")
+    + "(sorted files)",
+    TAKE_AND_DROP.replace("(< (length l) 2)", "(null? l)").format(half="(quotient (length l) 2)") + "(sorted files)",
+    TAKE_AND_DROP.replace("(define (sorted", "(set! drop (lambda (l n) l))(define (sorted").format(
+        half="(quotient (length l) 2)"
+    )
+    + "(sorted files)",
+    "(define (merge a b) (if (null? a) b (begin (ask (x a)) (if (ask (x 1)) (merge (rest a) b) (merge a (rest b))))))"
+    " (merge files (cons 1 other))"
+    " (define (turn a b) (begin (ask (x a)) (turn (rest a) (cons 1 b)) (turn (cons 1 a) (rest b)))) (turn files other)",
 ]
 
 

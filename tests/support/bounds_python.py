@@ -12,11 +12,10 @@ def effectful_text(rng: random.Random) -> str:
     """A text that calls tools in loops, recursions and functions that it passes around, changes what it made, and mostly ends."""
     author = _Author(rng)
     lines: list[str] = []
-    for _ in range(rng.randrange(1, 4)):
+    for _ in range(rng.randrange(1, 3)):
         lines += author.definition()
-    return "\n".join(
-        [*lines, *author.statements(rng.randrange(2, 5), 3, loop=False, inside=False), author.expression(2)]
-    )
+    statements = author.statements(rng.randrange(2, 5), rng.choice([1, 1, 2, 2, 2, 3]), loop=False, inside=False)
+    return "\n".join([*lines, *statements, author.expression(2)])
 
 
 def _indented(lines: list[str]) -> list[str]:
@@ -31,6 +30,7 @@ class _Author:
         self.made: list[str] = []
         self.functions: list[str] = []
         self.dicts: list[str] = []
+        self.stores: list[str] = []
         self.count = 0
 
     def name(self, stem: str) -> str:
@@ -116,6 +116,11 @@ class _Author:
         self.numbers.remove(name)
         return text
 
+    def called(self, depth: int) -> str:
+        """A function to be called with a number: of a tool, whose parameter has a name, one that is a value."""
+        name = self.function(depth)
+        return f"[{name}][0]" if name in TOOLS else name
+
     def test(self, depth: int) -> str:
         choices: list[Callable[[], str]] = [
             lambda: f"{self.number(depth - 1)} {self.rng.choice(['<', '>', '==', '!=', '<=', '>='])} {self.number(0)}",
@@ -131,16 +136,36 @@ class _Author:
             lambda: self.effect(depth - 1),
             lambda: self.number(depth),
             lambda: self.listed(depth),
-            lambda: f"{self.function(depth - 1)}({self.number(depth - 1)})",
+            lambda: f"{self.called(depth - 1)}({self.number(depth - 1)})",
             lambda: f"({self.expression(depth - 1)} if {self.test(depth - 1)} else {self.expression(depth - 1)})",
             lambda: f"retry({self.rng.randrange(1, 3)}, {self.effect(depth - 1)})",
             lambda: f"timeout(5, {self.effect(depth - 1)})",
             lambda: f"race({self.effect(0)}, {self.effect(0)})",
             lambda: f"{self.mapping(depth - 1)}.get('{self.rng.choice('az')}', {self.function(0)})",
-            lambda: f"[{self.function(0)}, {self.function(0)}][{self.rng.randrange(2)}]({self.number(0)})",
+            lambda: f"[{self.function(0)}, {self.function(0)}][{self.rng.randrange(-2, 2)}]({self.number(0)})",
+            lambda: f"(({self.function(0)},) if {self.test(0)} else (1, {self.function(0)}))[-1]({self.number(0)})",
+            lambda: self.program() if self.rng.random() < 0.5 else self.effect(0),
+            lambda: (
+                f"eval_program('lambda v: ta(x=v)', allow=['ta'])({self.number(0)})"
+                if self.rng.random() < 0.1
+                else self.effect(0)
+            ),
+            lambda: f"(lambda h: lambda z: h(z))({self.function(depth - 1)})({self.number(0)})",
+            lambda: f"[h({self.number(0)}) for h in {self.rng.choice(self.stores or ['[]'])}]",
+            lambda: f"(w := {self.effect(0)})",
             lambda: f"{{'f': {self.function(depth - 1)}}}['f']({self.number(0)})",
         ]
         return self.pick(choices) if depth > 0 else self.element(0)
+
+    def program(self) -> str:
+        """A program in the program, which is given a list and may change it."""
+        rng, inner = self.rng, _Author(self.rng)
+        inner.lists = ["ws"]
+        lines = inner.statements(rng.randrange(1, 3), 1, loop=False, inside=False)
+        if rng.random() < 0.3:
+            lines.append("ws.append(1)")
+        text = "\n".join([*lines, inner.expression(1)])
+        return f"eval_program({text!r}, bindings={{'ws': {self.listed(1)}}}, allow=['ta', 'tb'])"
 
     # -- statements -----------------------------------------------------------------------------------------------
 
@@ -152,9 +177,10 @@ class _Author:
 
     def statement(self, depth: int, *, loop: bool, inside: bool) -> list[str]:
         rng = self.rng
-        kinds = ["assign", "list", "grow", "change", "call", "again", "dict"]
+        kinds = ["assign", "list", "grow", "change", "call", "again", "dict", "store"]
         if depth > 0:
-            kinds += ["if", "for", "while", "try", "function", "for", "while", "drain"]
+            kinds += ["if", "for", "while", "try", "function", "for", "while", "drain", "caught"]
+            kinds += ["rebound"] if rng.random() < 0.2 else []
         if loop:
             kinds += ["leave"]
         if inside:
@@ -181,6 +207,8 @@ class _Author:
             if new:
                 self.numbers.append(name)
             return [*new, f"{name} {rng.choice(['+=', '-='])} {rng.randrange(1, 3)}"]
+        if kind == "store":
+            return self.store()
         if kind == "grow":
             return [self.growth()]
         if kind == "change":
@@ -203,6 +231,14 @@ class _Author:
         if name in self.made:
             choices.append(lambda: f"{name} += {self.listed(1)}")
         return self.pick(choices)
+
+    def store(self) -> list[str]:
+        """A list of functions, or another one that it is given."""
+        if not self.stores or self.rng.random() < 0.4:
+            self.stores.append(self.name("hs"))
+            return [f"{self.stores[-1]} = [{self.function(1)}]"]
+        name = self.rng.choice(self.stores)
+        return [self.rng.choice([f"{name}.append({self.function(1)})", f"{name}[-1]({self.number(0)})"])]
 
     def change(self) -> str:
         name = self.rng.choice(self.made or ["[1]"])
@@ -231,6 +267,13 @@ class _Author:
             return [f"for {name} in {source}:", *self.block(depth, loop=True, inside=inside), *other]
         if kind == "while":
             return self.counter(depth, inside=inside)
+        if kind == "caught":
+            raised = rng.choice(["raise ValueError('no')", "[][1]", "1 // 0"])
+            body = ["try:", *self.block(depth, loop=loop, inside=inside), f"    {raised}"]
+            handler = ["except (ValueError, TaskError) as e:", *self.block(depth, loop=loop, inside=inside)]
+            return [*body, *handler, f"    {self.rng.choice(TOOLS)}(x=len(e.message))"]
+        if kind == "rebound":
+            return self.rebound(depth)
         if kind == "drain":
             name = self.name("v")
             lines = [f"{name} = list({self.listed(1)})", f"while {name}:"]
@@ -244,6 +287,23 @@ class _Author:
             body = self.block(depth, loop=loop, inside=inside)
             return ["try:", *body, f"    {wrong}", *caught, *other, *final]
         return self.definition(depth - 1)
+
+    def rebound(self, depth: int) -> list[str]:
+        """A function in a variable that another function assigns."""
+        outer, change, held = self.name("o"), self.name("s"), self.name("g")
+        self.functions.append(held)
+        body = self.statements(2, depth - 1, loop=False, inside=True)
+        self.functions.remove(held)
+        lines = [
+            f"{held} = {self.function(1)}",
+            f"def {change}():",
+            f"    nonlocal {held}",
+            f"    {held} = {self.function(1)}",
+            *body,
+            f"{change}()",
+            f"return {held}({self.number(0)})",
+        ]
+        return [f"def {outer}():", *_indented(lines), f"{outer}()"]
 
     def block(self, depth: int, *, loop: bool, inside: bool) -> list[str]:
         return _indented(self.statements(self.rng.randrange(1, 3), depth - 1, loop=loop, inside=inside))
@@ -262,13 +322,16 @@ class _Author:
         return [f"{name} = {start}", f"while {test}:", *lines]
 
     def definition(self, depth: int = 2) -> list[str]:
-        kind = self.rng.choice(["plain", "plain", "list", "number", "halves"])
+        kind = self.rng.choice(["plain", "plain", "list", "number", "halves", "merge"])
         name, parameter = self.name("f"), self.name("n")
-        outer = [*self.numbers], [*self.lists], [*self.made], [*self.dicts]
+        outer = [*self.numbers], [*self.lists], [*self.made], [*self.dicts], [*self.stores]
+        functions = [*self.functions]
         if kind == "list":
             lines = self.along(name, parameter, depth)
         elif kind == "number":
             lines = self.down(name, parameter, depth)
+        elif kind == "merge":
+            lines = self.merge(name, parameter)
         elif kind == "halves":
             lines = [
                 f"def {name}({parameter}):",
@@ -282,8 +345,9 @@ class _Author:
             self.numbers.append(parameter)
             body = self.statements(self.rng.randrange(1, 4), depth, loop=False, inside=True)
             lines = [f"def {name}({parameter}{more}):", *_indented([*body, f"return {self.expression(2)}"])]
-        self.numbers, self.lists, self.made, self.dicts = outer
-        if kind != "list":
+        self.numbers, self.lists, self.made, self.dicts, self.stores = outer
+        self.functions = functions
+        if kind not in ("list", "merge"):
             self.functions.append(name)
         else:
             wrapped = self.name("w")
@@ -301,6 +365,17 @@ class _Author:
             [f"return {name}({rest})", f"return [{self.element(1)}, *{name}({rest})]", f"{name}({rest})"]
         )
         return [f"def {name}({parameter}):", *_indented([f"if {test}:", "    return []", *body, last])]
+
+    def merge(self, name: str, parameter: str) -> list[str]:
+        """A function that calls itself with both halves of a list, or what it takes for them."""
+        rng = self.rng
+        test = rng.choice([f"len({parameter}) < 2", f"not {parameter}", f"len({parameter}) <= 1"])
+        half = rng.choice([f"len({parameter}) // 2", f"(len({parameter}) + 1) // 2", "1"])
+        first, rest = rng.choice([(":h", "h:"), (":h", ":h"), ("h:", "h:"), (":h", "h + 1:")])
+        parts = [f"{name}({parameter}[{first}])", f"{name}({parameter}[{rest}])"]
+        together = rng.choice(["parallel({}, {})", "[*{}, *{}]", "({} + {})[:2]", "[{}, {}]"]).format(*parts)
+        lines = [f"if {test}:", f"    return [{self.effect(0)}]", f"h = {half}", self.effect(0), f"return {together}"]
+        return [f"def {name}({parameter}):", *_indented(lines)]
 
     def down(self, name: str, parameter: str, depth: int) -> list[str]:
         """A function that counts down, mostly to its end."""

@@ -75,11 +75,14 @@ def compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] |
     """The facts of ``value operator bound`` about ``value``."""
     if value.length_of and bound.low is not None and bound.low >= 0:
         least = math.floor(bound.low)
-        longer = [Guard("longer", value.length_of, constant(least))]
-        as_long = [Guard("longer", value.length_of, constant(least - 1))]
+        longer, as_long = lengths_above(value, least), lengths_above(value, least - 1)
         if operator == ">" or (operator == ">=" and least >= 1):
             return longer if operator == ">" else as_long, []
-        if (operator == "=" and bound.exactly == 0) or operator == "<=" or (operator == "<" and least >= 1):
+        if (
+            (operator == "=" and bound.exactly == 0 and _not_negative(value))
+            or operator == "<="
+            or (operator == "<" and least >= 1)
+        ):
             return [], as_long if operator == "<" else longer
     if not value.marks:
         return [], []
@@ -89,6 +92,20 @@ def compared(operator: str, value: Value, bound: Value, steady: frozenset[Var] |
         [Guard(_RELATIONS[operator], value.marks, bound, steady)],
         [Guard(_RELATIONS[_OPPOSITE[operator]], value.marks, bound, steady)],
     )
+
+
+def lengths_above(value: Value, least: int) -> list[Guard]:
+    """The facts of a number that is above ``least`` about the lists whose lengths it is worked out from."""
+    facts: list[Guard] = []
+    for parameter, mark in value.length_of.items():
+        above = mark.divisor * (least + 1) - 1 if value.whole else mark.divisor * least
+        facts.append(Guard("longer", {parameter: Mark(mark.drop)}, constant(above - (mark.delta or 0))))
+    return facts
+
+
+def _not_negative(value: Value) -> bool:
+    """Whether a number that is worked out from lengths is at least 0."""
+    return all((mark.delta or 0) >= 0 for mark in value.length_of.values())
 
 
 def _read(node: IR) -> frozenset[Var] | None:
@@ -104,4 +121,4 @@ def _read(node: IR) -> frozenset[Var] | None:
     return None
 
 
-__all__ = ["Guard", "Guards", "Relation", "both_ways", "compared", "guards_of"]
+__all__ = ["Guard", "Guards", "Relation", "both_ways", "compared", "guards_of", "lengths_above"]

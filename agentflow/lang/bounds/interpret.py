@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
+from agentflow.lang.bounds.dropping import Dropping, dropping, left_of
 from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.inner import Inner, Programs, cost_of
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
-from agentflow.lang.bounds.recursion import Frame, Recursion, parameter_values
+from agentflow.lang.bounds.recursion import Body, Frame, Recursion, parameter_values
 from agentflow.lang.bounds.shapes import Shape
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value
 from agentflow.lang.builtins import PRIMITIVES
@@ -179,6 +180,7 @@ class Interpreter:
     is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets,
     ``shape`` the JSON Schema that the answers of a task keep to, ``programs`` analyses programs that it runs, ``setters`` are the assignments of its variables;
     ``spend`` pays for visits; ``beside`` counts the forms around what is followed that run their parts at the same time;
+    ``rest_of_none_fails`` says that the rest of an empty list is an error;
     ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
     """
 
@@ -199,6 +201,7 @@ class Interpreter:
         spend: Spend = free,
     ) -> None:
         self.operations = operations
+        self.rest_of_none_fails = True
         self._rules = rules
         self._higher = higher
         self.reach = Reach()
@@ -216,6 +219,7 @@ class Interpreter:
         self._spend = spend
         self._level = 0
         self._numbers = 0
+        self._droppings: dict[int, Dropping | None] = {}
         self.beside = 0
 
     # -- expressions ----------------------------------------------------------------------------------------------
@@ -376,7 +380,26 @@ class Interpreter:
                 inner.bind(var, value)
             return self.follow(code.body, inner)
 
-        return Recursion(self, at, code, procedure.scope, code.name, body).outcome(values)
+        return self.repeated(at, procedure, values, code.name, body)
+
+    def repeated(self, at: Node, procedure: Closure, values: list[Value], name: str | None, body: Body) -> Outcome:
+        """A call of a procedure, or of a loop, that may be recursive; ``name`` is what reasons call it."""
+        value, cost = Recursion(self, at, procedure.code, procedure.scope, name, body).outcome(values)
+        left = self._left(procedure, values)
+        return value if left is None or value.never else replace(value.unmarked(), size=left, source=None), cost
+
+    def _left(self, procedure: Closure, values: Sequence[Value]) -> Bound | None:
+        """An upper bound of the length of what a procedure leaves of a list whose first elements it drops; None for any other procedure."""
+        code = procedure.code
+        if id(code) not in self._droppings:
+            self._droppings[id(code)] = dropping(code)
+        drops = self._droppings[id(code)]
+        if drops is None:
+            return None
+        left = left_of(values[drops.listed], values[drops.count])
+        itself = Value(procedures=frozenset({procedure}))
+        again = all(self.peek(each, procedure.scope) == itself for each in drops.operators)
+        return left if again else None
 
     def primitive(self, primitive: Primitive, arguments: list[Value], at: Node) -> Outcome:
         """A call of a primitive with these arguments."""

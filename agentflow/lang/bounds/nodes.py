@@ -13,7 +13,6 @@ from agentflow.lang.bounds.guards import Guard, guards_of
 from agentflow.lang.bounds.interpret import Closure, Interpreter, Outcome, Rule, Scope
 from agentflow.lang.bounds.loops import counters, marked, rounds
 from agentflow.lang.bounds.polynomial import ONE, Bound
-from agentflow.lang.bounds.recursion import Recursion
 from agentflow.lang.bounds.values import (
     DATA,
     FOREIGN,
@@ -240,9 +239,10 @@ def _named_loop(i: Interpreter, node: ir.NamedLoop, scope: Scope) -> Outcome:
             inner.bind(var, value)
         return i.follow(node.body, inner)
 
-    outer.bind(node.loop, Value(procedures=frozenset({Closure(code, outer)})))
+    procedure = Closure(code, outer)
+    outer.bind(node.loop, Value(procedures=frozenset({procedure})))
     name = code.name if node.loop.name.strip() == node.loop.name else None
-    value, more = Recursion(i, node.at, code, outer, name, body).outcome(values)
+    value, more = i.repeated(node.at, procedure, values, name, body)
     return value, cost.then(more)
 
 

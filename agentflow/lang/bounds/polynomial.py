@@ -43,6 +43,11 @@ class Bound:
         return terms.get((), 0)
 
     @property
+    def growing(self) -> Bound:
+        """The part that depends on sizes."""
+        return self if self.terms is None else Bound({each: factor for each, factor in self.terms.items() if each})
+
+    @property
     def sizes(self) -> frozenset[str]:
         """The names of the sizes that the bound depends on."""
         return frozenset(name for monomial in self.terms or () for name in monomial)

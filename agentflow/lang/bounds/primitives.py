@@ -191,7 +191,28 @@ def _plus(arguments: list[Value]) -> Value:
     others = [each.exactly for each in arguments if not each.marks]
     if len(marked) == 1 and None not in others:
         return replace(total, marks=_moved(marked[0].marks, sum(each for each in others if each is not None)))
+    lengths = [each for each in arguments if each.length_of]
+    others = [each.exactly for each in arguments if not each.length_of]
+    if len(lengths) == 1 and None not in others:
+        return replace(total, length_of=_more(lengths[0], sum(each for each in others if each is not None)))
     return total
+
+
+def _more(length: Value, by: int) -> dict[tuple[int, int], Mark]:
+    """What ``by`` more than a number says of the lists whose lengths it is worked out from."""
+    return {
+        key: replace(mark, delta=mark.delta + by * mark.divisor)
+        for key, mark in length.length_of.items()
+        if mark.delta is not None
+    }
+
+
+def _shared(length: Value, by: Value) -> dict[tuple[int, int], Mark]:
+    """What a number divided by ``by`` says of the lists whose lengths it is worked out from."""
+    if by.exactly is None or by.exactly < 2:
+        return {}
+    known = {key: mark for key, mark in length.length_of.items() if mark.delta is not None}
+    return {key: replace(mark, divisor=mark.divisor * by.exactly) for key, mark in known.items()}
 
 
 def _moved(marks: Mapping[tuple[int, int], Mark], by: int) -> dict[tuple[int, int], Mark]:
@@ -212,7 +233,9 @@ def _minus(arguments: list[Value]) -> Value:
     )
     difference = number(low, _less(first.high, other.low), whole=first.whole and other.whole)
     by = other.exactly
-    return replace(difference, marks=_moved(first.marks, -by)) if by is not None and first.marks else difference
+    if by is None:
+        return difference
+    return replace(difference, marks=_moved(first.marks, -by), length_of=_more(first, -by))
 
 
 def _times(arguments: list[Value]) -> Value:
@@ -252,12 +275,13 @@ def _quotient(arguments: list[Value]) -> Value:
     marks: Mapping[tuple[int, int], Mark] = {}
     if by.exactly is not None and by.exactly >= 2:
         marks = {key: Mark(0, None, by.exactly) for key, mark in value.marks.items() if mark.delta == 0}
+    lengths = _shared(value, by) if value.whole else {}
     if ((value.low or -1) < 0 and value.low != 0) or (by.low or 0) < 1:
-        return replace(number(None, None, whole=True), marks=marks)
+        return replace(number(None, None, whole=True), marks=marks, length_of=lengths)
     high = value.high
     if high is not None and by.low:
         high = Bound.of(high.number // by.low) if high.number is not None else high * Bound.of(1 / by.low)
-    return replace(number(0, high, whole=True), marks=marks)
+    return replace(number(0, high, whole=True), marks=marks, length_of=lengths)
 
 
 def _ratio(arguments: list[Value]) -> Value:
@@ -267,9 +291,10 @@ def _ratio(arguments: list[Value]) -> Value:
     marks: Mapping[tuple[int, int], Mark] = {}
     if by.exactly is not None and by.exactly >= 2:
         marks = {key: Mark(0, None, by.exactly) for key, mark in value.marks.items() if mark.delta == 0}
+    lengths = _shared(value, by)
     if value.low is None or value.low < 0 or value.high is None or by.low is None or by.low < 1:
-        return replace(number(None, None, whole=False), marks=marks)
-    return replace(number(0, value.high * Bound.of(1 / by.low), whole=False), marks=marks)
+        return replace(number(None, None, whole=False), marks=marks, length_of=lengths)
+    return replace(number(0, value.high * Bound.of(1 / by.low), whole=False), marks=marks, length_of=lengths)
 
 
 def _absolute(arguments: list[Value]) -> Value:

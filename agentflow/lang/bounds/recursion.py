@@ -56,6 +56,7 @@ class Follower(Protocol):
     frames: list[Frame]
     guards: list[Guard]
     beside: int
+    rest_of_none_fails: bool
 
     @property
     def notes(self) -> Notes: ...
@@ -298,7 +299,32 @@ class Recursion:
             return Rounds(ZERO, sure=True)
         measured = [each for at, initial in enumerate(values) if (each := self._measure(at, initial)) is not None]
         numbers = [each for each in measured if each.count.number is not None]
-        return _fewest(numbers or measured)
+        return _fewest(numbers or measured) or self._in_turn(values)
+
+    def _drops(self, call: AgainCall, at: int) -> bool:
+        """Whether a call is given fewer elements of a list than the parameter has."""
+        parameter = self._frame.number, at
+        mark = call.arguments[at].marks.get(parameter)
+        return mark is not None and mark.drop >= 1 and (self._i.rest_of_none_fails or _longer(call, parameter) > 0)
+
+    def _in_turn(self, values: Sequence[Value]) -> Rounds | None:
+        """The number of rounds where each call shortens one of several lists and lengthens none of them."""
+        calls, number = self._frame.calls, self._frame.number
+        dropped = [[at for at in range(len(values)) if self._drops(call, at)] for call in calls]
+        shortened = sorted({at for each in dropped for at in each})
+        lengths = [values[at].elements for at in shortened]
+        kept = all((number, at) in call.arguments[at].marks for call in calls for at in shortened)
+        if not all(dropped) or not kept:
+            return None
+        total = ZERO
+        for each in lengths:
+            if each is None or each.terms is None:
+                return None
+            total = total + each
+        tested = [
+            any(_longer(call, (number, at)) > 0 for at in each) for call, each in zip(calls, dropped, strict=True)
+        ]
+        return Rounds(total, sure=all(tested))
 
     def _measure(self, at: int, initial: Value) -> Rounds | None:
         calls, parameter = self._frame.calls, (self._frame.number, at)
@@ -308,14 +334,14 @@ class Recursion:
             return self._shortened(at, initial)
         if all(mark.drop >= 1 for mark in marked):
             length = initial.elements
-            if length is None or length.terms is None:
+            if length is None or length.terms is None or not all(self._drops(call, at) for call in calls):
                 return None
             return Rounds(length, sure=all(_longer(call, parameter) > 0 for call in calls))
         deltas = [mark.delta for mark in marked if mark.delta is not None]
         if all(mark.divisor >= 2 for mark in marked):
             return self._divided(parameter, initial, min(mark.divisor for mark in marked))
         if len(deltas) < len(marked):
-            return None
+            return self._shortened(at, initial)
         if max(deltas) < 0 or min(deltas) > 0:
             step = min(map(abs, deltas))
             counts = [self._towards(call, parameter, initial, deltas) for call in calls]
@@ -365,7 +391,9 @@ class Recursion:
         least = min(_longer(call, (self._frame.number, at)) for call in calls)
         if factor >= 1 or least * (1 - factor) <= more:
             return None
-        tree = length * Bound.of(2) if factor <= 0.5 and more == 0 else None
+        # A call with at least two elements that calls itself with no more than half of them, rounded up, twice.
+        halved = factor <= 0.5 and (more == 0 or (more <= 0.5 and least >= 2))
+        tree = length * Bound.of(2) if halved else None
         if length.number is None:
             return Rounds(length, sure=True, tree=tree)
         count, left = 0, int(length.number)
@@ -461,12 +489,19 @@ def _least_above_zero(call: AgainCall, parameter: Parameter, initial: Value) -> 
 
 
 def _fewest(candidates: Sequence[Rounds]) -> Rounds | None:
-    """The smallest of several upper bounds, as far as they can be compared."""
+    """The smallest of several upper bounds, as far as they can be compared: by what depends on sizes, then by the number besides."""
     best = candidates[0] if candidates else None
     for each in candidates[1:]:
-        if best is not None and best.count != each.count and best.count.join(each.count) == best.count:
+        if best is not None and _is_less(each.count, best.count):
             best = each
     return best
+
+
+def _is_less(a: Bound, b: Bound) -> bool:
+    a_grows, b_grows = a.growing, b.growing
+    if a_grows == b_grows:
+        return a != b and a.join(b) == b
+    return a_grows.join(b_grows) == b_grows
 
 
 def _surely_below(a: Value, b: Value, by: int) -> bool:
@@ -480,4 +515,4 @@ def _sees(procedure: Any, outer: Scope) -> bool:
     return scope is not None and scope is not outer and scope.inside(outer)
 
 
-__all__ = ["Frame", "Recursion", "parameter_values"]
+__all__ = ["Body", "Frame", "Recursion", "parameter_values"]

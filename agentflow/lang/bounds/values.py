@@ -24,7 +24,8 @@ _DEEPEST = 8
 @frozen
 class Mark:
     """How a value derives from a parameter: a list without its first ``drop`` elements, or a number and ``delta`` more; or a
-    number divided by ``divisor``, towards 0."""
+    number divided by ``divisor``, towards 0. A number worked out from a length is at least ``(length + delta) / divisor``, rounded down,
+    and no more than that without rounding."""
 
     drop: int = 0
     delta: int | None = 0
@@ -173,7 +174,7 @@ class Value:
             source=self.source if self.source == other.source else None,
             shape=self.shape if self.source == other.source and self.shape == other.shape else None,
             marks=_common(self.marks, other.marks),
-            length_of=_common(self.length_of, other.length_of),
+            length_of=_same_lengths(self.length_of, other.length_of),
             sites=sites,
         )
 
@@ -214,6 +215,10 @@ def _common(a: Mapping[Parameter, Mark], b: Mapping[Parameter, Mark]) -> Mapping
         for key, mark in a.items()
         if key in b
     }
+
+
+def _same_lengths(a: Mapping[Parameter, Mark], b: Mapping[Parameter, Mark]) -> Mapping[Parameter, Mark]:
+    return {key: mark for key, mark in _common(a, b).items() if a[key].divisor == b[key].divisor} if a and b else {}
 
 
 def joined(values: Iterable[Value]) -> Value:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agentflow.core.source import Source
 from agentflow.lang.bounds.analysis import Analysis
+from agentflow.lang.bounds.cost import FREE
 from agentflow.lang.bounds.polynomial import UNBOUNDED
 from agentflow.lang.bounds.python.analysis import RULES
+from agentflow.lang.bounds.python.interpret import NONE
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.emitter import expression_kinds, statement_kinds
@@ -18,6 +21,7 @@ from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.methods import ALL_METHODS
 from tests.lang.bounds_fuzz import check
 from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
+from tests.support import bounds_values as values
 
 
 def said(text: str, **bindings: Any) -> Analysis:
@@ -26,6 +30,10 @@ def said(text: str, **bindings: Any) -> Analysis:
     return readied(source, names=Described(), env_names=GIVEN).follow(WEIGHTS, sources=GIVEN, bindings=bindings)
 
 
+HALVES = (
+    "def halves(xs):\n    if len(xs) < 2:\n        return ask(x=xs)\n    h = {half}\n"
+    "    return grade(x=[halves(xs[:h]), halves(xs[h:])])\n"
+)
 EXACT = [
     ("ask(x=1)", "1"),
     ("[ask(x=f) for f in files]", "len(files)"),
@@ -53,6 +61,14 @@ EXACT = [
     (
         "def half(xs):\n    if not xs:\n        return 0\n    ask(x=1)\n    return half(xs[:len(xs) // 2])\nhalf(files)",
         "len(files)",
+    ),
+    (HALVES.format(half="len(xs) // 2") + "halves(files)", "1 + 4*len(files)"),
+    (HALVES.format(half="(len(xs) + 1) // 2") + "halves(files)", "1 + 4*len(files)"),
+    (HALVES.format(half="len(xs) // 2") + "halves([1, 2, 3, 4])", "7"),
+    (
+        "def merge(a, b):\n    if not a:\n        return b\n    if not b:\n        return a\n    if ask(x=a):\n"
+        "        return [a[0], *merge(a[1:], b)]\n    return [b[0], *merge(a, b[1:])]\nmerge(files, other)",
+        "len(files) + len(other)",
     ),
     ("def c(f, g):\n    return lambda x: f(g(x))\nc(lambda x: ask(x=x), grade)(1)", "2"),
     ("h = {'a': ask, 'b': lambda x: 1}\nh['a'](1)", "1"),
@@ -139,6 +155,7 @@ UNSEEN = [
     ("list(zip([f]))[0][0](1)", "zip"),
     ("list(reversed(sorted([f], key=len)))[0](1)", "reversed"),
     ("max([f], key=len)(1)", "max"),
+    ("([1, f] if look(x=1) else [1, 2, 3])[-1](1)", "the last element of a list of either length"),
     ("dict([('k', f)])['k'](1)", "dict of pairs"),
     ("parallel(f, 1)[0](1)", "a value of a branch"),
     ("retry(2, f(1))", "a call that is tried again"),
@@ -175,6 +192,15 @@ ENDLESS = [
     "xs = [1]\ndef more():\n    xs.append(1)\ni = 0\nwhile i < len(xs):\n    ask(x=1)\n    more()\n    i += 1",
     "def go(x):\n    ask(x=1)\n    return go(x)\ngo(1)",
     "def go(xs):\n    ask(x=1)\n    return go([*xs, 1])\ngo(files)",
+    "def go(xs):\n    ask(x=1)\n    return go(xs[1:])\ngo(files)",
+    "def go(xs):\n    if len(xs) != 3:\n        ask(x=1)\n        return go(xs[:-1])\ngo(files)",
+    "def go(xs, ys):\n    if xs:\n        ask(x=1)\n        return go(xs[1:], ys) if ask(x=2) else go(xs, ys[1:])\ngo(files, other)",
+    HALVES.format(half="len(xs) // 3") + "halves(files)",
+    HALVES.format(half="len(xs) // 2 - 1") + "halves(files)",
+    HALVES.replace("    return grade", "    xs.append(1)\n    return grade").format(half="len(xs) // 2")
+    + "halves(files)",
+    HALVES.replace("    return grade", "    xs = [*xs, 1]\n    return grade").format(half="len(xs) // 2")
+    + "halves(files)",
     "def go(n):\n    if n == 0:\n        return 0\n    ask(x=1)\n    return go(n - 1)\ngo(2.5)",
     "def go(xs):\n    if not xs:\n        return 0\n    xs.append(1)\n    ask(x=1)\n    return go(xs[1:])\ngo([1])",
     "for _ in range(look(x=1)):\n    ask(x=1)",
@@ -228,6 +254,30 @@ def test_a_hostile_text_ends_the_analysis() -> None:
     analysis = said(f"{levels}\ndef g60(x):\n    return ask(x=x)\ng0(1)")
     assert analysis.bound("calls") == UNBOUNDED
     assert "took too long" in analysis.unbounded[0].reason
+
+
+async def test_what_is_said_of_values_covers_them() -> None:
+    """Whatever functions, methods, operators and changes of containers a text puts together: its values are among what is said of them."""
+    outcomes = [await values.check(number) for number in range(120)]
+    assert not [problem for _, problem in outcomes if problem is not None]
+    assert sum(outcome == "covered" for outcome, _ in outcomes) > 60
+
+
+@pytest.mark.slow
+async def test_what_is_said_of_many_values_covers_them() -> None:
+    """The same of three thousand others."""
+    for number in range(1_000_000, 1_003_000):
+        _, problem = await values.check(number)
+        assert problem is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["append", "values"])
+async def test_a_rule_that_says_too_little_is_found(name: str) -> None:
+    """The test of values finds a method of which it is said that it gives, and changes, nothing."""
+    says_nothing = replace(RULES, methods={**RULES.methods, name: lambda i, node, values, named: (NONE, FREE)})
+    found = [number for number in range(700) if (await values.check(number, says_nothing))[1] is not None]
+    assert found
 
 
 @pytest.mark.parametrize("first", [0, 200])

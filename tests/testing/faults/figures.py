@@ -1,12 +1,13 @@
 """What exploration finds, as a table: ``python -m tests.testing.faults.figures [SET ...]``.
 
 The sets are ``development``, ``held_out``, ``third`` (programs with seeded faults), ``clean``, ``examples`` and
-``long``: programs of 100 lines, which the clean ones are put together to. With ``--tests`` every finding is
-written as a test too, and each test is run ten times.
+``long``: programs of 100 lines, which the clean ones are put together to; ``held_out_python``, ``clean_python`` and ``long_python``
+are texts in Python. With ``--tests`` every finding is written as a test too, and each test is run ten times.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import re
@@ -18,15 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.source import Source
+from agentflow.core.source import Source, Surface
 from agentflow.lang.printer import print_value
 from agentflow.testing import Answer, Exploration, Finding, explore
 from tests.testing.faults.tools import TOOLS
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
-BINDINGS: dict[str, dict[str, Any]] = {"explain_repo": {"question": "why?"}, "improve_text": {"topic": "tides"}}
-_BLOCK = re.compile(r"^## (.*?)\n\n```lisp\n(.*?)```", re.DOTALL | re.MULTILINE)
+BINDINGS: dict[str, dict[str, Any]] = {
+    "explain_repo": {"question": "why?"},
+    "improve_text": {"topic": "tides"},
+    "overview": {"directory": "."},
+}
+_BLOCK = re.compile(r"^## (.*?)\n\n```(lisp|python)\n(.*?)```", re.DOTALL | re.MULTILINE)
 _TASK = re.compile(r"\(defatom ([\w?!*-]+)")
 _TEXTS = re.compile(r'"(\\.|[^"\\])*"|;.*')
 
@@ -41,6 +46,12 @@ class Case:
     code: str | None = None
     lines: tuple[int, int] = (0, 0)
     when: tuple[Answer, ...] = ()
+    surface: Surface = "sexp"
+
+    @property
+    def source(self) -> Source:
+        """The text, as it stands in a file."""
+        return Source.of(f"{self.name}.{'py' if self.surface == 'python' else 'sexp'}", self.text)
 
     def hits(self, found: Finding) -> bool:
         """Whether a finding is the fault."""
@@ -50,7 +61,7 @@ class Case:
 
     async def explore(self, runs: int = 300) -> Exploration:
         """What exploration says of the program."""
-        return await explore(Source(f"{self.name}.sexp", self.text), self.bindings, runs, tools=TOOLS)
+        return await explore(self.source, self.bindings, runs, tools=TOOLS)
 
 
 def cases(name: str) -> Iterator[Case]:
@@ -58,21 +69,25 @@ def cases(name: str) -> Iterator[Case]:
     if name == "examples":
         for path in sorted(EXAMPLES.glob("*.sexp")):
             yield Case(path.stem, path.read_text("utf-8"), BINDINGS[path.stem])
+        for path in sorted((EXAMPLES / "texts").glob("*.py")):
+            yield Case(path.stem, path.read_text("utf-8"), BINDINGS[path.stem], surface="python")
         return
-    if name == "long":
-        yield from _long(100)
+    if name in ("long", "long_python"):
+        yield from _long(100) if name == "long" else _long_python(100)
         return
-    for title, text in _BLOCK.findall((HERE / f"{name}.md").read_text("utf-8")):
-        given = re.search(r"^; bindings: (.*)", text, re.MULTILINE)
+    for title, language, text in _BLOCK.findall((HERE / f"{name}.md").read_text("utf-8")):
+        surface: Surface = "python" if language == "python" else "sexp"
+        given = re.search(r"^[;#] bindings: (.*)", text, re.MULTILINE)
         bindings: dict[str, Any] = json.loads(given[1]) if given else {}
-        fault = re.search(r"; fault: (\S+)", text)
+        fault = re.search(r"[;#] fault: (\S+)", text)
         if fault is None:
-            yield Case(title, text, bindings)
+            yield Case(title, text, bindings, surface=surface)
             continue
         line = text[: fault.start()].count("\n") + 1
-        last = _end_of_form(text, line) if fault[1] == "no-end" else line
-        when = re.search(r"^; when: (.*)", text, re.MULTILINE)
-        yield Case(title, text, bindings, fault[1], (line, last), _answers(when[1]) if when else ())
+        end_of = _end_of_statement if surface == "python" else _end_of_form
+        last = end_of(text, line) if fault[1] == "no-end" else line
+        when = re.search(r"^[;#] when: (.*)", text, re.MULTILINE)
+        yield Case(title, text, bindings, fault[1], (line, last), _answers(when[1]) if when else (), surface)
 
 
 def _long(lines: int) -> Iterator[Case]:
@@ -86,6 +101,17 @@ def _long(lines: int) -> Iterator[Case]:
         texts.append(f"(let ({given})\n{text})\n")
         if sum(each.count("\n") for each in texts) >= lines:
             yield Case(f"long {number}", "\n".join(texts), {})
+            texts = []
+
+
+def _long_python(lines: int) -> Iterator[Case]:
+    """Texts of at least so many lines: the clean ones one after the other, with their bindings as variables."""
+    texts: list[str] = []
+    for number, case in enumerate(cases("clean_python")):
+        given = "".join(f"{name} = {value!r}\n" for name, value in case.bindings.items())
+        texts.append(f"{given}{case.text}\n")
+        if sum(each.count("\n") for each in texts) >= lines:
+            yield Case(f"long {number}", "\n".join(texts), {}, surface="python")
             texts = []
 
 
@@ -106,6 +132,16 @@ def _end_of_form(text: str, line: int) -> int:
     return line
 
 
+def _end_of_statement(text: str, line: int) -> int:
+    """The last line of the smallest statement that begins on a line."""
+    ends = [
+        node.end_lineno or line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt) and node.lineno == line
+    ]
+    return min(ends, default=line)
+
+
 async def main(names: list[str]) -> int:
     """Print the figures; exit code 1 if they fall short of 90 % of the faults, or a clean program has an error."""
     short = False
@@ -123,7 +159,7 @@ async def main(names: list[str]) -> int:
             arms, reached = arms + len(explored.arms), reached + len(explored.arms) - len(explored.missed)
             if not hit:
                 print(f"  {case.name}: {'; '.join(map(str, explored.errors)) or 'nothing'}")
-        clean = name in ("clean", "examples", "long")
+        clean = name in ("clean", "clean_python", "examples", "long", "long_python")
         what = "without an error" if clean else "faults found"
         print(
             f"{name:<12}{sum(hits)} of {len(every)} {what}, {reached} of {arms} arms, {seconds:.1f} s of CPU, worst {worst:.2f} s"
@@ -136,8 +172,10 @@ if __name__ == "__main__":
     chosen = [name for name in sys.argv[1:] if name != "--tests"] or [
         "development",
         "held_out",
+        "held_out_python",
         "third",
         "clean",
+        "clean_python",
         "examples",
     ]
     code = asyncio.run(main(chosen))

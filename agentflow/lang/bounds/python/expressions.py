@@ -10,6 +10,7 @@ from typing import Any
 
 from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
+from agentflow.lang.bounds.dropping import left_of
 from agentflow.lang.bounds.interpret import Closure, Outcome, Scope
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.primitives import RULES as SIZES
@@ -53,7 +54,7 @@ def operated(i: Python, site: ast.AST, op: ast.operator, left: Value, right: Val
         return NEVER
     sign = _SIGNS.get(type(op))
     total = scalar(number(None, None, whole=False)) if sign is None else scalar(SIZES[sign]([left, right]))
-    if isinstance(op, ast.Mod) and not (left.whole and right.whole):
+    if isinstance(op, ast.FloorDiv | ast.Mod) and not (left.whole and right.whole):
         total = replace(total, whole=False)
     if is_number(left) and is_number(right):
         return total
@@ -262,8 +263,10 @@ def at_key(value: Value, key: Value) -> Value:
     if key.texts is not None and len(key.texts) == 1 and key.sites == NOWHERE and not is_number(key):
         return value.part(next(iter(key.texts)))
     if key.exactly is not None and value.fields is not None and is_positional(value):
-        at = key.exactly if key.exactly >= 0 else len(value.fields) + key.exactly
-        return value.fields.get(f"{at}", NEVER)
+        if key.exactly >= 0:
+            return value.fields.get(f"{key.exactly}", NEVER)
+        if len(value.sites or ()) == 1:  # as long wherever it was made: its last element has one place
+            return value.fields.get(f"{len(value.fields) + key.exactly}", NEVER)
     element = value.element()
     return element if not _may_be_text(value) else element.join(_TEXT) if value.source is None else element
 
@@ -276,6 +279,9 @@ def part(i: Python, value: Value, lower: Value | None, upper: Value | None, *, s
     for _ in range(min(drop, SHORT) - 1):
         rest = SIZES["rest"]([rest])
     rest = replace(rest, texts=None if _may_be_text(value) else frozenset())
+    left = None if lower is None or upper is not None or stepped or not i.heap.keeps(value) else left_of(whole, lower)
+    if left is not None:
+        return replace(rest.unmarked(), size=left, source=None, item=whole.element())
     most = upper.high if upper is not None and upper.low is not None and upper.low >= 0 else None
     if stepped or most is None:
         return rest

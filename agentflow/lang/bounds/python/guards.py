@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from agentflow.lang.bounds.guards import Guard, Guards, both_ways
+from agentflow.lang.bounds.guards import Guard, Guards, both_ways, lengths_above
 from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.ir import Var
 
@@ -47,8 +47,8 @@ def _true(value: Value) -> Guards:
     facts: list[Guard] = []
     if value.marks:
         facts = [Guard("longer", value.marks, _ZERO), Guard("not", value.marks, _ZERO, frozenset())]
-    if value.length_of:
-        facts.append(Guard("longer", value.length_of, _ZERO))
+    if value.low is not None and value.low >= 0:
+        facts += lengths_above(value, 0)
     return facts, []
 
 

@@ -79,6 +79,10 @@ class Heap:
             return replace(FOREIGN, sites=here, size=size)
         return _at(value, here, 0)
 
+    def keeps(self, value: Value) -> bool:
+        """Whether nothing changes the containers that a value may be, so that one has the same length all the time."""
+        return not self.known.all and value.sites is not None and not value.sites & self.known.contents.keys()
+
     def change(self, value: Value, put: Value = NEVER, more: Bound | None = ZERO) -> Cost:
         """``put`` gets into a container, which grows by ``more`` elements (None: nobody knows by how many)."""
         if value.never:

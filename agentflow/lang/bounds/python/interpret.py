@@ -131,6 +131,7 @@ class Python(Interpreter):
             visits=visits,
             spend=spend,
         )
+        self.rest_of_none_fails = False
         self.text = text
         self.tables = rules
         self.heap = heap
