@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
+from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
@@ -132,6 +133,10 @@ class Value:
         """Its own procedures and texts, without parts and sizes."""
         return Value(procedures=self.procedures, foreign=self.foreign, texts=self.texts, sites=self.sites)
 
+    def made_at(self, sites: frozenset[Any] | None) -> Value:
+        """The same value from other places."""
+        return self if self.sites is sites else Value(*_ALL_BUT_SITES(self), sites)
+
     def unmarked(self) -> Value:
         """The same value without marks."""
         return replace(self, marks={}, length_of={}) if self.marks or self.length_of else self
@@ -177,6 +182,10 @@ class Value:
             length_of=_same_lengths(self.length_of, other.length_of),
             sites=sites,
         )
+
+
+_ALL_BUT_SITES = attrgetter(*(each.name for each in fields(Value) if each.name != "sites"))
+"""The fields of a value without its last one."""
 
 
 def _either(a: frozenset[Any] | None, b: frozenset[Any] | None) -> frozenset[Any] | None:

@@ -59,7 +59,7 @@ class Heap:
             return FOREIGN
         here = frozenset({site})
         if site not in self.known.contents:
-            return replace(value, sites=here)
+            return value.made_at(here)
         item = self.known.contents[site]
         if value.size != ZERO:
             item = item.join(value.element())
@@ -157,8 +157,10 @@ def _symbolic(bound: Bound) -> bool:
 
 def _at(value: Value, sites: frozenset[Hashable], depth: int) -> Value:
     if depth > _DEEPEST:
-        return replace(FOREIGN if value.holds_procedures else DATA, sites=sites)
+        return (FOREIGN if value.holds_procedures else DATA).made_at(sites)
     fields = value.fields
+    if value.item is None and fields is None:
+        return value.made_at(sites)
     return replace(
         value,
         sites=sites,
@@ -188,7 +190,7 @@ def _spread(value: Value) -> Value:
 
 def scalar(value: Value) -> Value:
     """A value that is no container."""
-    return replace(value, sites=NOWHERE)
+    return value.made_at(NOWHERE)
 
 
 def size_of_texts(value: Value) -> Bound | None:

@@ -47,6 +47,11 @@ class Flow:
     again: Cost | None = None
     value: Value = NEVER
 
+    @property
+    def only_falls(self) -> bool:
+        """Whether no way leads anywhere but to what follows."""
+        return self.left is None and self.raised is None and self.broke is None and self.again is None
+
     def after(self, before: Cost) -> Flow:
         """The same after ``before``."""
         if before is FREE:

@@ -33,7 +33,11 @@ def block(i: Python, node: Block, scope: Scope) -> Flow:
     guards = len(i.guards)
     try:
         for each in node.nodes:
-            one = i.statement(each, scope).after(before)
+            one = i.statement(each, scope)
+            if one.only_falls and one.falls is not None:
+                before = before.then(one.falls)
+                continue
+            one = one.after(before)
             flow = replace(flow.either(one), falls=None)
             if one.falls is None:
                 return flow
