@@ -12,9 +12,9 @@ def effectful_text(rng: random.Random) -> str:
     """A text that calls tools in loops, recursions and functions that it passes around, changes what it made, and mostly ends."""
     author = _Author(rng)
     lines: list[str] = []
-    for _ in range(rng.randrange(1, 3)):
-        lines += author.definition()
-    statements = author.statements(rng.randrange(2, 5), rng.choice([1, 1, 2, 2, 2, 3]), loop=False, inside=False)
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        lines += author.definition(rng.choice([1, 1, 2]))
+    statements = author.statements(rng.randrange(1, 5), rng.choice([1, 1, 1, 2, 2, 3]), loop=False, inside=False)
     return "\n".join([*lines, *statements, author.expression(2)])
 
 

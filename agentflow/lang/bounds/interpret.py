@@ -219,6 +219,7 @@ class Interpreter:
         self._spend = spend
         self._level = 0
         self._numbers = 0
+        self._effects: dict[tuple[str, str], tuple[Value, Cost | str]] = {}
         self._droppings: dict[int, Dropping | None] = {}
         self.beside = 0
 
@@ -281,14 +282,22 @@ class Interpreter:
 
     def effect(self, kind: str, name: str, at: Node) -> Outcome:
         """A call of a task, a tool or another effect."""
-        self.reach.effects.add((kind, name))
+        called = kind, name
+        if called not in self._effects:
+            self.reach.effects.add(called)
+            self._effects[called] = self._effect(kind, name)
+        value, cost = self._effects[called]
+        return value, self.loose(at, cost, _UNSEEN) if isinstance(cost, str) else cost
+
+    def _effect(self, kind: str, name: str) -> tuple[Value, Cost | str]:
+        """What any call of an effect gives and costs; a text is the reason why it has no upper bound."""
         weights = self._weigh(kind, name)
         source = f"{name}" if kind != "context" else "context"
         schema = self._shape(name) if kind == "task" else None
         shape = None if schema is None else Shape(schema, schema)
         value = Value(foreign=kind not in ("task", "context"), texts=None, source=source, shape=shape)
         if isinstance(weights, str):
-            return value, self.loose(at, weights, _UNSEEN)
+            return value, weights
         counts = {f"{kind}:{name}": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}
         return value, Cost({(): Effects(counts)})
 
@@ -310,7 +319,7 @@ class Interpreter:
         changed = self.changed(what, [arguments[name] for name in sorted(names)], at) if names else FREE
         self.reach.effects |= inner.reaches
         if inner.by_data:
-            self.reach.any_name[at.start] = at
+            self.reach.any_name[id(at)] = at
         cost = cost_of(inner, arguments)
         if isinstance(cost, str):
             return self.anything(at, f"{what} depends on the size of '{cost}', which is not known")
@@ -334,7 +343,7 @@ class Interpreter:
         if operator.foreign:
             outcomes.append((FOREIGN, self.anything(at, "the procedure that is called here comes from elsewhere")))
         elif operator.texts is None and operator.size is None:
-            self.reach.any_name[at.start] = at
+            self.reach.any_name[id(at)] = at
             outcomes.append(self._any(at))
         for name in sorted(operator.texts or ()):
             primitive = PRIMITIVES.get(name) if self._kind(name) == "unknown" else None

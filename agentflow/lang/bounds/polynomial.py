@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from operator import add
 from typing import TypeAlias
 
 from agentflow.core.frozen import frozen
@@ -64,7 +65,10 @@ class Bound:
         return int(total) if total == int(total) else total
 
     def __add__(self, other: Bound) -> Bound:
-        return self._combined(other, lambda a, b: a + b)
+        a, b = self.terms, other.terms
+        if a and b and len(a) == len(b) == 1 and () in a and () in b:
+            return Bound({(): a[()] + b[()]})
+        return self._combined(other, add)
 
     def join(self, other: Bound) -> Bound:
         """At least the greater of both: the greater coefficient of each monomial."""
@@ -73,7 +77,7 @@ class Bound:
     def _combined(self, other: Bound, combine: Callable[[float, float], float]) -> Bound:
         if self.terms is None or other.terms is None:
             return UNBOUNDED
-        if not other.terms or (self == other and combine is max):
+        if not other.terms or (combine is max and self == other):
             return self
         if not self.terms:
             return other

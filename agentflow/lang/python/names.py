@@ -46,13 +46,17 @@ class Var:
 
 @dataclass(eq=False)
 class Scope:
-    """The names of a function or comprehension; the module's has no variables, only names that it ``defined``."""
+    """The names of a function or comprehension; the module's has no variables, only names that it ``defined``.
+
+    ``nodes`` are its own, without those of scopes within.
+    """
 
     parent: Scope | None
     node: Function | Comprehension | ast.Module
     vars: dict[str, Var] = field(default_factory=dict[str, Var])
     globals: set[str] = field(default_factory=set[str])
     nonlocals: set[str] = field(default_factory=set[str])
+    nodes: list[ast.AST] = field(default_factory=list[ast.AST])
 
     @property
     def is_function(self) -> bool:
@@ -94,7 +98,7 @@ class Names:
     def _scope(self, parent: Scope | None, node: Function | Comprehension | ast.Module) -> Scope:
         scope = self.scopes[node] = Scope(parent, node)
         inner: list[ast.AST] = []
-        nodes = list(own_nodes(parts_of(node), inner))
+        nodes = scope.nodes = list(own_nodes(parts_of(node), inner))
         for each in nodes:
             if isinstance(each, ast.Global):
                 scope.globals.update(each.names)
@@ -188,6 +192,10 @@ def own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AST
             pending.append(node.generators[0].iter)
         elif not isinstance(node, ast.ClassDef):
             pending.extend(reversed(children(node)))
+
+
+BINDING = frozenset((ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ExceptHandler))
+"""The kinds of nodes that may bind names."""
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:

@@ -78,8 +78,8 @@ def analyse_python(
             break
         heap, passes = Heap(heap.known), passes + 1
     reach = pass_.reach
-    unbounded = [Unbounded(g.source.span(each.at.start, each.at.end), each.reason) for each in reach.loose]
-    by_data = [g.source.span(node.start, node.end) for node in reach.any_name.values()]
+    unbounded = [Unbounded(g.span_at(cast(ast.AST, each.at)), each.reason) for each in reach.loose]
+    by_data = [g.span_at(cast(ast.AST, node)) for node in reach.any_name.values()]
     said = {key: bound for key, bound in counts.items() if not key.startswith(GROWN)}
     return Analysis(said, unbounded, frozenset(reach.effects), by_data, visits - left, heap.known.given)
 

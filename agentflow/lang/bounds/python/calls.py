@@ -49,10 +49,14 @@ def call(i: Python, node: ast.Call, scope: Scope) -> Outcome:
 
 def arguments_of(i: Python, node: ast.Call, scope: Scope) -> tuple[list[Value], dict[str, Value], Cost]:
     """The abstract values of arguments, by position and by name, and their cost."""
-    nodes = [each.value if isinstance(each, ast.Starred) else each for each in node.args]
-    values, cost = i.values([*nodes, *(each.value for each in node.keywords)], scope)
-    keywords = {each.arg: value for each, value in zip(node.keywords, values[len(nodes) :], strict=True) if each.arg}
-    return values[: len(nodes)], keywords, cost
+    values, cost = i.values([each.value if isinstance(each, ast.Starred) else each for each in node.args], scope)
+    keywords: dict[str, Value] = {}
+    for each in node.keywords:
+        value, more = i.value(each.value, scope)
+        cost = cost.then(more)
+        if each.arg:
+            keywords[each.arg] = value
+    return values, keywords, cost
 
 
 def _direct(

@@ -11,6 +11,7 @@ from agentflow.lang import ir
 from agentflow.lang.ir import Lambda, Var
 from agentflow.lang.python.emitter import Emitter, Meaning
 from agentflow.lang.python.names import (
+    BINDING,
     COMPREHENSIONS,
     FUNCTIONS,
     Comprehension,
@@ -19,7 +20,6 @@ from agentflow.lang.python.names import (
     bound_by,
     own_nodes,
     parameters,
-    parts_of,
 )
 from agentflow.lang.syntax import Atom, Node
 
@@ -71,7 +71,7 @@ class Text:
     # -- names ----------------------------------------------------------------------------------------------------
 
     def _note(self, node: Function | Comprehension | ast.Module, scope: Scope) -> None:
-        nodes = list(own_nodes(parts_of(node), []))
+        nodes = scope.nodes
         again = set(_in_loops(nodes)) if not isinstance(node, COMPREHENSIONS) else set(nodes)
         if isinstance(node, FUNCTIONS):
             self.parameters[node] = [self._var(scope, name) for name in parameters(node.args)]
@@ -85,7 +85,7 @@ class Text:
                     self.used[each.id] = None
                 elif var is not None and _function_of(scope) is not _function_of(self._owner[var]):
                     self._apart.add(var)
-            for name in bound_by(each):
+            for name in bound_by(each) if type(each) in BINDING else ():
                 var = self.variables[each] = self._find(scope, name)
                 if var is not None:
                     self._writes[var] = self._writes.get(var, 0) + 1
