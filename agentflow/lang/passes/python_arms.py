@@ -100,11 +100,12 @@ class _Marker:
 
     def _statements(self, kind: ArmKind, nodes: Sequence[ast.stmt], loop: ast.AST | None = None) -> None:
         if nodes:
-            self._mark(kind, nodes[0], loop)
+            self._mark(kind, nodes[0], loop, loop)
 
-    def _mark(self, kind: ArmKind, node: ast.AST, loop: ast.AST | None = None) -> None:
+    def _mark(self, kind: ArmKind, node: ast.AST, loop: ast.AST | None = None, at: ast.AST | None = None) -> None:
+        """Have ``node`` tell that it is reached; ``at`` is where the arm stands, if not there."""
         self._g.marks.setdefault(node, []).append(len(self.arms))
-        self.arms.append(Arm(kind, self._span(loop or node), None if loop is None else self._span(loop)))
+        self.arms.append(Arm(kind, self._span(at or node), None if loop is None else self._span(loop)))
 
     def _span(self, node: ast.AST) -> Span:
         return self._g.span_at(node)
