@@ -99,6 +99,21 @@ async def test_every_arm_of_a_text_is_marked_and_reached() -> None:
     assert not found.missed and not found.errors
 
 
+async def test_a_prompt_is_no_arm() -> None:
+    """What follows the prompt of a task, for type checkers, is not run, and is not missed."""
+    found = await explore(Source.unnamed('@task\ndef t() -> str:\n    """T."""\n    ...\n\nt()\n', "python"), runs=5)
+    assert not found.arms
+
+
+async def test_endless_recursion_is_told_at_its_call() -> None:
+    """Where recursion goes on for ever, the call that goes on is named, and of a loop the loop."""
+    call = await explored("def go(s):\n    if yes(step=s):\n        return 1\n    return go(s)\n\ngo('a')")
+    loop = await explored("n = 1\nwhile n:\n    yes(step='a')\n")
+    lines = [[each.span.line for each in found.errors if each.span] for found in (call, loop)]
+    first = TASKS.count("\n")
+    assert lines == [[first + 4], [first + 2]]
+
+
 async def test_unhandled_failures_are_named_by_the_task() -> None:
     """Who fails is the task's name, whatever is written after it."""
     found = await explored("yes(step='a')")

@@ -53,7 +53,7 @@ class _Marker:
             case ast.BoolOp():
                 for each in node.values[1:]:
                     self._mark("operand", each)
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if not self._is_task(node):
                 self._statements("body", _without_docstring(node.body))
             case ast.Lambda():
                 self._mark("body", node.body)
@@ -75,6 +75,10 @@ class _Marker:
                 self._call(node, around)
             case _:
                 pass
+
+    def _is_task(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        """Whether a function is a prompt, which is not run."""
+        return bool(node.decorator_list) and node.name in self._g.own_tasks
 
     def _call(self, node: ast.Call, around: Mapping[str, ast.AST]) -> None:
         name = node.func.id if isinstance(node.func, ast.Name) else None

@@ -78,9 +78,10 @@ def compile_python(
     """The code of a text. ``passes`` are given what writes it, before it does. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
     g = emitter_of(source, describe, limits, allow, port)
     g.labelled = labelled
+    tree = read_tree(g)
     for each in passes:
         each(source, g)
-    link = written(g, read_tree(g))
+    link = written(g, tree)
     if g.errors:
         first, *others = _in_order(g.errors)
         first.others = others  # type: ignore[attr-defined]
