@@ -211,8 +211,8 @@ def _shared(length: Value, by: Value) -> dict[tuple[int, int], Mark]:
     """What a number divided by ``by`` says of the lists whose lengths it is worked out from."""
     if by.exactly is None or by.exactly < 2:
         return {}
-    known = {key: mark for key, mark in length.length_of.items() if mark.delta is not None}
-    return {key: replace(mark, divisor=mark.divisor * by.exactly) for key, mark in known.items()}
+    exact = {key: mark for key, mark in length.length_of.items() if mark.delta is not None}
+    return {key: replace(mark, divisor=mark.divisor * by.exactly) for key, mark in exact.items()}
 
 
 def _moved(marks: Mapping[tuple[int, int], Mark], by: int) -> dict[tuple[int, int], Mark]:
