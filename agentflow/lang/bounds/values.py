@@ -135,7 +135,7 @@ class Value:
 
     def made_at(self, sites: frozenset[Any] | None) -> Value:
         """The same value from other places."""
-        return self if self.sites is sites else Value(*_ALL_BUT_SITES(self), sites)
+        return self if self.sites is sites else Value(*_ALL_BUT_SITES(self), sites=sites)
 
     def unmarked(self) -> Value:
         """The same value without marks."""
