@@ -86,6 +86,29 @@ async def test_records_of_old_runs_go_with_their_partition(
     assert [[each.value for each in await store.effects(run)] for run in ("c", "d")] == [["c"], ["d"]]
 
 
+async def test_a_role_that_made_no_tables_may_use_them(
+    postgres_server: Server, postgres_url: str, store: PostgresJournal
+) -> None:
+    """Partitions are made for it, too; those that it may not drop stay until somebody collects who may."""
+    schema = postgres_url.rpartition("=")[2]
+    postgres_server.sql(
+        f"create role user_{schema} login; grant usage on schema {schema} to user_{schema};"
+        f" grant select, insert, update, delete on all tables in schema {schema} to user_{schema}; alter table af_run alter rid restart with 9999",
+        postgres_url,
+    )
+    user = PostgresJournal(postgres_url.replace("agentflow@", f"user_{schema}@"))
+    await done(user, "a", "b", "c")
+    assert postgres_server.sql(PARTS, postgres_url) == "af_effect_1 af_effect_10000"
+    postgres_server.sql("update af_part set created = now() - interval '2 hours'", postgres_url)
+    assert await user.gc(time.time() + 60) == 3
+    assert postgres_server.sql(PARTS, postgres_url) == "af_effect_1 af_effect_10000"
+    await done(user, "d")
+    assert await store.gc(None) == 0
+    assert postgres_server.sql(PARTS, postgres_url) == "af_effect_10000"
+    assert [each.value for each in await user.effects("d")] == ["d"]
+    await user.aclose()
+
+
 async def test_records_of_older_tables_are_kept(postgres_server: Server, postgres_url: str) -> None:
     """The table that a database of an earlier version has becomes the first partition."""
     for statements in MIGRATIONS[:7]:

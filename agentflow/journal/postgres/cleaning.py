@@ -101,9 +101,9 @@ async def remove(db: Connection, runs: list[str], results: list[bytes]) -> None:
 async def _drop(db: Connection, part: str) -> None:
     """Drop a partition, last of all: nobody can store records from here to the end of the transaction.
 
-    Where it cannot be had at once, as while the database is dumped, the next collection drops it.
+    Where it cannot be had at once, as while the database is dumped, or belongs to another role, a later collection drops it.
     """
-    with contextlib.suppress(asyncpg.LockNotAvailableError):
+    with contextlib.suppress(asyncpg.LockNotAvailableError, asyncpg.InsufficientPrivilegeError):
         async with db.transaction():
             await db.execute(f"set local lock_timeout = '{_LOCK_MS}ms'")
             await db.execute(f'drop table "{part}"')

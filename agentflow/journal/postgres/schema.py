@@ -90,7 +90,7 @@ do $$ declare edge bigint := {_FIRST_PART} + coalesce((select max(rid) from af_r
   execute format('alter table af_effect attach partition af_effect_1 for values from (minvalue) to (%s)', edge);
   insert into af_part(name, first, upto) values ('af_effect_1', 0, edge);
 end $$;
-create function af_make_room() returns trigger language plpgsql as $$
+create function af_make_room() returns trigger language plpgsql security definer set search_path from current as $$
 declare top bigint; edge bigint; size bigint; part text;
 begin
   select max(rid) into top from fresh;
@@ -119,8 +119,8 @@ create trigger af_make_room after insert on af_run referencing new table as fres
 """
 """Records are partitioned by the number of their run, which rises with time, so that old ones go with their table.
 
-A new partition has room for about as many runs as there were in a day. It is made in the transaction of the first run whose
-records belong there, and attached, which no reader or writer of the other partitions waits for.
+A new partition has room for about as many runs as there were in a day. It is made with the rights of whoever made the tables,
+in the transaction of the first run whose records belong there, and attached, which no reader or writer of the others waits for.
 """
 MIGRATIONS = (
     _VERSION_1,
