@@ -184,9 +184,10 @@ class RunJournal:
             if failure is not None:
                 raise failure from failure.__cause__
             return cast(T, value)
-        done = replace(done, data=with_sources(done.data, call.reading))
+        if call.reading is not None:
+            done = replace(done, data=with_sources(done.data, call.reading))
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
-        row = self._ended(kind, name, digest, call, done, run.meter, started, failed=failed)
+        row = self._ended(kind, name, digest, call, done, run.meter, started, site, failed=failed)
         await self._commit(row, run.meter)
         if row.turns is not None and (done.cleaned or call.session is not session):
             if call.session is session:
@@ -263,7 +264,8 @@ class RunJournal:
             return value
         meter = Meter(None)
         meter.add(usage, cost)
-        row = self._ended(kind, name, self._part(kind, name, content), call, done, meter, time.time())
+        part, site = self._part(kind, name, content), self.site(call.span)
+        row = self._ended(kind, name, part, call, done, meter, time.time(), site)
         await self._commit(row, meter)
         return await beside(done.much, self.outcome, row.value, call)
 
@@ -336,7 +338,7 @@ class RunJournal:
     ) -> EffectRow:
         """A record that has ended with ``data``, without the secrets in it."""
         clean = data if self.redactor is None else redacted_json(data, self.redactor)
-        return self._ended(kind, name, digest, call, _Written(clean), meter, started)
+        return self._ended(kind, name, digest, call, _Written(clean), meter, started, self.site(call.span))
 
     def _ended(
         self,
@@ -347,10 +349,10 @@ class RunJournal:
         done: _Written,
         meter: Meter | None,
         started: float,
+        site: list[int] | None,
         *,
         failed: bool = False,
     ) -> EffectRow:
-        site = self.site(call.span)
         return EffectRow(
             path=call.path,
             kind=kind,
