@@ -98,6 +98,8 @@ def run_data(summary: RunSummary, view: RunView, function: str | None = None) ->
             {**site._asdict(), "name": tally.name, **tally.to_dict()} for site, tally in view.sites.items()
         ],
         "tasks": {name: tally.to_dict() for name, tally in view.tasks.items()},
+        "sources": list(view.sources),
+        "denials": view.denials,
         "warnings": [{name: each.get(name) for name in ("code", "message", "path")} for each in view.warnings],
     }
 
@@ -114,6 +116,8 @@ def head(summary: RunSummary, view: RunView, function: str | None = None) -> Tex
         rows.append(("labels", ", ".join(f"{name}={value}" for name, value in summary.labels.items())))
     if summary.duration_s is not None:
         rows.append(("time", seconds(summary.duration_s)))
+    if view.sources:
+        rows.append(("sources", f"its value depends on {', '.join(view.sources)}"))
     if summary.recorded:
         calls = counted(view.model_calls, "model call")
         replayed = counted(view.replayed, "effect")
@@ -148,7 +152,14 @@ def program(name: str, view: RunView) -> Text:
             if tally.error:
                 why = f"{tally.name}: {tally.error}" if tally.name else tally.error
                 shown.append(f"{'':>37}{clean(_one_line(why))}\n", "red")
+        for name, sources in _sourced(tallies):
+            shown.append(f"{'':>37}{clean(_one_line(f'{name} comes from {sources}'))}\n", "dim")
     return shown
+
+
+def _sourced(tallies: Sequence[Tally]) -> list[tuple[str, str]]:
+    """The calls of a line whose values depend on sources, each with these."""
+    return [(each.name or "it", ", ".join(sorted(each.sources))) for each in tallies if each.sources]
 
 
 def _gutter(tallies: Sequence[Tally]) -> Text:
@@ -168,14 +179,14 @@ def _gutter(tallies: Sequence[Tally]) -> Text:
 
 
 def remarks(view: RunView) -> Text:
-    """The warnings of a run, repeated ones once."""
+    """The warnings of a run and what its policy denied, repeated ones once."""
     counts: dict[tuple[str, str], int] = {}
-    for each in view.warnings:
-        key = str(each.get("code")), str(each.get("message"))
+    said = [(f"warning[{each.get('code')}]", str(each.get("message"))) for each in view.warnings]
+    for key in [*[("denied", each) for each in view.denials], *said]:
         counts[key] = counts.get(key, 0) + 1
     shown = Text()
-    for (code, message), count in list(counts.items())[:20]:
-        shown.append(f"warning[{clean(code)}]", "yellow").append(f" {clean(_one_line(message))}")
+    for (title, message), count in list(counts.items())[:20]:
+        shown.append(clean(title), "yellow").append(f" {clean(_one_line(message))}")
         shown.append(f" ({count} times)\n" if count > 1 else "\n", "dim")
     return shown
 

@@ -124,12 +124,15 @@ class RunStarted(EventBase):
 
 @frozen
 class RunFinished(FinishedBase):
-    """A run ended. ``cost_usd`` is None if a price is unknown; ``max_concurrency`` is the most that ran side by side."""
+    """A run ended. ``cost_usd`` is None if a price is unknown; ``max_concurrency`` is the most that ran side by side;
+    ``sources`` are what its value came from, in a flow with a policy.
+    """
 
     cost_usd: float | None = None
     steps: int = 0
     effects: int = 0
     max_concurrency: int = 0
+    sources: tuple[str, ...] = ()
 
 
 @frozen
@@ -185,11 +188,12 @@ class TaskStarted(EventBase):
 
 @frozen
 class TaskFinished(FinishedBase):
-    """An atomic task ended; ``result`` is its TaskResult, if it returned one."""
+    """An atomic task ended; ``result`` is its TaskResult, if it returned one, and ``sources`` what that came from."""
 
     name: str = ""
     result: TaskResult | None = None
     cost_usd: float | None = None
+    sources: tuple[str, ...] = ()
 
 
 @frozen
@@ -260,11 +264,12 @@ class ToolStarted(EventBase):
 
 @frozen
 class ToolFinished(FinishedBase):
-    """A tool call ended."""
+    """A tool call ended; ``sources`` are what its result came from, in a flow with a policy."""
 
     name: str = ""
     result: TaskResult | None = None
     call_id: str | None = None
+    sources: tuple[str, ...] = ()
 
 
 @frozen
@@ -388,6 +393,17 @@ class Endorsed(EventBase):
 
 
 @frozen
+class Denied(EventBase):
+    """The policy denied an effect, which has not begun: ``argument`` of ``name`` came from ``sources``, of which ``refused`` may not reach it."""
+
+    name: str = ""
+    argument: str = ""
+    sources: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    message: str = ""
+
+
+@frozen
 class HistoryCompacted(EventBase):
     """A summary stands for the first ``turns`` turns of a conversation now; the tokens of history are estimates."""
 
@@ -426,10 +442,11 @@ else:
 
 @frozen
 class Ending:
-    """The end of a Started event: the Finished class, and the fields that both share."""
+    """The end of a Started event: the Finished class, the fields that both share, and whether it says what its value came from."""
 
     kind: type[FinishedBase]
     shared: tuple[str, ...]
+    sourced: bool
 
 
 def _field_names(kind: type[EventBase], base: type[EventBase]) -> list[str]:
@@ -440,7 +457,7 @@ def _field_names(kind: type[EventBase], base: type[EventBase]) -> list[str]:
 def _ending(started: type[EventBase]) -> Ending:
     kind: type[FinishedBase] = globals()[started.__name__.removesuffix("Started") + "Finished"]
     own = set(_field_names(kind, FinishedBase))
-    return Ending(kind, tuple([name for name in _field_names(started, EventBase) if name in own]))
+    return Ending(kind, tuple([name for name in _field_names(started, EventBase) if name in own]), "sources" in own)
 
 
 ENDINGS: Mapping[type[EventBase], Ending] = {

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from agentflow.core.events import ENDINGS, EventBase, Outcome
+from agentflow.core.reading import Reading
 
 
 class Suspendable(Protocol):
@@ -37,6 +38,7 @@ class Emitter(Protocol):
     """The publisher of a scope's events: a :class:`~agentflow.core.call.CallContext`."""
 
     parent: int | None
+    reading: Reading | None
 
     @property
     def run(self) -> Watchable: ...
@@ -93,6 +95,9 @@ class Scope(Generic[C]):
         for name in ending.shared:
             if name in self._fields:
                 values.setdefault(name, self._fields[name])
+        reading = self.call.reading
+        if reading is not None and ending.sourced:
+            values["sources"] = tuple(sorted(reading.given()))
         self.call.emit(ending.kind, started=self._seq, duration_s=time.perf_counter() - self._began, **values)
 
 

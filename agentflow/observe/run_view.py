@@ -43,7 +43,8 @@ class Site(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What happened at a site or in a task: number of calls and of each outcome, seconds, tokens, USD, the first error."""
+    """What happened at a site or in a task: number of calls and of each outcome, seconds, tokens, USD, the first error, the
+    sources that what it gave depends on."""
 
     name: str = ""
     calls: int = 0
@@ -55,6 +56,7 @@ class Tally:
     output_tokens: int = 0
     cost_usd: float | None = 0.0
     error: str | None = None
+    sources: set[str] = field(default_factory=set[str])
 
     @property
     def state(self) -> State:
@@ -83,13 +85,14 @@ class Tally:
             self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
         if outcome != "ok" and self.error is None:
             self.error = message_of(event)
+        self.sources.update(sources_of(event))
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data."""
         return {
             "state": self.state, "calls": self.calls, "running": self.running, "outcomes": dict(self.outcomes),
             "seconds": round(self.seconds, 6), "input_tokens": self.input_tokens, "cached_tokens": self.cached_tokens,
-            "output_tokens": self.output_tokens, "cost_usd": self.cost_usd, "error": self.error,
+            "output_tokens": self.output_tokens, "cost_usd": self.cost_usd, "error": self.error, "sources": sorted(self.sources),
         }  # fmt: skip
 
 
@@ -97,7 +100,9 @@ class RunView:
     """Folds the events of a run, one by one.
 
     ``texts`` are its programs by name; ``sites`` has a tally for each expression, ``tasks`` for each task and tool;
-    ``model_calls`` and ``replayed`` are counts, ``warnings`` the Warning events. ``outcome`` is None while it runs.
+    ``model_calls`` and ``replayed`` are counts, ``warnings`` the Warning events, ``sources`` those that its value depends on,
+    ``denials`` what its policy denied.
+    ``outcome`` is None while it runs.
     """
 
     def __init__(self, events: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -117,6 +122,8 @@ class RunView:
         self.model_calls = 0
         self.replayed = 0
         self.warnings: list[Mapping[str, Any]] = []
+        self.sources: tuple[str, ...] = ()
+        self.denials: list[str] = []
         self._open: dict[int, tuple[Tally | None, Tally | None]] = {}
         self._at: dict[int, Site] = {}
         for event in events:
@@ -131,6 +138,9 @@ class RunView:
             self._end(event)
         elif kind == "program_loaded":
             self.texts.setdefault(str(event.get("name")), str(event.get("text")))
+        elif kind == "denied":
+            if len(self.denials) < MOST_WARNINGS:
+                self.denials.append(str(event.get("message")))
         elif kind == "warning":
             if len(self.warnings) < MOST_WARNINGS:
                 self.warnings.append(event)
@@ -168,6 +178,7 @@ class RunView:
         self.seconds = event.get("duration_s")
         self.usage = event.get("usage") or {}
         self.cost_usd = event.get("cost_usd")
+        self.sources = sources_of(event)
         self.error = message_of(event)
         error = event.get("error")
         site = Site.of(cast("dict[str, Any]", error).get("span")) if isinstance(error, dict) else None
@@ -204,6 +215,12 @@ class RunView:
     def _site(self, event: Mapping[str, Any], name: str) -> Tally:
         site = Site.of(event.get("span")) or Site("", 0, 0, 0, 0)
         return self.sites.setdefault(site, Tally(name))
+
+
+def sources_of(event: Mapping[str, Any]) -> tuple[str, ...]:
+    """The sources that the value of a Finished event depends on."""
+    sources: object = event.get("sources")
+    return tuple([str(each) for each in cast("list[object]", sources)]) if isinstance(sources, list | tuple) else ()
 
 
 def message_of(event: Mapping[str, Any]) -> str | None:

@@ -430,6 +430,11 @@ _NOTES: Mapping[str, tuple[str, Callable[[Record], Iterable[tuple[str, Any]]]]] 
             "agentflow.history_compacted",
             lambda r: [(name, field(r, name)) for name in ("turns", "tokens_before", "tokens_after")],
         ),
+        "denied": (
+            "agentflow.denied",
+            lambda r: [(name, field(r, name)) for name in ("name", "argument", "sources", "refused")],
+        ),
+        "endorsed": ("agentflow.endorsed", lambda r: [(name, field(r, name)) for name in ("sources", "reason")]),
         "attempt_finished": (
             "agentflow.attempt",
             lambda r: [

@@ -159,9 +159,9 @@ def test_what_is_shown_of_a_run_controls_no_terminal(capsys: pytest.CaptureFixtu
         {**head, "type": "run_started", "seq": 1, "parent": None, "name": bad, "labels": {bad: bad}},
         {**head, "type": "program_loaded", "seq": 2, "parent": 1, "name": bad, "text": f"(f) {bad}"},
         {**head, "type": "tool_started", "seq": 3, "parent": 1, "name": bad, "arguments": {}},
-        {**head, "type": "tool_finished", "seq": 4, "parent": 1, "started": 3, "name": bad, **end},
+        {**head, "type": "tool_finished", "seq": 4, "parent": 1, "started": 3, "name": bad, "sources": [bad], **end},
         {**head, "type": "warning", "seq": 5, "parent": 1, "code": bad, "message": bad},
-        {**head, "type": "run_finished", "seq": 6, "parent": None, "started": 1, **end},
+        {**head, "type": "run_finished", "seq": 6, "parent": None, "started": 1, "sources": [bad], **end},
     ]
     summary = RunSummary(
         run_id="r", state="error", name=bad, started=1.0, updated=2.0, error=bad, labels={bad: bad}, recorded=True

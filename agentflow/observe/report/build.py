@@ -30,7 +30,17 @@ MAX_WIRES = 500
 """Maximum number of model calls that can be copied as curl."""
 _SHARED = 24
 _APART = 10_000_000
-_SHARED_SCRIPTS = ("text.js", "fold.js", "source.js", "program.js", "timeline.js", "drawer.js", "compare.js", "view.js")
+_SHARED_SCRIPTS = (
+    "text.js",
+    "sources.js",
+    "fold.js",
+    "source.js",
+    "program.js",
+    "timeline.js",
+    "drawer.js",
+    "compare.js",
+    "view.js",
+)
 _LEFT_OUT = frozenset({"v", "run_id"})
 _DELTAS = frozenset({"text_delta", "thinking_delta", "tool_arguments_delta", "partial_output", "tool_progress"})
 

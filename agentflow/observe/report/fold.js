@@ -12,6 +12,7 @@ class Run {
     this.sites = new Map();      // "name:line:column:end_line:end_column" -> site
     this.warnings = [];
     this.most = {};              // what the program may do at most, as text
+    this.sources = new Sources();
     this.id = ""; this.name = ""; this.labels = {};
     this.begin = Infinity; this.end = 0; this.idle = 0;
     this.finish = null; this.firstError = null;
@@ -64,6 +65,7 @@ class Run {
     node.end = event;
     node.until = time;
     node.state = STATES[event.outcome] || "ok";
+    this.sources.take(event.sources);
     if (node.parent) node.parent.groups = null;
     if (node.kind === "branch" || node.kind === "run") this.open -= 1;
     if (node.state === "failed" && node.kind !== "attempt") { this.failed += 1; this.firstError ||= node; }
@@ -74,6 +76,7 @@ class Run {
   #note(event, key) {
     const node = this.nodes.get(key(event.parent));
     if (event.type === "warning") this.warnings.push(event);
+    if (isDenial(event)) this.sources.denials.push({ event, node: node || null });
     if (!node) return;
     if (event.type === "text_delta") node.streamed = (node.streamed || "") + event.text;
     else if (!DELTAS.has(event.type)) node.notes.push(event);

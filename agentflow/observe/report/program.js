@@ -1,7 +1,7 @@
 // The program's text, each expression coloured by what its calls did. Any text will do whose places are spans of lines and columns.
 "use strict";
 
-const HEATS = [["state", "by state"], ["time", "by share of time"], ["cost", "by share of cost"]];
+const HEATS = [["state", "by state"], ["time", "by share of time"], ["cost", "by share of cost"], ["source", "by source"]];
 
 class ProgramPane {
   constructor(view) {
@@ -29,13 +29,15 @@ class ProgramPane {
     const names = [...this.run.programs.keys()];
     if (this.tabs.options.length !== names.length) this.tabs.replaceChildren(...names.map((name) => element("option", { value: name, title: visible(name) }, visible(name.split("/").pop() || name))));
     this.tabs.hidden = !names.length;
+    this.colour.lastChild.hidden = !this.run.sources.names.length;
     if (!this.picked && names.length > 1) this.tabs.value = this.telling(names);
     const program = this.run.programs.get(this.tabs.value);
     this.gutter.hidden = this.colour.hidden = !program;
     if (!program) { this.text.replaceChildren(element("p", { class: "empty" }, "The text of the program is not in the recording.")); return; }
     if (!this.source || this.source.program !== program) { this.source = new ProgramText(program); this.find.clear(); }
     this.sites = this.source.placed([...this.run.sites.values()].filter((site) => site.at.source === this.tabs.value));
-    this.text.classList.toggle("heat", this.heat !== "state");
+    this.text.classList.toggle("heat", this.heat === "time" || this.heat === "cost");
+    this.text.classList.toggle("from", this.heat === "source");
     this.text.style.height = `${this.source.lines * LINE + 2 * MARGIN}px`;
     this.text.style.minWidth = `${this.source.widest + 4}ch`;
     this.until = 0;
@@ -113,7 +115,8 @@ class ProgramPane {
         onclick: (event) => { event.stopPropagation(); this.pick(site); },
         onkeydown: (event) => { if (event.key === "Enter" && event.target === box) this.pick(site); } });
       box.site = site;
-      if (this.heat !== "state") box.style.setProperty("--heat", String(share(site.nodes, this.heat, whole, this.run)));
+      if (this.heat === "source") this.stripe(box, sourcesOfAll(site.nodes));
+      else if (this.heat !== "state") box.style.setProperty("--heat", String(share(site.nodes, this.heat, whole, this.run)));
       this.boxes.set(site, box);
       stack[stack.length - 1].box.append(box);
       stack.push({ box, end: Math.min(end, to), state });
@@ -124,6 +127,12 @@ class ProgramPane {
     paint(paints);
     // what is drawn anew keeps the keyboard: on the same expression, or else on the text
     if (focused) (this.boxes.get(focused) || this.scroll).focus({ preventScroll: true });
+  }
+
+  // Underline an expression in the colours of what its value came from.
+  stripe(box, names) {
+    box.classList.toggle("sourced", names.length > 0);
+    if (names.length) box.style.setProperty("--from", this.run.sources.stripes(names));
   }
 
   hint(box) {
@@ -208,6 +217,7 @@ function about(nodes, run) {
   return [`${plural(nodes.length, "time")}${failed ? `, ${failed} failed` : ""}${running ? `, ${running} not ended` : ""}`,
     nodes.length > 1 ? `${seconds(time)} in all, ${seconds(most)} at most` : seconds(time),
     tokens ? `${count(tokens)} tokens${cost ? `, ${money(cost)}` : ""}` : null,
+    sourcesOfAll(nodes).length ? visible(`comes from ${sourcesOfAll(nodes).join(", ")}`) : null,
     said ? visible(said) : null].filter(Boolean);
 }
 

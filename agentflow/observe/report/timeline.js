@@ -62,6 +62,7 @@ class Timeline {
       ...KINDS.filter((kind) => this.run.kinds[kind] && kind !== "wait").map((kind) => swatch(kind, kind)),
       ...[...reasons].sort().map((reason) => swatch(`wait ${reason}`, `waits for ${REASONS[reason] || reason}`)),
       this.run.nodes.size > 2 ? swatch("critical", "what the end waited for") : null,
+      ...this.run.sources.names.slice(0, SHADES).map((name) => this.run.sources.swatch(name)),
       element("span", { class: "keys" }, "/ filter · ↑↓ rows · ←→ fold · Enter details · + − zoom · Esc close"));
     for (const part of [...this.legend.childNodes]) if (part.nodeType === 3) part.remove();
   }
@@ -253,7 +254,8 @@ class Slot {
     this.spark = element("span", { class: "spark" });
     this.track = element("span", { class: "track" }, this.spark, this.bar);
     this.length = element("span", { class: "length" });
-    this.label = element("span", { class: "label" }, this.mark, this.name, this.kind);
+    this.from = element("span", { class: "source-mark", hidden: true });
+    this.label = element("span", { class: "label" }, this.mark, this.name, this.from, this.kind);
     this.box = element("div", { class: "row", role: "treeitem", onclick: (event) => this.click(event), ondblclick: () => this.zoomIn() }, this.label, this.track, this.length);
     timeline.list.append(this.box);
   }
@@ -274,6 +276,7 @@ class Slot {
     this.mark.textContent = foldable ? (open ? "▾" : "▸") : "";
     this.name.textContent = sum.ended === undefined ? visible(row.label) : `${row.form} ${count(sum.ended)}/${count(group.length)}`;
     this.name.title = this.name.textContent;
+    this.colour(group ? sourcesOfAll(group) : sourcesOf(row), run);
     this.kind.textContent = sum.failed ? `${count(sum.failed)} failed` : row.kind === "model" && row.label === "model" ? "" : SAID[row.kind] || "";
     this.kind.classList.toggle("failed-text", Boolean(sum.failed));
     this.box.classList.toggle("failed-text", sum.state === "failed");
@@ -285,6 +288,13 @@ class Slot {
     this.spark.hidden = !group || timeline.zoom > 1;
     if (!this.spark.hidden) this.spark.style.clipPath = sum.spark ||= sparkline(group, sum, run);
     this.length.textContent = seconds(sum.until - sum.begin);
+  }
+
+  // A mark in the colours of what the step's value came from.
+  colour(names, run) {
+    this.from.hidden = !names.length;
+    this.from.title = names.length ? visible(`comes from ${names.join(", ")}`) : "";
+    this.from.style.background = names.length ? run.sources.stripes(names) : "";
   }
 
   click(event) {
@@ -328,7 +338,7 @@ function sparkline(group, sum, run) {
 
 function searchText(node) {
   if (node.search === undefined || node.searched !== node.end) {
-    const said = [node.label, node.kind, node.path, errorText(node), gave(node)];
+    const said = [node.label, node.kind, node.path, errorText(node), gave(node), ...sourcesOf(node)];
     if (node.kind === "tool") said.push(JSON.stringify(node.start.arguments || ""));
     node.search = said.join("\n").slice(0, 20000).toLowerCase();
     node.searched = node.end;

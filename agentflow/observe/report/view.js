@@ -52,6 +52,7 @@ class View {
         figure("tool calls", run.kinds.tool ? count(run.kinds.tool) : null, null, run.most.tool_calls),
         figure("side by side", count((finish && finish.max_concurrency) || run.widest), "the most that ran at once", run.most.width),
         figure("failed steps", run.failed ? count(run.failed) : null), figure("warnings", run.warnings.length ? count(run.warnings.length) : null),
+        figure("value comes from", finish && finish.sources && finish.sources.length ? visible(finish.sources.join(", ")) : null, "the sources that the value of the run depends on"),
         figure("steps left out", run.folded ? count(run.folded) : null, "steps that went well, counted instead of shown")),
       ...this.banners(state)];
     this.head.replaceChildren(...parts.filter(Boolean));
@@ -62,10 +63,19 @@ class View {
     const run = this.run, error = run.firstError;
     const open = run.questions().map((node) => element("div", { class: "banner waiting" }, element("b", {}, "waits"), element("span", {}, visible(node.start.question || node.label)),
       element("code", {}, visible(`agentflow runs send ${run.id} ${node.start.key} VALUE`)), element("button", { type: "button", onclick: () => this.choose(node, true) }, "show")));
+    open.push(...this.denied(error));
     if (!error) return open;
     return [...open, element("div", { class: `banner first-error ${state === "failed" ? "failed" : ""}` },
       element("b", {}, state === "failed" ? "failed" : "first failure"), element("span", {}, visible(errorText(error).slice(0, 300) || error.label)),
       element("button", { type: "button", onclick: () => this.choose(error, true) }, "show"))];
+  }
+
+  // What a policy denied first, unless that is the failure which is shown anyway.
+  denied(error) {
+    const [first] = this.run.sources.denials, failure = error && errorOf(error);
+    if (!first || (failure && failure.code === "provenance/denied")) return [];
+    return [element("div", { class: "banner denied" }, element("b", {}, "policy"), element("span", {}, visible(String(first.event.message).slice(0, 300))),
+      first.node ? element("button", { type: "button", onclick: () => this.choose(first.node, true) }, "show") : null)];
   }
 
   // Show a step; with `reveal` clear what hides it.
