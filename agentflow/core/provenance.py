@@ -7,7 +7,7 @@ A source is a word: ``tool:fetch`` (the default of a tool), ``web`` (``@tool(sou
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from os import PathLike
@@ -18,11 +18,14 @@ from typing import Any, Literal, TypeAlias, cast
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.frozen import frozen
 from agentflow.core.labels import NO_SOURCES, Sources
+from agentflow.core.readers import allowed_readers, is_restriction, kept_from, only_for, readers_of
 from agentflow.core.reading import Reading
 
 USER = "user"
 """The source of what the program and its bindings say: the absence of any other."""
 Default: TypeAlias = Literal["allow", "deny"]
+ENUM = 64
+"""How many values ``capacity="enum"`` means: those of a choice from a list."""
 _HINT = 'write [[sink]], tool = "send", argument = "to", allow = ["user"]; default = "allow" or "deny"; [sources], lookup = "directory"'
 
 
@@ -30,14 +33,19 @@ class Labelled:
     """A value with the sources it came from, for ``bindings=``, and as the result of tools and host functions.
 
     ``sources`` is one source or several; ``"user"`` is none. A tool or function that gives one says itself where its result came from:
-    neither its declared ``source`` nor the sources of its arguments are added.
+    neither its declared ``source`` nor the sources of its arguments are added. ``readers`` are those who alone may see it (see
+    :class:`Sink`), by name or pattern; None: anybody. Raises ConfigurationError (``provenance/policy``) for readers that are no names.
     """
 
     __slots__ = ("sources", "value")
 
-    def __init__(self, value: Any, sources: str | Iterable[str]) -> None:
+    def __init__(
+        self, value: Any, sources: str | Iterable[str] = USER, *, readers: Iterable[str] | None = None
+    ) -> None:
         self.value = value
         self.sources: Sources = frozenset([sources] if isinstance(sources, str) else sources) - {USER}
+        if readers is not None:
+            self.sources |= {_only_for([readers] if isinstance(readers, str) else readers)}
 
     def __repr__(self) -> str:
         return f"Labelled({self.value!r}, {sorted(self.sources)!r})"
@@ -58,28 +66,57 @@ class Sink:
 
     ``tool`` is the name of a tool, a task or a host function, or a pattern (``mail:*``); ``argument`` the name of an argument, or ``"*"``
     for each that no other rule names. ``allow`` are the sources that may reach it, or patterns of them (``file:docs/*``); what the user
-    says always may. Raises ConfigurationError (``provenance/policy``) where these are not texts.
+    says always may. ``readers`` are those who see what reaches it, ``readers_in`` the argument of the same call that names them
+    (``"to"``); with either of these, ``allow`` is any source unless it is given. Raises ConfigurationError
+    (``provenance/policy``) where these are not texts.
     """
 
     tool: str
     argument: str = "*"
     allow: tuple[str, ...] = (USER,)
+    readers: tuple[str, ...] = ()
+    readers_in: str = ""
 
-    def __init__(self, tool: str, argument: str = "*", allow: Iterable[str] = (USER,)) -> None:
+    def __init__(
+        self,
+        tool: str,
+        argument: str = "*",
+        allow: Iterable[str] | None = None,
+        *,
+        readers: Iterable[str] = (),
+        readers_in: str = "",
+    ) -> None:
+        if allow is None:
+            allow = ("*",) if readers or readers_in else (USER,)
         allowed = (allow,) if isinstance(allow, str) else tuple(allow)
-        if not all(isinstance(each, str) and each for each in cast("tuple[object, ...]", (tool, argument, *allowed))):
+        seen_by = (readers,) if isinstance(readers, str) else tuple(readers)
+        texts = cast("tuple[object, ...]", (tool, argument, *allowed, *seen_by))
+        if not all(isinstance(each, str) and each for each in texts) or not isinstance(cast(object, readers_in), str):
             raise ConfigurationError(
-                f"a sink has the names of a tool and an argument, and sources; not {clip(repr((tool, argument, allowed)), 100)}",
+                f"a sink has the names of a tool and an argument, sources, and readers; not {clip(repr(texts), 100)}",
                 code="provenance/policy",
                 hint='write Sink("send", "to", allow=["user", "directory"])',
             )
         object.__setattr__(self, "tool", tool)
         object.__setattr__(self, "argument", argument)
         object.__setattr__(self, "allow", allowed)
+        object.__setattr__(self, "readers", seen_by)
+        object.__setattr__(self, "readers_in", readers_in)
+
+    @property
+    def is_for_readers(self) -> bool:
+        """Whether the rule says who sees an argument, and nothing of what may reach it."""
+        return bool(self.readers or self.readers_in) and self.allow == ("*",)
 
     def refused(self, sources: Sources) -> Sources:
         """Those of ``sources`` that may not reach the argument."""
-        return frozenset([each for each in sources if not any([fnmatchcase(each, rule) for rule in self.allow])])
+        return frozenset(
+            [
+                each
+                for each in sources
+                if not (is_restriction(each) or any([fnmatchcase(each, rule) for rule in self.allow]))
+            ]
+        )
 
 
 _NOTHING_BUT_USER = Sink("*")
@@ -92,6 +129,11 @@ class Provenance:
     ``rules`` say it for arguments; of several for one argument all must allow. A rule for an argument replaces what the tool itself
     declares of it (``@tool(sinks={"to": "user"})``). ``default`` says it of arguments of tools that neither names: ``"allow"`` any source,
     or ``"deny"`` all but the user. ``sources`` renames what tools give, by name or pattern: ``{"lookup_contact": "directory"}``.
+    ``readers`` say who may see what came from a source, by name or pattern: ``{"file:hr/*": ["*@hr.example", "payroll"]}``. Who sees what reaches
+    an argument says a rule (``Sink("send", readers_in="to")``); without one that is the tool itself, by its name. Models, functions of the host and
+    the result of the run may see everything.
+    ``capacity`` is how many values the schema of a task's answer may have at most for the answer to come from nowhere, since it can tell
+    hardly anything: a number, or ``"enum"`` for 64; None, the default, for no answer.
     With ``explain`` nothing is denied: what would have been is a warning, ``provenance/denied``.
 
     ``narrowed_by`` are policies that must allow too, such as that of a directory's settings. Raises ConfigurationError
@@ -102,6 +144,8 @@ class Provenance:
     default: Default = "allow"
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     explain: bool = False
+    readers: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    capacity: int | Literal["enum"] | None = None
     narrowed_by: tuple[Provenance, ...] = ()
 
     def __post_init__(self) -> None:
@@ -113,14 +157,26 @@ class Provenance:
             )
         object.__setattr__(self, "rules", tuple(self.rules))
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+        listed = {key: (each,) if isinstance(each, str) else tuple(each) for key, each in self.readers.items()}
+        for each in listed.values():
+            _only_for(each)
+        object.__setattr__(self, "readers", MappingProxyType(listed))
+        number = cast(object, ENUM if self.capacity == "enum" else self.capacity)
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+            raise ConfigurationError(
+                f"capacity is a number of values, or enum, not {clip(repr(self.capacity), 80)}",
+                code="provenance/policy",
+                hint='capacity = "enum", or capacity = 16',
+            )
+        object.__setattr__(self, "capacity", number)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], where: str = "the policy") -> Provenance:
-        """A policy from the table of a TOML file: ``default``, tables ``[[sink]]``, and ``[sources]``.
+        """A policy from the table of a TOML file: ``default``, ``capacity``, tables ``[[sink]]``, ``[sources]`` and ``[readers]``.
 
         Raises ConfigurationError (``provenance/policy``), which names ``where`` and the key.
         """
-        unknown = [key for key in table if key not in ("default", "sink", "sources")]
+        unknown = [key for key in table if key not in ("default", "capacity", "sink", "sources", "readers")]
         sinks: Any = table.get("sink", [])
         renamed: Any = table.get("sources", {})
         if unknown:
@@ -131,15 +187,24 @@ class Provenance:
             [isinstance(each, str) for each in cast("Mapping[str, Any]", renamed).values()]
         ):
             raise _malformed(where, "sources is a table of texts")
+        readers: Any = table.get("readers", {})
+        if not isinstance(readers, Mapping) or not all([_is_texts(each) for each in cast("Any", readers).values()]):
+            raise _malformed(where, "readers is a table of lists of texts")
         rules: list[Sink] = []
         for each in cast("list[Mapping[str, Any]]", sinks):
-            wrong = [key for key in each if key not in ("tool", "argument", "allow")]
+            wrong = [key for key in each if key not in Sink.__slots__]
             if wrong or "tool" not in each:
                 raise _malformed(
                     where, f"a sink has no key '{clip(wrong[0], 60)}'" if wrong else "a sink names its tool"
                 )
             rules.append(Sink(**each))
-        return cls(rules=tuple(rules), default=table.get("default", "allow"), sources=cast("Any", renamed))
+        return cls(
+            rules=tuple(rules),
+            default=table.get("default", "allow"),
+            sources=cast("Any", renamed),
+            readers=cast("Any", readers),
+            capacity=table.get("capacity"),
+        )
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Provenance:
@@ -177,6 +242,37 @@ class Provenance:
             refused |= other.refused(name, argument, sources, declared)
         return refused
 
+    def hidden(
+        self, name: str, argument: str, sources: Sources, arguments: Mapping[str, Any], *, tool: bool
+    ) -> dict[str, list[str]]:
+        """Those of ``sources`` that are kept from whoever sees ``argument`` of a call of ``name``, each with those readers.
+
+        What is no ``tool`` is seen by somebody only where a rule says by whom.
+        """
+        policies = (self, *self.narrowed_by)
+        lists = {
+            each: [allowed for one in policies for allowed in allowed_readers(each, one.readers)] for each in sources
+        }
+        if not any(lists.values()):
+            return {}
+        said = [readers_of(one.rules, name, argument, arguments) for one in policies]
+        readers = list(said[0] if said[0] is not None else (name,) if tool else ())
+        readers += [each for further in said[1:] for each in further or ()]
+        kept = {source: kept_from(readers, allowed) for source, allowed in lists.items() if allowed}
+        return {source: those for source, those in kept.items() if those}
+
+    def restrictions(self, sources: Sources) -> Sources:
+        """Who may see what came from ``sources``, as sources that say only that."""
+        lists = [allowed_readers(each, one.readers) for each in sources for one in (self, *self.narrowed_by)]
+        return frozenset([only_for(allowed) for each in lists for allowed in each])
+
+    @property
+    def most_values(self) -> int:
+        """The capacity as a number, the least of the policies that say one."""
+        if self.capacity is None:
+            return 0
+        return min([cast(int, one.capacity) for one in (self, *self.narrowed_by) if one.capacity is not None])
+
     def sinks(
         self, name: str, arguments: Iterable[str], declared: Mapping[str, str] | None
     ) -> dict[str, tuple[str, ...]]:
@@ -193,7 +289,11 @@ class Provenance:
 
     def _rules(self, name: str, argument: str, declared: Mapping[str, str] | None) -> list[Sink]:
         """The rules for an argument; of the tool's own declaration and the default, the first that there is."""
-        ours = [rule for rule in self.rules if rule.tool == name or fnmatchcase(name, rule.tool)]
+        ours = [
+            rule
+            for rule in self.rules
+            if not rule.is_for_readers and (rule.tool == name or fnmatchcase(name, rule.tool))
+        ]
         exact = [rule for rule in ours if rule.argument == argument]
         rules = exact or [rule for rule in ours if rule.argument == "*"]
         if rules:
@@ -215,15 +315,29 @@ def narrowing(table: Mapping[str, Any]) -> Provenance | None:
     return Provenance.from_table(table, "provenance") if table else None
 
 
+def _only_for(readers: Iterable[str]) -> str:
+    try:
+        return only_for(readers)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(str(error), code="provenance/policy", hint=_HINT) from None
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all([isinstance(each, str) for each in cast("list[object]", value)])
+
+
 def _malformed(where: str, message: str) -> ConfigurationError:
     return ConfigurationError(f"{where}: {message}", code="provenance/policy", hint=_HINT)
 
 
 @frozen
 class Denial:
-    """What a policy denied, or with ``explain`` would have: ``argument`` of ``name`` depends on ``sources``, of which ``refused`` may not reach it."""
+    """What a policy denied, or with ``explain`` would have: ``argument`` of ``name`` depends on ``sources``, of which ``refused`` may not
+    reach it; or may not be seen by ``readers``, who would have.
+    """
 
     name: str
     argument: str
     sources: Sources
     refused: Sources
+    readers: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.labels import NO_SOURCES, Sources, joined
@@ -15,12 +15,28 @@ class Guard(Protocol):
     """The policy of a run, and what has flown in it."""
 
     def judge(
-        self, name: str, labels: Mapping[str, Sources], around: Sources, span: Span | None, call: object, *, tool: bool
+        self,
+        name: str,
+        labels: Mapping[str, Sources],
+        around: Sources,
+        span: Span | None,
+        call: object,
+        *,
+        tool: bool,
+        arguments: Mapping[str, Any],
     ) -> AgentflowError | None:
         """The error of an effect whose arguments depend on sources that may not reach them; None if it may be done.
 
         ``labels`` are the sources of each argument, ``around`` those that the whole effect depends on; a ``tool`` is bound by what it
-        declares, too. What was denied is noted, and with ``explain`` warned of at ``call``.
+        declares, too. ``arguments`` are the values by name, for rules that go by them. What was denied is noted, and told at ``call``.
+        """
+        ...
+
+    def small(
+        self, task: str, defined: Definitions | None, value: object, sources: Sources
+    ) -> tuple[Any, Sources] | None:
+        """The result of a task that can tell so little that it comes from nowhere, without all else that it says, and the sources that it
+        keeps: those which not everybody may see. None for any other result.
         """
         ...
 

@@ -83,9 +83,9 @@ class ToolTurn:
         reading = call.reading
         if reading is not None:
             labels = dict.fromkeys(part.arguments, NO_SOURCES)
-            error = reading.guard.judge(name, labels, self._read, call.span, call, tool=True)
+            error = reading.guard.judge(name, labels, self._read, call.span, call, tool=True, arguments=part.arguments)
             if error is not None:
-                return self._denied(part, call, error)
+                return self._denied(part, error)
             call.reading = reading.fork(self._read, reading.guard.source_of(name))
         answer, usage = await self._recorded(part, call)
         if reading is not None and call.reading is not None:
@@ -120,8 +120,7 @@ class ToolTurn:
         parts = result.notes.parts or ()
         return ToolResultPart(part.id, part.name, _text(result), result.failed, parts), result.usage
 
-    def _denied(self, part: ToolCallPart, call: CallContext, error: AgentflowError) -> ToolResultPart:
-        call.warn(error.code, error.message, tool=clip(part.name, 120), call_id=part.id, **error.details)
+    def _denied(self, part: ToolCallPart, error: AgentflowError) -> ToolResultPart:
         hint = "do it without what was read from there, or say what you would do and why"
         return ToolResultPart(part.id, part.name, f"error ({error.code}): {error.message}; {hint}", True)
 

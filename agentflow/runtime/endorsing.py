@@ -44,7 +44,7 @@ def _request(effect: Endorse, value: Any, reason: str) -> ApprovalRequest:
         f"{ENDORSE}\n{reason}\n{text}".encode("utf-8", "surrogatepass"), digest_size=16
     ).hexdigest()
     came = ", ".join(effect.sources) or "the user"
-    shown = escape(f"{ENDORSE} (from {came}): {reason}\n  {clip(text, _SHOWN)}")
+    shown = "\n  ".join([escape(f"{ENDORSE} (from {came}): {reason}"), escape(clip(text, _SHOWN))])
     return ApprovalRequest(
         ENDORSE, shown, digest, "the program answers for this value", {"value": value, "reason": reason}
     )

@@ -130,7 +130,7 @@ class LabelledStrand(Strand):
         if isinstance(effect, TaskCall):
             around = joined(around, self.guard.written_from(effect.name, self.definitions(cast(Any, effect.env))))
         if name:
-            error = self.guard.judge(name, labels, around, span, self.call, tool=tool)
+            error = self.guard.judge(name, labels, around, span, self.call, tool=tool, arguments=_by_name(effect))
             if error is not None:
                 for sources in (around, *labels.values()):
                     blame(error, sources)
@@ -151,6 +151,11 @@ class LabelledStrand(Strand):
             self.steps.sources = joined(self.steps.sources, reading.given())
         if name:
             self.guard.note(name, labels, around, reading.given(), span)
+        if type(effect) is TaskCall:
+            small = self.guard.small(effect.name, self.definitions(cast(Any, effect.env)), value, reading.given())
+            if small is not None:
+                value, kept = small
+                reading.say(kept, alone=True)
         return value, reading
 
     def _reading(self, effect: Effect, labels: Mapping[str, Sources], around: Sources) -> Reading:
@@ -263,6 +268,12 @@ def _led(code: Code, sources: Sources) -> Code:
 async def _whole(rt: Runtime, d: int, code: Code, arguments: tuple[Any, ...]) -> Any:
     value = await code(rt, d, *arguments)
     return await bounce(rt, d) if value is TAIL else value
+
+
+def _by_name(effect: Effect) -> Mapping[str, Any]:
+    """The values of an effect's arguments by name, where they have names."""
+    data: Any = None if effect.data is None else getattr(effect, effect.data)
+    return cast("dict[str, Any]", data) if type(data) is dict else {}
 
 
 def name_of_effect(effect: Effect) -> str:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from posixpath import normpath
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.events import Denied
 from agentflow.core.frozen import frozen
 from agentflow.core.labels import NO_SOURCES, Sources, box, joined, strip
 from agentflow.core.names import Definitions
+from agentflow.core.notes import Notes
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.provenance import Denial, Labelled, Provenance
+from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
+from agentflow.core.values import to_json
 from agentflow.core.walk import LEAVES, copied
 from agentflow.core.work import finish
+from agentflow.lib.json_schema import Schema
+from agentflow.lib.schema_capacity import canonical, capacity
 
 _NOTED = 10_000
 """Effects whose flow is kept, the latest ones, to show how something came about."""
@@ -56,7 +63,15 @@ class RunGuard:
         self._flows: deque[Flow] = deque(maxlen=_NOTED)
 
     def judge(
-        self, name: str, labels: Mapping[str, Sources], around: Sources, span: Span | None, call: object, *, tool: bool
+        self,
+        name: str,
+        labels: Mapping[str, Sources],
+        around: Sources,
+        span: Span | None,
+        call: object,
+        *,
+        tool: bool,
+        arguments: Mapping[str, Any],
     ) -> SexpEvaluationError | None:
         """The error of an effect whose arguments depend on sources that may not reach them; None if it may be done."""
         if not around and not any(labels.values()):
@@ -67,17 +82,55 @@ class RunGuard:
         for argument, own in (labels or {"*": NO_SOURCES}).items():
             sources = joined(own, around)
             refused = self.policy.refused(name, argument, sources, declared)
-            if not refused:
-                continue
-            denial = Denial(name, argument, sources, refused)
-            self.denials.append(denial)
-            error = self._error(denial, span)
-            if self.policy.explain:
-                if isinstance(call, CallContext):
-                    call.warn("provenance/denied", f"would be denied: {error.message}", **error.details)
-                continue
-            first = first or error
-        return first
+            hidden = self.policy.hidden(name, argument, sources, arguments, tool=registered is not None)
+            denials = [Denial(name, argument, sources, refused)] if refused else []
+            if hidden:
+                readers = tuple(dict.fromkeys([each for those in hidden.values() for each in those]))
+                denials.append(Denial(name, argument, sources, frozenset(hidden), readers))
+            for denial in denials:
+                error = self._denied(denial, span, call)
+                first = first or error
+        return None if self.policy.explain else first
+
+    def _denied(self, denial: Denial, span: Span | None, call: object) -> SexpEvaluationError:
+        self.denials.append(denial)
+        error = self._error(denial, span)
+        if isinstance(call, CallContext):
+            self._tell(denial, error, span, call)
+        return error
+
+    def small(
+        self, task: str, defined: Definitions | None, value: object, sources: Sources
+    ) -> tuple[TaskResult, Sources] | None:
+        """The result of a task whose schema has few values, with its data alone, and the sources that it keeps."""
+        most = self.policy.most_values
+        compiled = self._tasks.find_compiled(task, defined) if most and isinstance(value, TaskResult) else None
+        if compiled is None or compiled.template.is_function or not isinstance(value, TaskResult):
+            return None
+        number = capacity(compiled.returns)
+        if (
+            number is None
+            or number > most
+            or value.status != "COMPLETE"
+            or not _fits(compiled.returns, value.parsed_content)
+        ):
+            return None
+        data = canonical(value.parsed_content)
+        notes = Notes(template_used=value.notes.template_used)
+        bare = replace(value, content=to_json(data), parsed_content=data, criteria=None, notes=notes)
+        return bare, self.policy.restrictions(sources)
+
+    def _tell(self, denial: Denial, error: SexpEvaluationError, span: Span | None, call: CallContext) -> None:
+        if not call.run.watched:
+            return
+        here = call.at(call.path)
+        here.span = span or call.span
+        if self.policy.explain:
+            here.warn(error.code, f"would be denied: {error.message}", **error.details)
+            return
+        sources, refused = tuple(sorted(denial.sources)), tuple(sorted(denial.refused))
+        name, argument, message = denial.name, denial.argument, error.message
+        here.emit(Denied, name=name, argument=argument, sources=sources, refused=refused, message=message)
 
     def source_of(self, tool: str) -> Sources:
         """Where the results of a tool come from, unless they say so themselves."""
@@ -113,9 +166,13 @@ class RunGuard:
         trail = self._trail(denial, span)
         words = " -> ".join(trail)
         hint = 'take it from the user; or (endorse value "reason"), if this program was granted it'
+        problem = f"{what} depends on {shown}, which may not reach it"
+        if denial.readers:
+            hint = 'leave it out; or (endorse value "reason"), if this program was granted it'
+            problem = f"{what} depends on {shown}, which {' and '.join(map(repr, denial.readers))} may not see"
         return SexpEvaluationError(
-            f"{what} depends on {shown}, which may not reach it" + (f"; came by: {words}" if len(trail) > 1 else ""),
-            code="provenance/denied",
+            problem + (f"; came by: {words}" if len(trail) > 1 else ""),
+            code="provenance/readers" if denial.readers else "provenance/denied",
             span=span,
             hint=hint,
             details={
@@ -124,6 +181,7 @@ class RunGuard:
                 "sources": sorted(denial.sources),
                 "refused": sorted(denial.refused),
                 "trail": trail,
+                **({"readers": list(denial.readers)} if denial.readers else {}),
             },
         )
 
@@ -141,6 +199,10 @@ class RunGuard:
             steps = [*steps[:2], "...", *steps[3 - _TRAIL :]]
         what = denial.name if denial.argument == "*" else f"{denial.argument} of {denial.name}"
         return [*steps, _place(what, span)]
+
+
+def _fits(schema: Mapping[str, Any] | None, data: object) -> bool:
+    return schema is not None and not Schema(schema).check(data)
 
 
 def _place(what: str, span: Span | None) -> str:

