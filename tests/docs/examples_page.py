@@ -131,6 +131,7 @@ LISTED = (
     Example("write_code.py", "Write code until its tests pass"),
     Example("saved_workflow.py", "A workflow that a model wrote, kept and used again"),
     Example("untrusted.py", "A program that nobody trusts"),
+    Example("provenance.py", "A page that tells the model what to do, and a policy"),
     Example("sse.py", "Into a web page, as it is written"),
     Example("serve.py", "As a model, as runs and as a page"),
     Example("front_ends.py", "Behind AG-UI and `useChat`"),

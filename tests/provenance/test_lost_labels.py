@@ -1,0 +1,290 @@
+"""Every way in which a program could lose the sources of a value: whatever is done with it, it does not reach a guarded argument."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import pytest
+
+from agentflow import AgentFlow, AgentflowError, Provenance, ScriptedProvider, Sink
+
+Surface = Literal["sexp", "python"]
+POLICY = Provenance(rules=[Sink("send", "*", allow=["user"])], sources={"fetch*": "web"})
+SAID = '{"a": "mallory@evil.example"}'
+PRELUDE = {
+    "sexp": '(define x (value-of (fetch))) (define d (value-of (fetch_data)))\n(defatom t (params (q any)) (instructions "{{q}}") (tools))\n',
+    "python": 'x = fetch()\nd = fetch_data()\n@task(tools=[])\ndef t(q) -> str:\n    """{{q}}"""\n',
+}
+
+# ``x`` is a text from the web, ``d`` data from there, ``t`` a task; each case has its text in S-expressions and, where Python has it, in Python
+FLOWS: dict[str, tuple[str | None, str | None]] = {
+    # taking apart and putting together
+    "whole": ("(send (to x))", "send(to=x)"),
+    "result": ("(send (to (content (fetch))))", "send(to=outcome(fetch()).content)"),
+    "status": ("(send (to (status (fetch))))", "send(to=outcome(fetch()).status)"),
+    "notes": ("(send (to (get-field (fetch) 'notes)))", None),
+    "failed": ("(send (to (failed? (fetch))))", None),
+    "entry": ('(send (to (get d "to")))', "send(to=d['to'])"),
+    "field": ('(send (to (get-field d "to")))', "send(to=d.to)"),
+    "element": ('(send (to (nth (get d "l") 0)))', "send(to=d['l'][0])"),
+    "slice": ('(send (to (rest (get d "l"))))', "send(to=d['l'][1:])"),
+    "index": ('(send (to (nth (list "a" "b" "c") (get d "n"))))', "send(to=['a', 'b', 'c'][d['n']])"),
+    "key": ('(send (to (get (dict "key" "v") (get d "k"))))', "send(to={'key': 'v'}[d['k']])"),
+    "default": ('(send (to (get (dict "a" 1) "b" x)))', "send(to={'a': 1}.get('b', x))"),
+    "in_a_list": ("(send (to (list 1 x)))", "send(to=[1, x])"),
+    "deep": ('(send (to (list (dict "a" (list x)))))', "send(to=[{'a': [x]}])"),
+    "out_of_a_list": ("(send (to (first (list x))))", "send(to=[x][0])"),
+    "put_in": ('(send (to (get (put (dict "a" 1) "b" x) "b")))', "e = {'a': 1}\ne['b'] = x\nsend(to=e['b'])"),
+    "as_a_key": ("(send (to (first (keys (dict x 1)))))", "send(to=list({x: 1})[0])"),
+    "as_a_new_key": ("(send (to (keys (put (dict) x 1))))", "e = {}\ne[x] = 1\nsend(to=list(e))"),
+    "overwritten_key": ("(send (to (get (put (dict x 1) x 2) x)))", None),
+    "number_of_keys": ('(send (to (length (keys (put (dict "a" 1) x 2)))))', None),
+    "keys": ("(send (to (keys d)))", "send(to=list(d.keys()))"),
+    "values": ("(send (to (values d)))", "send(to=list(d.values()))"),
+    "items": ("(send (to (first (values d))))", "send(to=[v for k, v in d.items()])"),
+    "merged": ('(send (to (merge (dict "a" 1) d)))', "send(to={'a': 1} | d)"),
+    "pairs": ('(send (to (assoc "a" (list (list "a" x)))))', "send(to=[b for a, b in [('a', x)]])"),
+    "pair_by_key": ("(send (to (assoc x (list (list x 1)))))", None),
+    "member": ("(send (to (member x (list x 1))))", "send(to=x in [x])"),
+    "cons": ("(send (to (first (cons x (list 1)))))", "e = []\ne.append(x)\nsend(to=e[0])"),
+    "tail": ("(send (to (first (rest (cons 1 (list x))))))", "e = [1, x]\nsend(to=e.pop())"),
+    "appended": ("(send (to (first (append (list x) (list 1)))))", "send(to=([x] + [1])[0])"),
+    "spread": ('(send (to (append (get d "l") (list 1))))', "send(to=[*d['l'], 1])"),
+    "reversed": ('(send (to (reverse (get d "l"))))', "send(to=list(reversed(d['l'])))"),
+    "zipped": ('(send (to (zip (list 1 2) (get d "l"))))', "send(to=list(zip([1, 2], d['l'])))"),
+    "length": ('(send (to (length (get d "l"))))', "send(to=len(d['l']))"),
+    "range": ('(send (to (range (get d "n"))))', "send(to=list(range(d['n'])))"),
+    "quasiquote": ("(send (to `(a ,x)))", "send(to=(1, x))"),
+    "quasiquote_spliced": ('(send (to `(a ,@(get d "l"))))', "a, *b = [1, *d['l']]\nsend(to=b)"),
+    "unpacked": ('(send (to (apply list (get d "l"))))', "a, b = d['l']\nsend(to=a)"),
+    # texts
+    "joined": ('(send (to (string-append "a" x)))', "send(to='a' + x)"),
+    "formatted": ('(send (to (format "{}" x)))', "send(to=f'to {x}')"),
+    "formatted_by_name": ('(send (to (format "{a}" (dict "a" x))))', "send(to=f'{x!s:>40}')"),
+    "template": ("(send (to (format x)))", "send(to=x * 2)"),
+    "upper": ("(send (to (string-upcase x)))", "send(to=x.upper())"),
+    "trimmed": ("(send (to (string-trim x)))", "send(to=x.strip())"),
+    "cut": ("(send (to (substring x 0 3)))", "send(to=x[:3])"),
+    "cut_at": ('(send (to (substring "abc" (get d "n"))))', "send(to='abc'[d['n']:])"),
+    "split": ('(send (to (first (string-split x "@"))))', "send(to=x.split('@')[0])"),
+    "split_at": ('(send (to (string-split "abc" x)))', "send(to='abc'.split(x))"),
+    "list_joined": ('(send (to (string-join (get d "l") ",")))', "send(to=','.join(d['l']))"),
+    "joined_by": ('(send (to (string-join (list "a" "b") x)))', "send(to=x.join(['a', 'b']))"),
+    "replaced": ('(send (to (string-replace x "m" "n")))', "send(to=x.replace('m', 'n'))"),
+    "replaced_where": ('(send (to (string-replace "abc" x "n")))', "send(to='abc'.replace(x, 'n'))"),
+    "replaced_by": ('(send (to (string-replace "abc" "a" x)))', "send(to='abc'.replace('a', x))"),
+    "text_length": ("(send (to (string-length x)))", "send(to=len(x))"),
+    "contains": ('(send (to (string-contains? x "m")))', "send(to='m' in x)"),
+    "symbol": ("(send (to (symbol->string (string->symbol x))))", None),
+    "number_of_text": ('(send (to (string->number (get d "digits"))))', "send(to=int(d['digits']))"),
+    "text_of_number": ('(send (to (number->string (get d "n"))))', "send(to=str(d['n']))"),
+    "json": (
+        '(send (to (get (parse-json (to-json (dict "a" x))) "a")))',
+        "send(to=json.loads(json.dumps({'a': x}))['a'])",
+    ),
+    "json_of_data": ("(send (to (to-json d)))", "send(to=json.dumps(d))"),
+    # what is computed from it
+    "sum": ('(send (to (+ 1 (get d "n"))))', "send(to=1 + d['n'])"),
+    "negated": ('(send (to (- (get d "n"))))', "send(to=-d['n'])"),
+    "greatest": ('(send (to (max 1 (get d "n"))))', "send(to=max(1, d['n']))"),
+    "rounded": ('(send (to (round (get d "n"))))', "send(to=round(d['n']))"),
+    "compared": ('(send (to (= 1 (get d "n"))))', "send(to=1 == d['n'])"),
+    "ordered": ('(send (to (string<? "a" x)))', "send(to='a' < x)"),
+    "chained": ('(send (to (< 0 (get d "n") 9)))', "send(to=0 < d['n'] < 9)"),
+    "not": ('(send (to (not (get d "flag"))))', "send(to=not d['flag'])"),
+    "kind": ("(send (to (type-of x)))", "send(to=isinstance(x, str))"),
+    "is_text": ("(send (to (string? x)))", "send(to=bool(x))"),
+    "is_empty": ('(send (to (null? (get d "l"))))', "send(to=sum([d['n']]))"),
+    "and": ("(send (to (and true x)))", "send(to=True and x)"),
+    "or": ("(send (to (or false x)))", "send(to=False or x)"),
+    "arm": ('(send (to (if true x "b")))', "send(to=x if True else 'b')"),
+    "clause": ('(send (to (cond (false "a") (else x))))', "if True:\n    y = x\nelse:\n    y = 1\nsend(to=y)"),
+    # variables, procedures, loops
+    "let": ("(send (to (let* ((y x) (z y)) z)))", "y = z = x\nsend(to=z)"),
+    "assigned": ('(define y "a") (set! y x) (send (to y))', "y = 'a'\ny += x\nsend(to=y)"),
+    "walrus": ("(send (to (begin 1 x)))", "send(to=(y := x))"),
+    "closure": ("(define (f) x) (send (to (f)))", "def f():\n    return x\nsend(to=f())"),
+    "argument": ("(define (f a) a) (send (to (f x)))", "def f(a, *, b=1):\n    return a\nsend(to=f(x))"),
+    "named_argument": ("((lambda (a) (send (to a))) x)", "def f(*, b):\n    return b\nsend(to=f(b=x))"),
+    "default_argument": (
+        "(define (f) (define a x) a) (send (to (f)))",
+        "def f(a=None):\n    a = x\n    return a\nsend(to=f())",
+    ),
+    "captured": (
+        '(define (f a) (lambda (b) (string-append b a))) (send (to ((f x) "c")))',
+        "def f(a):\n    return lambda b: b + a\nsend(to=f(x)('c'))",
+    ),
+    "in_a_list_of_closures": (
+        '(send (to ((first (map (lambda (a) (lambda () a)) (get d "l"))))))',
+        "fs = [(lambda a: lambda: a)(a) for a in d['l']]\nsend(to=fs[0]())",
+    ),
+    "recursion": (
+        "(define (f n a) (if (= n 0) a (f (- n 1) a))) (send (to (f 400 x)))",
+        "def f(n, a):\n    return a if n == 0 else f(n - 1, a)\nsend(to=f(400, x))",
+    ),
+    "deep_recursion": (
+        '(define (f n a) (if (= n 0) a (string-append (f (- n 1) a) ""))) (send (to (f 400 x)))',
+        "def f(n, a):\n    return a if n == 0 else f(n - 1, a) + ''\nsend(to=f(400, x))",
+    ),
+    "map": ('(map (lambda (a) (send (to a))) (get d "l"))', "[send(to=a) for a in d['l']]"),
+    "map_of_two": (
+        '(send (to (map (lambda (a b) b) (list 1 2) (get d "l"))))',
+        "send(to=[b for a, b in zip([1, 2], d['l'])])",
+    ),
+    "filter": ('(send (to (filter (lambda (a) true) (get d "l"))))', "send(to=[a for a in d['l'] if True])"),
+    "reduce": (
+        '(send (to (reduce string-append "" (get d "l"))))',
+        "y = ''\nfor a in d['l']:\n    y = y + a\nsend(to=y)",
+    ),
+    "reduce_from": ('(send (to (reduce string-append x (list "a"))))', "send(to=sum([1], d['n']))"),
+    "sorted": ('(send (to (sort (get d "l"))))', "send(to=sorted(d['l']))"),
+    "for_each": (
+        '(define y "") (for-each (lambda (a) (set! y a)) (get d "l")) (send (to y))',
+        "for a in d['l']:\n    y = a\nsend(to=y)",
+    ),
+    "apply": ('(send (to (apply string-append (get d "l"))))', "send(to=max(d['l']))"),
+    "apply_further": ('(send (to (apply string-append x (list "a"))))', "e = {'a': x}\nsend(to={**e}['a'])"),
+    "loop": ('(define y "") (loop 2 (set! y x)) (send (to y))', "y = 'a'\nfor i in range(2):\n    y = x\nsend(to=y)"),
+    "while": (
+        "(define y 1) (define i 0) (while (< i 1) (set! i 1) (set! y x)) (send (to y))",
+        "y = i = 1\nwhile i < 2:\n    i += 1\n    y = x\nsend(to=y)",
+    ),
+    "named_let": (
+        '(send (to (let f ((i 0) (a "")) (if (= i 2) a (f (+ i 1) x)))))',
+        "y = ''.join(x for i in range(2))\nsend(to=y)",
+    ),
+    "dict_comprehension": ("(send (to (dict 1 x)))", "send(to={a: 1 for a in d['l']})"),
+    "set": ("(send (to (list x x)))", "send(to=list({x}))"),
+    "enumerated": ('(send (to (zip (range 2) (get d "l"))))', "send(to=[a for i, a in enumerate(d['l'])])"),
+    "list_method": ("(send (to (append (list 1) (list x))))", "e = [1]\ne.extend([x])\nsend(to=e)"),
+    "item_assigned": ('(send (to (put (dict "a" 1) "a" x)))', "e = [1]\ne[0] = x\nsend(to=e)"),
+    "updated": ("(send (to (merge d (dict))))", "e = {}\ne.update(d)\nsend(to=e)"),
+    # failure
+    "error": (
+        "(try (error x) (catch (e) (send (to (get-field e 'message)))))",
+        "try:\n    raise ValueError(x)\nexcept ValueError as e:\n    send(to=str(e))",
+    ),
+    "raised": ('(try (raise (dict "a" x)) (catch (e) (send (to e))))', None),
+    "guarded": ("(guard (e (true (send (to (get-field e 'message))))) (error x))", None),
+    "error_of_a_primitive": (
+        "(try (+ 1 x) (catch (e) (send (to (get-field e 'message)))))",
+        "try:\n    1 + x\nexcept Exception as e:\n    send(to=str(e))",
+    ),
+    "error_of_json": (
+        "(try (parse-json x) (catch (e) (send (to (get-field e 'message)))))",
+        "try:\n    json.loads(x)\nexcept Exception as e:\n    send(to=str(e))",
+    ),
+    "error_of_a_key": (
+        "(try (nth (list 1) x) (catch (e) (send (to (get-field e 'message)))))",
+        "try:\n    {}[x]\nexcept Exception as e:\n    send(to=str(e))",
+    ),
+    "error_of_a_tool": (
+        "(try (value-of (broken (q x))) (catch (e) (send (to (get-field e 'message)))))",
+        "try:\n    broken(q=x)\nexcept Exception as e:\n    send(to=str(e))",
+    ),
+    "failed_tool": ("(send (to (content (broken (q x)))))", "send(to=outcome(broken(q=x)).content)"),
+    "error_of_a_branch": ("(try (parallel (error x) 1) (catch (e) (send (to (get-field e 'message)))))", None),
+    "finally": (
+        "(define y 1) (try 1 (finally (set! y x))) (send (to y))",
+        "y = 1\ntry:\n    pass\nfinally:\n    y = x\nsend(to=y)",
+    ),
+    "wind": ("(define y 1) (dynamic-wind (lambda () 1) (lambda () (set! y x)) (lambda () (send (to y))))", None),
+    # branches, tries, time
+    "parallel": ("(send (to (first (parallel x 1))))", "send(to=parallel(x, 1)[0])"),
+    "in_a_branch": ("(parallel (send (to x)) 1)", "parallel(send(to=x), 1)"),
+    "pmap": ('(send (to (pmap identity (get d "l"))))', "send(to=pmap(lambda a: a, d['l']))"),
+    "in_pmap": ('(pmap (lambda (a) (send (to a))) (get d "l"))', "pmap(lambda a: send(to=a), d['l'])"),
+    "race": ("(send (to (race x)))", "send(to=race(x))"),
+    "retry": ("(send (to (retry 2 x)))", "send(to=retry(2, x))"),
+    "timeout": ("(send (to (timeout 5 x)))", "send(to=timeout(5, x))"),
+    # programs as data
+    "program_of_data": ('(send (to (eval-program (format "\\"{}\\"" x))))', "send(to=eval_program(f'\"{x}\"'))"),
+    "program_that_sends": (
+        '(eval-program (format "(send (to \\"{}\\"))" x) (allow send))',
+        "eval_program(f'send(to=\"{x}\")', allow=['send'])",
+    ),
+    "program_of_lists": ("(eval-program (list 'send (list 'to x)) (allow send))", None),
+    "binding_of_a_program": (
+        '(eval-program "(send (to y))" (bindings (dict "y" x)) (allow send))',
+        "eval_program('send(to=y)', bindings={'y': x}, allow=['send'])",
+    ),
+    "procedure_of_a_program": (
+        '(define f (eval-program (format "(lambda () \\"{}\\")" x))) (send (to (f)))',
+        "f = eval_program(f'lambda: \"{x}\"')\nsend(to=f())",
+    ),
+    "macro": ("(defmacro m (a) (list 'send (list 'to a))) (m x)", None),
+    "name_from_data": ('((get d "tool") (to "a"))', None),
+    "symbol_from_data": ('(define f (string->symbol (get d "tool"))) (f (to "a"))', None),
+    # models
+    "answer": ("(send (to (value-of (t (q x)))))", "send(to=t(x))"),
+    "answer_about_data": ("(send (to (value-of (t (q d)))))", "send(to=t(d))"),
+    "status_of_an_answer": ("(send (to (status (t (q x)))))", "send(to=outcome(t(x)).status)"),
+    "answer_to_an_answer": ("(send (to (value-of (t (q (value-of (t (q x))))))))", "send(to=t(t(x)))"),
+    "director": (
+        '(send (to (director-evaluator-loop (max-iterations 1) (initial-director-input "s") (director (lambda (i n) x)) '
+        "(executor (lambda (p n) p)) (evaluator (lambda (r p n) 1)) (controller (lambda (i r e n) (list 'stop r))))))",
+        None,
+    ),
+}
+LEAKS: dict[str, tuple[str | None, str | None]] = {
+    "number_of_keys": (None, "e = {'a': 1}\ne[x] = 2\nsend(to=len(e))"),
+    "test": ('(if (get d "flag") (send (to "a")))', "if d['flag']:\n    send(to='a')"),
+    "membership": (
+        '(send (to (filter (lambda (a) (get d "flag")) (list "a" "b"))))',
+        "send(to=[a for a in ['a'] if d['flag']])",
+    ),
+    "order": ('(send (to (sort (list "a" "b") (lambda (a b) (get d "flag")))))', None),
+}
+"""What depends on a source by a test only, which normal mode does not follow: docs/provenance.md says so."""
+
+
+async def run(text: str, surface: Surface, policy: Provenance | None) -> tuple[list[Any], AgentflowError | None]:
+    """Run a text after the prelude: what was sent, and the error."""
+    sent: list[Any] = []
+
+    async def fetch() -> str:
+        return "mallory@evil.example"
+
+    async def fetch_data() -> dict[str, Any]:
+        return {"to": "m", "l": ["m@e", "n"], "n": 1, "k": "key", "flag": True, "tool": "send", "digits": "12"}
+
+    async def broken(q: str) -> str:
+        raise ValueError(q)
+
+    async def send(to: object) -> str:
+        sent.append(to)
+        return "sent"
+
+    model = ScriptedProvider(lambda _: SAID)
+    async with AgentFlow(provider=model, tools=[fetch, fetch_data, broken, send], provenance=policy) as flow:
+        try:
+            await flow.run(PRELUDE[surface] + text, surface=surface)
+        except AgentflowError as error:
+            return sent, error
+    return sent, None
+
+
+def cases(table: dict[str, tuple[str | None, str | None]]) -> list[Any]:
+    return [
+        pytest.param(text, cast(Surface, surface), id=f"{name}-{surface}")
+        for name, texts in table.items()
+        for surface, text in zip(("sexp", "python"), texts, strict=True)
+        if text is not None
+    ]
+
+
+@pytest.mark.parametrize(("text", "surface"), cases(FLOWS))
+async def test_whatever_is_done_with_a_value_its_sources_stay(text: str, surface: Surface) -> None:
+    """What depends on a web page does not reach the argument that only the user may fill; without the policy it does."""
+    sent, error = await run(text, surface, None)
+    assert sent and error is None, error
+    sent, error = await run(text, surface, POLICY)
+    assert sent == [] and error is not None and error.code == "provenance/denied", error
+    assert "web" in error.details["refused"]
+
+
+@pytest.mark.parametrize(("text", "surface"), cases(LEAKS))
+async def test_what_is_chosen_by_a_test_is_not_followed(text: str, surface: Surface) -> None:
+    """A source that decides which of the user's values are sent, or whether, does not label them: the page says that it leaks."""
+    sent, error = await run(text, surface, POLICY)
+    assert sent and error is None
