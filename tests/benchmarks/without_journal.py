@@ -2,6 +2,7 @@
 
     python tests/benchmarks/without_journal.py DIRECTORY
     python tests/benchmarks/compare.py DIRECTORY/without DIRECTORY/with --figures call,chain,fan-out,control --bound 1.01
+    python tests/benchmarks/bytecodes.py DIRECTORY/without DIRECTORY/with
 
 DIRECTORY is an absolute path. In the one copy no run has a journal, and nobody asks whether it has one: what is done only
 for a run that has one is gone. The other is the tree as it is, for the place of a tree alone may make some percent.
