@@ -27,9 +27,15 @@ UNBOXED = frozenset((*LEAVES, Symbol))
 _HOLDING = frozenset((list, tuple, dict, SharedList, OrderedSet))
 
 
-@lru_cache(4_096)
 def joined(one: Sources, other: Sources) -> Sources:
     """The union of two sets of sources; the same object for the same sources."""
+    if not other or one is other:
+        return one
+    return _union(one, other) if one else other
+
+
+@lru_cache(4_096)
+def _union(one: Sources, other: Sources) -> Sources:
     return one | other
 
 

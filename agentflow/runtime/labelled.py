@@ -113,9 +113,11 @@ class LabelledStrand(Strand):
         if isinstance(effect, Label):  # what is asked for was made of what came from somewhere
             return await self.under(effect.sources, self.perform(effect.value, span))
         around = self.ambient
-        effect, labels = await self._opened(effect)
-        if isinstance(effect, Endorse):
-            sources = tuple(sorted(joined(around, next(iter(labels.values())))))
+        labels = _NONE
+        if around or not _is_bare(effect):
+            effect, labels = await self._opened(effect)
+        if type(effect) is Endorse:
+            sources = tuple(sorted(joined(around, labels.get("1", NO_SOURCES))))
             return await super().perform(replace(effect, sources=sources), span)
         value, reading = await self._judged(effect, labels, around, span)
         sources = reading.given()
@@ -126,11 +128,12 @@ class LabelledStrand(Strand):
     ) -> tuple[Any, Reading]:
         """The bare value of an effect, and what was read by it."""
         name = name_of_effect(effect)
-        tool = isinstance(effect, NamedCall) and not isinstance(effect, CallWorkflow)
-        if isinstance(effect, TaskCall):
-            around = joined(around, self.guard.written_from(effect.name, self.definitions(cast(Any, effect.env))))
-        if name:
-            error = self.guard.judge(name, labels, around, span, self.call, tool=tool, arguments=_by_name(effect))
+        kind = type(effect)
+        named = kind is ToolCall or kind is TaskCall
+        if kind is TaskCall:
+            around = joined(around, self.guard.written_from(name, self.definitions(cast(Any, effect).env)))
+        if name and (around or labels):
+            error = self.guard.judge(name, labels, around, span, self.call, tool=named, arguments=_by_name(effect))
             if error is not None:
                 for sources in (around, *labels.values()):
                     blame(error, sources)
@@ -147,7 +150,7 @@ class LabelledStrand(Strand):
         except AgentflowError as error:
             blame(error, reading.given())
             raise
-        if type(effect) is TaskCall or type(effect) is ToolCall:
+        if named:
             self.steps.sources = joined(self.steps.sources, reading.given())
         if name:
             self.guard.note(name, labels, around, reading.given(), span)
@@ -246,6 +249,13 @@ class HostStrand(LabelledStrand):
 def _read(call: CallContext) -> Reading:
     assert call.reading is not None
     return call.reading
+
+
+def _is_bare(effect: Effect) -> bool:
+    """Whether no box can be in the arguments of an effect, as in most effects over what the user says."""
+    if isinstance(effect, NamedCall):
+        return UNBOXED.issuperset(map(type, effect.arguments.values()))
+    return False
 
 
 def _arguments(data: Any) -> list[tuple[Any, Any]] | None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from posixpath import normpath
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import SexpEvaluationError
@@ -15,8 +15,8 @@ from agentflow.core.frozen import frozen
 from agentflow.core.labels import NO_SOURCES, Sources, box, joined, strip
 from agentflow.core.names import Definitions
 from agentflow.core.notes import Notes
-from agentflow.core.ports import TemplatePort, ToolPort
-from agentflow.core.provenance import Denial, Labelled, Provenance
+from agentflow.core.ports import TemplatePort, Tool, ToolPort
+from agentflow.core.provenance import USER, Denial, Labelled, Provenance
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
 from agentflow.core.values import to_json
@@ -48,6 +48,10 @@ class Flow:
         return "" if source in self.around else None
 
 
+_Noted: TypeAlias = "tuple[str, Mapping[str, Sources], Sources, Sources, Span | None]"
+"""The fields of a :class:`Flow`, which is made of them when somebody asks how something came about."""
+
+
 class RunGuard:
     """A :class:`~agentflow.core.reading.Guard`: the policy in force in one run, and the flows of its effects.
 
@@ -60,7 +64,8 @@ class RunGuard:
         self._tools = tools
         self._tasks = tasks
         self.denials: list[Denial] = []
-        self._flows: deque[Flow] = deque(maxlen=_NOTED)
+        self._sources: dict[str, tuple[Tool | None, Sources]] = {}
+        self._flows: deque[_Noted] = deque(maxlen=_NOTED)
 
     def judge(
         self,
@@ -135,10 +140,16 @@ class RunGuard:
     def source_of(self, tool: str) -> Sources:
         """Where the results of a tool come from, unless they say so themselves."""
         registered = self._tools.find(tool)
+        seen = self._sources.get(tool)
+        if seen is None or seen[0] is not registered:
+            seen = self._sources[tool] = (registered, self._looked_up(tool, registered))
+        return seen[1]
+
+    def _looked_up(self, tool: str, registered: Tool | None) -> Sources:
         if registered is not None and registered.kind == "subtask":
             return NO_SOURCES  # a task adds nothing to what it reads
         source = self.policy.source_of(tool, (registered.source if registered is not None else None) or "")
-        return NO_SOURCES if source == "user" else frozenset((source,))
+        return NO_SOURCES if source == USER else frozenset((source,))
 
     def of_files(self, paths: Iterable[str]) -> Sources:
         """``file:PATH`` of each path, relative to a root where it is beneath one."""
@@ -158,7 +169,7 @@ class RunGuard:
     ) -> None:
         """Note an effect that has been done: what its arguments depended on, and the sources of its value."""
         if value:
-            self._flows.append(Flow(name, labels, around, value, span))
+            self._flows.append((name, labels, around, value, span))
 
     def _error(self, denial: Denial, span: Span | None) -> SexpEvaluationError:
         shown = ", ".join(sorted(denial.refused))
@@ -189,7 +200,8 @@ class RunGuard:
         """The effects by which the first refused source came to the argument, the first ones and the last."""
         source = min(denial.refused)
         steps: list[str] = []
-        for flow in self._flows:
+        for noted in self._flows:
+            flow = Flow(*noted)
             if source not in flow.given:
                 continue
             argument = flow.takes(source)

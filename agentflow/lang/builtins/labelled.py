@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.labels import (
@@ -34,12 +34,16 @@ _LAST_OPENED = frozenset({"apply", "reduce"})
 """Primitives that call procedures with the elements of their last argument, and with the arguments before it as they are."""
 
 
+_FEW = 8
+"""Numbers of arguments for which the letters are at hand."""
+
+
 @cache
 def letters_of(primitive: Primitive, count: int) -> tuple[FlowLetter, ...]:
     """What becomes of each of ``count`` arguments (see :meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`)."""
     name = primitive.canonical or primitive.name
     if name in _LAST_OPENED:
-        return (*("k" for _ in range(count - 1)), "e")
+        return (*("k" for _ in range(count - 1)), "e") if count else ()
     if name == "sort" and count == 2:
         return ("e", "k")  # the elements are what the procedure is called with
     return tuple([primitive.flow_at(at) for at in range(count)])
@@ -82,50 +86,76 @@ def opened(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> Work[tupl
     return values, sources
 
 
-def _plain(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> bool:
-    """Whether no argument can hold a box that the primitive would look into."""
-    for letter, each in zip(letters, arguments, strict=True):
-        kind = cast("type[Any]", type(each))
-        if (kind not in UNBOXED) if letter == "r" else (kind is Label and letter != "k"):
-            return False
-    return True
+@cache
+def _read_at(letters: tuple[FlowLetter, ...]) -> tuple[int, ...]:
+    """The positions of the arguments that are read whole."""
+    return tuple([at for at, letter in enumerate(letters) if letter == "r"])
+
+
+def _plain(letters: tuple[FlowLetter, ...], arguments: tuple[Any, ...]) -> bool:
+    """Whether no argument is a box, or can hold one that the primitive would look into."""
+    if Label in map(type, arguments):
+        return False
+    return all([type(arguments[at]) in UNBOXED for at in _read_at(letters)])
 
 
 def _twin(primitive: Primitive) -> Callable[..., Any]:
-    function = primitive.function
-    only_reads = not primitive.flow
+    """The twin of a primitive that is neither async nor long; the tests of types that most calls pass are written out."""
+    function, only_reads = primitive.function, not primitive.flow
+    letters = [letters_of(primitive, count) for count in range(_FEW)]
 
     def general(first: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
-        letters = letters_of(primitive, len(arguments))
-        if _plain(letters, arguments):
+        count = len(arguments)
+        word = letters[count] if count < _FEW else letters_of(primitive, count)
+        if _plain(word, arguments):
             return function(*first, *arguments)
-        work = _opened_at_once(letters, arguments)
-        values, sources = work
+        values, sources = _opened_at_once(word, arguments)
         return _called(function, [*first, *values], sources)
 
-    if primitive.needs_rt:
+    if only_reads and primitive.arity == (1, 1):
+        return _of_one(function, general, primitive.needs_rt)
+    if only_reads and primitive.arity == (2, 2):
+        return _of_two(function, general, primitive.needs_rt)
+    all_bare = UNBOXED.issuperset
 
-        def with_strand(rt: Any, *arguments: Any) -> Any:
-            if only_reads:
-                for each in arguments:
-                    if type(each) not in UNBOXED:
-                        break
-                else:
-                    return function(rt, *arguments)
-            return general((rt,), arguments)
-
-        return with_strand
+    def with_strand(rt: Any, *arguments: Any) -> Any:
+        if only_reads and all_bare(map(type, arguments)):
+            return function(rt, *arguments)
+        return general((rt,), arguments)
 
     def alone(*arguments: Any) -> Any:
-        if only_reads:
-            for each in arguments:
-                if type(each) not in UNBOXED:
-                    break
-            else:
-                return function(*arguments)
+        if only_reads and all_bare(map(type, arguments)):
+            return function(*arguments)
         return general((), arguments)
 
-    return alone
+    return with_strand if primitive.needs_rt else alone
+
+
+General = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
+
+
+def _of_one(function: Callable[..., Any], general: General, needs_rt: bool) -> Callable[..., Any]:
+    def with_strand(rt: Any, a: Any) -> Any:
+        return function(rt, a) if type(a) in UNBOXED else general((rt,), (a,))
+
+    def alone(a: Any) -> Any:
+        return function(a) if type(a) in UNBOXED else general((), (a,))
+
+    return with_strand if needs_rt else alone
+
+
+def _of_two(function: Callable[..., Any], general: General, needs_rt: bool) -> Callable[..., Any]:
+    def with_strand(rt: Any, a: Any, b: Any) -> Any:
+        if type(a) in UNBOXED and type(b) in UNBOXED:
+            return function(rt, a, b)
+        return general((rt,), (a, b))
+
+    def alone(a: Any, b: Any) -> Any:
+        if type(a) in UNBOXED and type(b) in UNBOXED:
+            return function(a, b)
+        return general((), (a, b))
+
+    return with_strand if needs_rt else alone
 
 
 def _opened_at_once(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> tuple[list[Any], Sources]:
@@ -165,8 +195,11 @@ def _sliced_twin(primitive: Primitive) -> Callable[..., Any]:
         value = _called(function, [rt, *values], sources)
         return (yield from value.work) if type(value) is Sliced else value
 
+    words = [letters_of(primitive, count) for count in range(_FEW)]
+
     def twin(rt: Any, *arguments: Any) -> Any:
-        letters = letters_of(primitive, len(arguments))
+        count = len(arguments)
+        letters = words[count] if count < _FEW else letters_of(primitive, count)
         if _plain(letters, arguments):
             return function(rt, *arguments)
         return begun(in_slices(rt, letters, arguments))

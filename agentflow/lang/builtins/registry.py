@@ -79,6 +79,9 @@ class Primitive:
                 hint=f"write {self.usage}",
             )
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __repr__(self) -> str:
         return f"#<primitive {self.name}>"
 
