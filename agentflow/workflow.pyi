@@ -88,6 +88,12 @@ def ask_human(question: str, /) -> Any: ...
 def ask_human(question: str, /, output: type[_T]) -> _T:
     """Asks somebody; ``output`` is the type of the answer."""
 
+def endorse(value: _T, reason: str, /) -> _T:
+    """The value as if the user had said it, wherever it came from; whoever approves this answers for it."""
+
+def sources(value: object, /) -> list[str]:
+    """Where a value came from; empty for what the program and its user say."""
+
 def solve(
     goal: str,
     /,
