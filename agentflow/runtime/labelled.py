@@ -132,6 +132,8 @@ class LabelledStrand(Strand):
         named = kind is ToolCall or kind is TaskCall
         if kind is TaskCall:
             around = joined(around, self.guard.written_from(name, self.definitions(cast(Any, effect).env)))
+            if around and not labels:
+                labels = dict.fromkeys(cast(TaskCall, effect).arguments, NO_SOURCES)
         if name and (around or labels):
             error = self.guard.judge(name, labels, around, span, self.call, tool=named, arguments=_by_name(effect))
             if error is not None:
