@@ -23,6 +23,7 @@ from agentflow.lang.ir import IR, Lambda, Var
 from agentflow.lang.positions import Positions
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 from agentflow.lang.syntax import Node
+from agentflow.lang.truth import truth
 
 _MAX_HEIGHT = 20
 MAX_BLOCKS = 8
@@ -79,6 +80,27 @@ class Loop:
 
 def height(node: ast.AST) -> int:
     return getattr(node, "_h", 0)
+
+
+def is_bool(value: ast.expr) -> bool:
+    """Whether code gives True or False whatever happens."""
+    if isinstance(value, ast.Compare):
+        return True
+    if isinstance(value, ast.UnaryOp):
+        return isinstance(value.op, ast.Not)
+    if isinstance(value, ast.BoolOp):
+        return all(map(is_bool, value.values))
+    if isinstance(value, ast.IfExp):
+        return is_bool(value.body) and is_bool(value.orelse)
+    if isinstance(value, ast.Constant):
+        return type(value.value) is bool
+    return getattr(value, "_bool", False)
+
+
+def as_bool(value: ast.expr) -> ast.expr:
+    """Note that code gives True or False."""
+    value._bool = True  # type: ignore[attr-defined]
+    return value
 
 
 class Generator:
@@ -175,6 +197,19 @@ class Generator:
         node = ast.IfExp(test, then, other, **self.loc)
         node._h = 1 + max(height(test), height(then), height(other))  # type: ignore[attr-defined]
         return node
+
+    def test(self, value: ast.expr) -> ast.expr:
+        """Whether a value counts as true: code that asks no object of the host (:func:`~agentflow.lang.truth.truth`)."""
+        if is_bool(value) or isinstance(value, ast.Constant):
+            return value
+        simple = isinstance(value, ast.Name)
+        named = value if simple else ast.NamedExpr(ast.Name("r_", STORE, **self.loc), value, **self.loc)
+        again = self.name(value.id if isinstance(value, ast.Name) else "r_")
+        other = self.call(self.const_param(truth, "truth"), [again])
+        rest = ast.BoolOp(ast.And(), [self.is_(again, self.const(False), negate=True), as_bool(other)], **self.loc)
+        code = ast.BoolOp(ast.Or(), [self.is_(named, self.const(True)), rest], **self.loc)
+        code._h = height(value) + 3  # type: ignore[attr-defined]
+        return code
 
     def deeper(self, by: int = 1) -> ast.expr:
         """``d + 1``."""

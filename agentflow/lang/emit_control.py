@@ -17,6 +17,7 @@ from agentflow.lang.codegen import (
     Loop,
     expression,
     height,
+    is_bool,
     statement,
 )
 from agentflow.lang.emit_calls import code_name, define_code, set_params
@@ -24,13 +25,16 @@ from agentflow.lang.environment import UNBOUND
 from agentflow.lang.ir import Var
 from agentflow.lang.support import rounds
 
+_FEW = 8
+"""Parts of ``and`` and ``or`` that are one expression where they are not all tests."""
+
 
 @statement(ir.If)
 def if_statement(g: Generator, node: ir.If, dest: Dest) -> None:
     if not dest.final and dest.kind != "drop":
         g.deliver(if_expression(g, node), dest)
         return
-    test = g.expr(node.test)
+    test = g.test(g.expr(node.test))
     then = g.block(node.then, dest)
     if dest.final:
         g.body.append(ast.If(test, then, [], **g.loc))
@@ -42,7 +46,7 @@ def if_statement(g: Generator, node: ir.If, dest: Dest) -> None:
 
 @expression(ir.If)
 def if_expression(g: Generator, node: ir.If) -> ast.expr:
-    test = g.expr(node.test)
+    test = g.test(g.expr(node.test))
     then_out, then = g.capture(lambda: g.expr(node.then))
     other_out, other = g.capture(lambda: g.expr(node.other))
     if not then_out and not other_out:
@@ -70,7 +74,7 @@ def cond(g: Generator, node: ir.Cond, dest: Dest) -> None:
         if clause.bind is not None:
             g.bind(clause.bind, test)
             test = g.name(clause.bind.py)
-        branch = ast.If(test, g.block(clause.body, dest), [], **g.loc)
+        branch = ast.If(g.test(test), g.block(clause.body, dest), [], **g.loc)
         g.body.append(branch)
         if not dest.final:
             levels.append(g.body)
@@ -86,9 +90,12 @@ def cond(g: Generator, node: ir.Cond, dest: Dest) -> None:
 @expression(ir.Logic)
 def logic_expression(g: Generator, node: ir.Logic) -> ast.expr:
     parts = [g.capture(lambda each=each: g.expr(each)) for each in node.items]
-    if not any(out for out, _ in parts[1:]):
+    plain = all(is_bool(value) for _, value in parts[:-1])
+    if not any(out for out, _ in parts[1:]) and (plain or len(parts) <= _FEW):
         g.body.extend(parts[0][0])
         values = [value for _, value in parts]
+        if not plain:
+            return _chain(g, values, every=node.every)
         combined = ast.BoolOp(ast.And() if node.every else ast.Or(), values, **g.loc)
         combined._h = 1 + max(map(height, values))  # type: ignore[attr-defined]
         return combined
@@ -97,10 +104,24 @@ def logic_expression(g: Generator, node: ir.Logic) -> ast.expr:
     g.body.extend(parts[0][0])
     g.assign(name, parts[0][1])
     for out, value in parts[1:]:
-        test = g.name(name) if node.every else ast.UnaryOp(ast.Not(), g.name(name), **g.loc)
+        test = g.test(g.name(name))
+        test = test if node.every else ast.UnaryOp(ast.Not(), test, **g.loc)
         body, _ = g.capture(lambda out=out, value=value: (g.body.extend(out), g.assign(name, value)))
         g.body.append(ast.If(test, body, [], **g.loc))
     return g.temp(name)
+
+
+def _chain(g: Generator, values: list[ast.expr], *, every: bool) -> ast.expr:
+    """The value of ``and`` or ``or``: each value but the last decides, by its truth, whether it is the whole's."""
+    code = values[-1]
+    for each in reversed(values[:-1]):
+        again = g.name(each.id if isinstance(each, ast.Name) else "r_")
+        kept = each if isinstance(each, ast.Constant) else again
+        test = g.test(each)
+        if is_bool(each) and not isinstance(each, ast.Constant):
+            test = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), each, **g.loc)
+        code = g.ifexp(test, code, kept) if every else g.ifexp(test, kept, code)
+    return code
 
 
 @statement(ir.Logic)
@@ -110,7 +131,8 @@ def logic_statement(g: Generator, node: ir.Logic, dest: Dest) -> None:
         return
     for each in node.items[:-1]:
         value = g.atom(g.expr(each))
-        test = ast.UnaryOp(ast.Not(), value, **g.loc) if node.every else value
+        test = g.test(value)
+        test = ast.UnaryOp(ast.Not(), test, **g.loc) if node.every else test
         statements, _ = g.capture(lambda value=value: g.deliver(value, dest))
         g.body.append(ast.If(test, statements, [], **g.loc))
     g.stmt(node.items[-1], dest)
@@ -241,7 +263,7 @@ def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
 @statement(ir.While)
 def while_(g: Generator, node: ir.While, dest: Dest) -> None:
     def build(inner: Dest) -> None:
-        before, test = g.capture(lambda: g.expr(node.test))
+        before, test = g.capture(lambda: g.test(g.expr(node.test)))
         stop = [ast.If(ast.UnaryOp(ast.Not(), test, **g.loc), [ast.Break(**g.loc)], [], **g.loc)]
         body = g.block(node.body, DROP)
         g.body.append(ast.While(g.const(True), [*g.fuel(), *before, *stop, *body], [], **g.loc))

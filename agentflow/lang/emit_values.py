@@ -10,7 +10,7 @@ from agentflow.lang import ir
 from agentflow.lang.builtins.labelled import twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
-from agentflow.lang.codegen import RETURN, STORE, Dest, Generator, expression, height, statement
+from agentflow.lang.codegen import RETURN, STORE, Dest, Generator, as_bool, expression, height, statement
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.support import bounded, fresh, uninitialised
 
@@ -188,10 +188,12 @@ def prim_call(g: Generator, node: ir.PrimCall) -> ast.expr:
         code._h = 1 + max(map(height, items), default=0)  # type: ignore[attr-defined]
         return code
     if name == "not" and not g.labelled:
-        return ast.UnaryOp(ast.Not(), g.expr(node.args[0]), **g.loc)
+        return ast.UnaryOp(ast.Not(), g.test(g.expr(node.args[0])), **g.loc)
     if count == 2 and (g.fn.kind != "main" or g.fn.loops) and (name in _ARITHMETIC or name in _COMPARE):
         return _inline(g, node, name)
     value = slow(g, primitive, g.operands(node.args))
+    if not g.labelled and (name.endswith("?") or name in _COMPARE):
+        as_bool(value)
     return untailed(g, value) if primitive.tails else value
 
 
@@ -238,7 +240,8 @@ def _inline(g: Generator, node: ir.PrimCall, name: str) -> ast.expr:
     if not tests:
         return plain
     test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests, **g.loc)
-    return g.ifexp(test, plain, slow(g, node.primitive, [a, b]))
+    other = slow(g, node.primitive, [a, b])
+    return g.ifexp(test, plain, as_bool(other) if name in _COMPARE and not g.labelled else other)
 
 
 def _exact(value: ast.expr) -> bool:

@@ -5,27 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from agentflow.core.errors import LimitExceeded, SexpEvaluationError
-from agentflow.core.records import Record, is_dict
+from pydantic import BaseModel
+
+from agentflow.core.errors import LimitExceeded
+from agentflow.core.labels import Label, bare
+from agentflow.core.records import Entries, Record
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.core.walk import LEAVES
 from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work, finish, slices
 from agentflow.lang.calling import begun
+from agentflow.lang.truth import same
 
 _NUMBERS = frozenset((int, bool, type(None)))
 ATOMS = LEAVES | {Symbol}
 """The types of values that Python's ``==`` compares as the language does."""
 _MISSING = object()
 _LISTS: Any = (list, tuple, SharedList)
+_DICTS: Any = (dict, Entries)
+_KEYS = frozenset((*LEAVES, tuple, Symbol, Label))
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal: lists and dicts by their elements, symbols by name, others by Python's ``==``.
+    """Whether two values are equal: lists, dicts, records and models by their parts, symbols by name, others as :func:`same` says.
 
     A tuple equals the list of its elements. A pair of shared parts is compared once, so that the cost is bounded by the
-    size in memory. Raises LimitExceeded (``limits/depth``) past 1,000 levels, and SexpEvaluationError
-    (``type/comparison``) if a host object cannot be compared.
+    size in memory. Raises LimitExceeded (``limits/depth``) past 1,000 levels.
     """
     return finish(equality(a, b))
 
@@ -61,9 +66,10 @@ def equality(a: Any, b: Any) -> Work[bool]:
                     if x != y:
                         return False
                     continue
+                x, y = bare(x), bare(y)
                 pair = _parts(x, y)
                 if pair is None:
-                    if not _same(x, y):
+                    if not same(x, y):
                         return False
                 elif x is not y:
                     if len(pair[0]) != len(pair[1]):
@@ -78,22 +84,43 @@ def equality(a: Any, b: Any) -> Work[bool]:
 
 def _pairs(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
     """The elements or values to be compared, in slices."""
-    if is_dict(left):
+    if type(left) is dict:
         for keys in slices(list(left)):
-            yield [left[key] for key in keys], [right.get(key, _MISSING) for key in keys]
+            names = [
+                key if type(key) in _KEYS else _MISSING for key in keys
+            ]  # no code of the host's hashes its objects
+            values = [left[key] if name is key else None for key, name in zip(keys, names, strict=True)]
+            yield values, [right.get(name, _MISSING) for name in names]
     else:
         yield from zip(slices(left), slices(right), strict=True)
 
 
 def _parts(x: Any, y: Any) -> tuple[Any, Any] | None:
-    """Two lists or two dicts, to be compared by their elements; None for other values."""
+    """Two lists or two dicts, to be compared by their elements; None for values without parts."""
     if isinstance(x, _LISTS) and isinstance(y, _LISTS):
-        return (_elements(x), _elements(y)) if len(x) == len(y) else ((), (x,))
-    return (x, y) if is_dict(x) and is_dict(y) else None
+        return _elements(x), _elements(y)
+    if type(x) is dict and type(y) is dict:
+        return x, y
+    if isinstance(x, _DICTS) and isinstance(y, _DICTS):
+        return _entries(x), _entries(y)
+    if type(x) is type(y) and isinstance(x, Record):
+        return [getattr(x, each) for each in x.__match_args__], [getattr(y, each) for each in x.__match_args__]
+    if type(x) is type(y) and isinstance(x, BaseModel):
+        return object.__getattribute__(x, "__dict__"), object.__getattribute__(y, "__dict__")
+    return None
+
+
+def _entries(value: Any) -> dict[Any, Any]:
+    return dict.copy(value) if isinstance(value, dict) else {name: value[name] for name in value}
 
 
 def _elements(value: Any) -> Any:
-    return value.plain() if type(value) is SharedList else value
+    kind: Any = type(value)
+    if kind is list or kind is tuple:
+        return value
+    if kind is SharedList:
+        return value.plain()
+    return list.copy(value) if isinstance(value, list) else tuple.__getitem__(value, slice(None))
 
 
 def _new(seen: set[tuple[int, int]], a: object, b: object, depth: int) -> bool:
@@ -109,16 +136,3 @@ def _new(seen: set[tuple[int, int]], a: object, b: object, depth: int) -> bool:
         return False
     seen.add(pair)
     return True
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, Record) != isinstance(b, Record):
-        return False  # a record is a Python mapping but not a dict of the language
-    try:
-        return bool(a == b)
-    except Exception as error:  # a host object's own == may raise anything
-        raise SexpEvaluationError(
-            f"these two values cannot be compared: {type(a).__name__} and {type(b).__name__}",
-            code="type/comparison",
-            hint="compare a field of them",
-        ) from error

@@ -26,16 +26,7 @@ def _fails(*arguments: Any) -> Any:
     raise ValueError("out of order")
 
 
-class Odd:
-    """A host object that refuses to be compared."""
-
-    def __eq__(self, other: object) -> bool:
-        raise ValueError("not comparable")
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-BINDINGS = {"host-fails": _fails, "odd": Odd()}
+BINDINGS = {"host-fails": _fails}
 UNTRUSTED = "; allow: shout\n"
 """Programs that begin so are compiled with only ``shout`` granted."""
 
@@ -84,7 +75,6 @@ PROGRAMS: dict[str, str] = {
     "type/argument": '(+ 1 "2")',
     "type/element": '(string-join \'("a" 1) ", ")',
     "type/result": '(value-of {"status" "DONE"})',
-    "type/comparison": "(equal? odd 1)",
     "number/division-by-zero": "(/ 1 0)",
     "number/overflow": "(round +inf.0)",
     "string/index": '(substring "abc" 2 9)',

@@ -22,6 +22,7 @@ PYTHON = {
     "name/not-here": "open('x')",
     "syntax/not-here": "with x as y:\n    pass",
     "syntax/python": "x = [1, 2",
+    "type/comparison": "[1] < ['a']",
     "value/invalid": "int('x')",
 }
 """The codes that only texts in Python raise."""

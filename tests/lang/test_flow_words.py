@@ -96,12 +96,12 @@ async def test_what_is_kept_is_not_looked_into(name: str) -> None:
     await World({}).run(CALLS.get(name, f"({name} a)"), SexpEnvironment(bindings))
 
 
-@pytest.mark.parametrize("text", ["(equal? x 1)", "(sort a)", "(to-json a)", "(member 1 a)", "(string-join a)"])
+@pytest.mark.parametrize("text", ["(sort a)", "(to-json a)", "(string-join a)"])
 async def test_what_reads_does_look(text: str) -> None:
     """The seal breaks where a primitive without a word reads its argument, so it would break above."""
     sealed = Sealed()
     with pytest.raises((AssertionError, AgentflowError)):
-        await World({}).run(text, SexpEnvironment({"x": sealed, "a": [sealed, sealed]}))
+        await World({}).run(text, SexpEnvironment({"a": [sealed, sealed]}))
 
 
 def test_every_operation_says_what_it_looks_into() -> None:

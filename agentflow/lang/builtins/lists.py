@@ -265,6 +265,10 @@ def _member(value: Any, elements: list[Any]) -> Work[Any]:
             for at, each in enumerate(part, start):
                 if (yield from equality(each, value)):
                     return elements[at:]
+        elif not ATOMS.issuperset(map(type, part)):
+            for at, each in enumerate(part, start):
+                if type(each) in ATOMS and each == value:
+                    return elements[at:]
         elif value in part:
             return elements[elements.index(value, start) :]
         start += len(part)

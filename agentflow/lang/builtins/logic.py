@@ -9,6 +9,7 @@ from agentflow.core.values import Symbol
 from agentflow.lang.builtins.registry import primitive, type_name
 from agentflow.lang.charging import Bounded
 from agentflow.lang.equality import compared
+from agentflow.lang.truth import truth
 
 
 @primitive("eq?", usage="(eq? a b)", arity=(2, 2), sliced=True, aliases=("equal?",), size="plain")
@@ -30,7 +31,7 @@ def is_null(value: Any) -> bool:
 @primitive("not", usage="(not value)", arity=(1, 1), size="plain", flow="o")
 def negate(value: Any) -> bool:
     """Whether the value is false: ``false``, ``0``, ``0.0``, ``""``, ``()``, ``{}`` or none."""
-    return not value
+    return not truth(value)
 
 
 @primitive("identity", usage="(identity value)", arity=(1, 1), size="same", flow="k")

@@ -20,6 +20,7 @@ from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
 from agentflow.lang.charging import charge_string, check_string, touch_elements
 from agentflow.lang.printer import too_deep
 from agentflow.lang.sorting import in_order, long_texts_in_order
+from agentflow.lang.truth import truth
 
 _LONGEST_STEM = 100
 _LONG_TEXT = 512
@@ -67,7 +68,7 @@ async def filter_list(rt: Runtime, d: int, procedure: Any, elements: Any) -> lis
     try:
         for element in items("filter", 2, elements):
             value = await code(rt, d + 1, element)
-            if value if value is not TAIL else await bounce(rt, d):
+            if truth(value if value is not TAIL else await bounce(rt, d)):
                 kept.append(element)
     except CUTTING as error:
         keep_partial(error, kept)
@@ -206,7 +207,7 @@ async def _merge_sort(rt: Runtime, d: int, elements: list[Any], before: Any) -> 
             i = j = 0
             while i < len(left) and j < len(right):
                 value = await code(rt, d + 1, right[j], left[i])
-                if value if value is not TAIL else await bounce(rt, d):
+                if truth(value if value is not TAIL else await bounce(rt, d)):
                     out.append(right[j])
                     j += 1
                 else:

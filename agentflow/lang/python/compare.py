@@ -23,7 +23,7 @@ from agentflow.lang.python.keyed import included
 NUMBERS = frozenset((int, float, bool))
 _ORDERED = frozenset((list, tuple))
 _CONTAINERS = frozenset((list, tuple, dict, OrderedSet))
-_KEYS = frozenset((*LEAVES, tuple))
+_KEYS = frozenset((*LEAVES, tuple, Symbol, Label))
 _NUMBERS_AND_NONE = frozenset((*NUMBERS, type(None)))
 SMALL = 64
 """Elements up to which a container of leaves is compared at once."""

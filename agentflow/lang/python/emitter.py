@@ -19,7 +19,7 @@ from agentflow.core.source import Source, Span
 from agentflow.lang import codegen
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
-from agentflow.lang.codegen import LOAD, STORE, PyFn
+from agentflow.lang.codegen import LOAD, STORE, PyFn, is_bool
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.names import Names as Scopes
@@ -404,22 +404,3 @@ def _position(node: Any) -> dict[str, Any]:
         "end_lineno": node.end_lineno,
         "end_col_offset": node.end_col_offset,
     }
-
-
-def is_bool(value: ast.expr) -> bool:
-    """Whether code gives True or False whatever happens."""
-    if isinstance(value, ast.Compare):
-        return True
-    if isinstance(value, ast.UnaryOp):
-        return isinstance(value.op, ast.Not)
-    if isinstance(value, ast.BoolOp):
-        return all(map(is_bool, value.values))
-    if isinstance(value, ast.Constant):
-        return type(value.value) is bool
-    return getattr(value, "_bool", False)
-
-
-def as_bool(value: ast.expr) -> ast.expr:
-    """Note that code gives True or False."""
-    value._bool = True  # type: ignore[attr-defined]
-    return value

@@ -11,13 +11,13 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import Work
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection
-from agentflow.lang.codegen import LOAD, STORE
+from agentflow.lang.codegen import LOAD, STORE, as_bool, is_bool
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.absent import DOTTED, HIDDEN, METHODS_ABSENT
 from agentflow.lang.python.builtin_values import method_of
 from agentflow.lang.python.builtins import CONSTANTS, KINDS, rounds
 from agentflow.lang.python.changes import add_to, as_keys, subtract_from
-from agentflow.lang.python.emitter import Emitter, as_bool, expression, is_bool
+from agentflow.lang.python.emitter import Emitter, expression
 from agentflow.lang.python.keyed import merged
 from agentflow.lang.python.labelled import negated
 from agentflow.lang.python.methods import METHODS
