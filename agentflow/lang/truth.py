@@ -4,6 +4,8 @@ An object whose class is written in Python counts as true and equals itself alon
 libraries, dates and their like, which are written in C or come with Python, are asked.
 """
 
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# Tests of exact types make list[Unknown] of Any.
 from __future__ import annotations
 
 import sys
