@@ -84,7 +84,7 @@ def height(node: ast.AST) -> int:
 
 def is_bool(value: ast.expr) -> bool:
     """Whether code gives True or False whatever happens."""
-    if isinstance(value, ast.Compare):
+    if isinstance(value, ast.Compare) or getattr(value, "_bool", False):
         return True
     if isinstance(value, ast.UnaryOp):
         return isinstance(value.op, ast.Not)
@@ -94,7 +94,7 @@ def is_bool(value: ast.expr) -> bool:
         return is_bool(value.body) and is_bool(value.orelse)
     if isinstance(value, ast.Constant):
         return type(value.value) is bool
-    return getattr(value, "_bool", False)
+    return False
 
 
 def as_bool(value: ast.expr) -> ast.expr:

@@ -102,6 +102,15 @@ def _guarded(nodes: list[ast.AST]) -> dict[int, set[str]]:
     return guarded
 
 
+def test_comparisons_are_tested_as_they_are() -> None:
+    """What is True or False whatever happens is not asked for its truth: loops and choices pay for none."""
+    code = code_of(
+        "def f(n, xs):\n    while n < 3 and not n == 5:\n        n += 1\n    return 1 if n in xs else 2\nf(1, [2])"
+    )
+    assert code is not None
+    assert not [each for each in ast.walk(code) if isinstance(each, ast.Name) and each.id == "P_truth"]
+
+
 def _of_lists(nodes: list[ast.AST]) -> set[str]:
     """The variables that code assigns lists alone: as they are written, or those of comprehensions."""
     assigned: dict[str, list[bool]] = {}
