@@ -27,6 +27,7 @@ class BlobDirectory:
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(path)
+            _sync(path.parent)
         except BaseException:  # nothing half-written stays, even when interrupted
             beside.unlink(missing_ok=True)
             raise
@@ -46,6 +47,15 @@ class BlobDirectory:
 
     def _file(self, name: str) -> Path:
         return self._path / name[:2] / name
+
+
+def _sync(directory: Path) -> None:
+    """Have the names in ``directory`` outlive a crash of the machine."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 __all__ = ["BlobDirectory"]

@@ -43,6 +43,7 @@ from agentflow.handler.one_model import OneModel
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop
+from agentflow.journal.blobs import BlobDirectory
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.postgres.queue import PostgresQueue
 from agentflow.journal.postgres.rates import PostgresRates
@@ -642,6 +643,18 @@ async def worker_does_a_run(house: House) -> None:
         assert found is not None and found.slices == 1
 
 
+async def large_values_are_files(house: House) -> None:
+    """A value too large for the database goes to a file, and a second process answers the effect from it."""
+    url = house.postgres().replace("?", f"?blobs={house.root / 'blobs'}&")
+    for slices in (1, 2):
+        async with AgentFlow(provider=house.provider, root=house.root, tools=[shout], durable=url) as flow:
+            handle = await flow.start(
+                "(length (content (shout (text text))))", run_id="r", bindings={"text": "a" * 100_000}
+            )
+            assert (await handle.result()).value == 100_000, slices
+    assert [path for path in (house.root / "blobs").rglob("*") if path.is_file()]
+
+
 async def durable_run_goes_on(house: House) -> None:
     """Each form whose outcome depends on time is decided once, and the second run is answered from its records."""
     text = """(list (try (timeout 0.01 (hang)) (catch (e) 'late)) (race (hang) (shout (text "a")))
@@ -772,6 +785,7 @@ PAIRS = [
     Pair("JournalStore", "DurableRuns", SqliteJournal, durable_run_goes_on),
     Pair("RateStore", "FleetRates", PostgresRates, rates_are_shared),
     Pair("JobQueue", "work_on", PostgresQueue, worker_does_a_run),
+    Pair("BlobStore", "Blobs", BlobDirectory, large_values_are_files),
     Pair("JournalPort", "branches", RunJournal, durable_run_goes_on),
     Pair("Pacer", "Paced", Recorder, run_is_recorded),
     Pair("EventSink", "Recorder", EventFile, run_is_recorded),

@@ -126,7 +126,7 @@ def test_readers_take_events_they_do_not_know(monkeypatch: pytest.MonkeyPatch) -
     """The console shows any pair, the writer writes any event, redaction searches any field that may hold text."""
     out = StringIO()
     console = Progress(out)
-    monkeypatch.setitem(ENDINGS, NapStarted, declared.Ending(NapFinished, ("name",)))  # type: ignore[arg-type]
+    monkeypatch.setitem(ENDINGS, NapStarted, declared.Ending(NapFinished, ("name",), False))  # type: ignore[arg-type]
     run = FakeRun()
     with run.call().scope(NapStarted, name="Ada", pillow=SECRET):
         pass
