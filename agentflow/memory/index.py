@@ -299,10 +299,8 @@ class FileIndex:
             if not (answer.running() or answer.set_running_or_notify_cancel()):
                 continue
             try:
-                if within:
-                    answer.set_result(question.work(self._opened()))
-                else:
-                    answer.set_result(self._tried(partial(self._asked, question.work)))
+                asked = partial(self._asked, question.work)
+                answer.set_result(asked() if within else self._tried(asked))
             except (sqlite3.Error, OSError):
                 # the database may have to be replaced, which is impossible during the update
                 self._questions.appendleft(question)
@@ -311,7 +309,9 @@ class FileIndex:
                 answer.set_exception(error)
 
     def _asked(self, work: Callable[[Store], T]) -> T:
-        return work(self._opened())
+        store = self._opened()
+        with store.snapshot():
+            return work(store)
 
     def _check_open(self) -> None:
         if self._closed:

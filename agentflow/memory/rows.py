@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from agentflow.core.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class FileRow:
     """An indexed file. ``path`` is relative to ``root`` (an absolute directory path)."""
 
@@ -67,20 +69,18 @@ class NewFile:
     terms: Mapping[str, str]
 
 
-FILE_ROWS = (
-    "SELECT files.id, roots.path, files.path, language, lines, symbols,"
-    " recency - (SELECT max(recency) FROM files AS others WHERE others.root = files.root)"
-    " FROM files JOIN roots ON roots.id = files.root"
-)
+FILE_ROWS = "SELECT id, root, path, language, lines, symbols, recency FROM files"
 """The start of the query whose rows are those of :func:`file_row`."""
+FileFields = tuple[int, int, str, str, int, str, float | None]
 
 
-def file_row(row: tuple[int, str, str, str, int, str, float | None]) -> FileRow:
-    """The file that a row of :data:`FILE_ROWS` describes."""
+def file_row(row: FileFields, roots: Mapping[int, tuple[str, float]]) -> FileRow:
+    """The file that a row of :data:`FILE_ROWS` describes; ``roots`` has path and highest recency of each root, by id."""
     id, root, path, language, lines, symbols, recency = row
+    top, newest = roots[root]
     names = tuple(symbols.split("\n")) if symbols else ()
-    share = 0.0 if recency is None else 2.0**recency
-    return FileRow(id, root, path, language, lines, names, share, _TEST.search(path) is not None, bare_name(path))
+    share = 0.0 if recency is None else 2.0 ** (recency - newest)
+    return FileRow(id, top, path, language, lines, names, share, _TEST.search(path) is not None, bare_name(path))
 
 
 _TEST = re.compile(r"(?:^|/)(?:tests?|testing|spec)/|(?:^|/)test_[^/]*$|[_.-](?:tests?|spec)\.\w+$")

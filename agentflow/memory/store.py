@@ -71,7 +71,8 @@ class Store:
         self._rows: dict[int, FileRow] = {}
         self._holding: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
-        self._version = -1
+        self._tops: dict[int, tuple[str, float]] | None = None
+        self._version = self._read_version = -1
         self._changes = 0
         self._token = os.urandom(8).hex()
         if database is not None:
@@ -128,6 +129,23 @@ class Store:
         return self._db.execute("PRAGMA data_version").fetchone()[0]
 
     @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """Read within the block what stands at one moment, also while other processes write."""
+        if self._db.in_transaction:
+            yield
+            return
+        self._db.execute("BEGIN")
+        try:
+            version = self._data_version()
+            if version != self._read_version:
+                self._read_version = version
+                self.forget()
+            yield
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    @contextmanager
     def transaction(self) -> Generator[None]:
         """Commit the block, or roll it back if it raises."""
         self._db.execute("BEGIN IMMEDIATE")
@@ -162,6 +180,7 @@ class Store:
         self._rows.clear()
         self._holding.clear()
         self._counts.clear()
+        self._tops = None
 
     def root(self, path: str) -> int:
         """The id of the root ``path``; adds it if it is new."""
@@ -403,19 +422,30 @@ class Store:
         for start in range(0, len(missing), 500):
             some = tuple(missing[start : start + 500])
             marks = ",".join("?" * len(some))
-            for row in self._db.execute(f"{FILE_ROWS} WHERE files.id IN ({marks})", some):
-                cached[row[0]] = file_row(row)
+            roots = self._recent()
+            for row in self._db.execute(f"{FILE_ROWS} WHERE id IN ({marks})", some):
+                cached[row[0]] = file_row(row, roots)
         return {file: cached[file] for file in files if file in cached}
 
     def all_rows(self) -> list[FileRow]:
         """Every file, by root and path."""
-        return [file_row(row) for row in self._db.execute(f"{FILE_ROWS} ORDER BY roots.path, files.path")]
+        roots = self._recent()
+        rows = [file_row(row, roots) for row in self._db.execute(FILE_ROWS)]
+        return sorted(rows, key=lambda row: (row.root, row.path))
 
     def rows_at(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], FileRow]:
         """The files at these roots and relative paths."""
-        query = f"{FILE_ROWS} WHERE roots.path = ? AND files.path = ?"
+        query = f"{FILE_ROWS} WHERE root = (SELECT id FROM roots WHERE path = ?) AND path = ?"
         rows = {at: self._db.execute(query, at).fetchone() for at in files}
-        return {at: file_row(row) for at, row in rows.items() if row is not None}
+        roots = self._recent()
+        return {at: file_row(row, roots) for at, row in rows.items() if row is not None}
+
+    def _recent(self) -> dict[int, tuple[str, float]]:
+        """Path and highest recency of each root."""
+        if self._tops is None:
+            query = "SELECT id, path, (SELECT max(recency) FROM files WHERE root = roots.id) FROM roots"
+            self._tops = {id: (path, newest or 0.0) for id, path, newest in self._db.execute(query)}
+        return self._tops
 
     def described(self) -> Iterator[tuple[str, str, str, int, list[str]]]:
         """Root, path, language, number of lines and names defined, of every file."""

@@ -169,6 +169,22 @@ async def test_a_question_is_answered_while_another_process_writes(tmp_path: Pat
         other.close()
 
 
+async def test_an_answer_is_of_the_index_as_another_process_left_it(tmp_path: Path) -> None:
+    """What was remembered of files and of how many hold a term counts no more once another process has written."""
+    write(tmp_path / "root", {"old.py": "flamingo walrus", "b.py": "otter", "c.py": "badger", "d.py": "heron"})
+    asking, writing = FileIndex(tmp_path / "index.db"), FileIndex(tmp_path / "index.db")
+    await asking.update(tmp_path / "root")
+    assert [item.file.path for item in await asking.search("flamingo")] == ["old.py"]
+    assert await asking.rarity(["flamingo"]) == {"flamingo": 0.5}
+    (tmp_path / "root" / "old.py").unlink()
+    write(tmp_path / "root", {"new.py": "flamingo", "e.py": "flamingo otter", "f.py": "flamingo heron"})
+    await writing.update(tmp_path / "root")
+    assert {item.file.path for item in await asking.search("flamingo")} == {"new.py", "e.py", "f.py"}
+    assert await asking.rarity(["flamingo"]) == await writing.rarity(["flamingo"])
+    await asking.aclose()
+    await writing.aclose()
+
+
 async def test_text_in_utf16_is_text(tmp_path: Path) -> None:
     """A byte-order mark says so, in either order; a picture of the same bytes stays a picture."""
     (tmp_path / "little.txt").write_bytes("a flamingo\n".encode("utf-16"))
