@@ -51,6 +51,7 @@ ELEMENTS: dict[str, Operands] = {
     "range": lambda n: (n,),
     "rest": lambda n: (numbers(n),),
     "reverse": lambda n: (numbers(n),),
+    "sources": lambda n: (numbers(n),),
     "string-join": lambda n: (["a"] * n,),
     "to-json": lambda n: (numbers(n),),
     "values": lambda n: (record(n),),
@@ -84,6 +85,7 @@ BITS: dict[str, Operands] = {
 }
 CALLS = {
     "apply": "(apply list xs)",
+    "endorse": '(endorse xs "I have read it")',
     "filter": "(filter not xs)",
     "for-each": "(for-each not xs)",
     "log-message": "(log-message s)",

@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.effects import CallWorkflow, GetContext, HostCall, LogMessage, Solve, TaskCall, Timer, ToolCall
+from agentflow.core.effects import (
+    CallWorkflow,
+    Endorse,
+    GetContext,
+    HostCall,
+    LogMessage,
+    Solve,
+    TaskCall,
+    Timer,
+    ToolCall,
+)
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, NameKind, ParameterInfo
@@ -118,6 +128,8 @@ class FakePerformer:
             case LogMessage(text):
                 self.logged.append(text)
                 return text
+            case Endorse():
+                return []
             case Timer():
                 await asyncio.sleep(0)
                 return []
