@@ -64,7 +64,10 @@ async def test_a_directory_without_the_package_is_not_measured(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_tree_that_does_everything_twice_is_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two real trees, one of which runs each program twice: every figure is about 2 and worse, the control is not."""
+    """Two real trees, one of which runs each program twice: every figure is about 2, and worse; the control is what it was.
+
+    Three rounds beside other tests are few: the control may be called worse by chance, but not by half.
+    """
     shutil.copytree(ROOT / "agentflow", tmp_path / "agentflow", ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "agentflow" / "app.py").open("a", encoding="utf-8") as file:
         file.write(
@@ -78,8 +81,8 @@ def test_a_tree_that_does_everything_twice_is_worse(tmp_path: Path, capsys: pyte
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert code == 1
     for name in ("chain", "fib"):
-        assert "worse" in lines[name] and 1.6 < float(lines[name].split()[3]) < 2.4, lines[name]
-    assert "worse" not in lines[CONTROL]
+        assert "worse" in lines[name] and 1.5 < float(lines[name].split()[3]) < 3, lines[name]
+    assert float(lines[CONTROL].split()[3]) < 1.5
 
 
 @pytest.mark.slow

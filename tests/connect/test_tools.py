@@ -302,7 +302,7 @@ async def test_a_dead_server_is_started_again(root: Path, revision: str, tmp_pat
         assert [event.code for event in events if isinstance(event, Warning)] == ["mcp/reconnected"]
         error = (await flow.eval("(t:die_writing)")).notes.error
         assert (error.reason, error.details["code"]) == ("connection_error", "mcp/connection-lost")
-        assert error.details["stderr"] == "a last word\n" and "exit code 3" in error.message
+        assert error.details["stderr"] == "a last word\n" and "exited with code 3" in error.message
         assert await flow.eval('(value-of (t:echo (text "again")))') == "again"
 
 

@@ -193,7 +193,7 @@ def element_of(i: Python, value: Value) -> Value:
     if _is_empty(value):
         return NEVER
     element = value.element()
-    return element if value.source is not None or not _may_be_dict(value) else element.join(_TEXT)
+    return element if value.source is not None or not _may_be_dict(value) else element.join(DATA)
 
 
 def is_positional(value: Value) -> bool:

@@ -238,7 +238,7 @@ def _of_values(i: Python, node: ast.AST, values: list[Value], named: Named) -> O
 
 def _of_items(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
     value = values[0]
-    key = scalar(one_of(*value.fields)) if value.fields else _TEXT
+    key = scalar(one_of(*value.fields)) if value.fields else DATA
     return i.made(node, sequence(value.length, _pair(i, node, key, value.element()))), FREE
 
 
