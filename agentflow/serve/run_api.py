@@ -76,13 +76,17 @@ def _labels(labels: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def list_runs(service: Service, request: Request, key: Key) -> Response:
-    """``GET /runs``: the runs of the key, latest first, without their results; then those of the fleet, if it may see them."""
+    """``GET /runs``: the runs of the key, latest first, without their results; then those of the fleet, if it may see them.
+
+    ``fleet`` is true for a key that may, so that a page asks for nothing that it would not get.
+    """
     runs = [run_data(service, run, whole=False) for run in service.runs if run.is_shown_to(key)]
     elsewhere = await service.fleet.list() if key.may_see_fleet else []
     others = [
         fleet_data(service, FleetRun(info=info, waits={})) for info in elsewhere if info.run_id not in service.runs
     ]
-    return await json_response({"runs": [*runs[::-1], *others]})
+    shown = {"fleet": True} if key.may_see_fleet else {}
+    return await json_response({"runs": [*runs[::-1], *others], **shown})
 
 
 async def show_fleet(service: Service, request: Request, key: Key) -> Response:

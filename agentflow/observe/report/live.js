@@ -15,7 +15,7 @@ class Live {
     this.state = element("span", { class: "soft", role: "status" });
     this.fleet = element("span", { class: "soft", "aria-label": "workers" });
     const field = element("input", { type: "password", autocomplete: "off", placeholder: "Key", "aria-label": "key" });
-    this.door = element("form", { class: "bar", hidden: true, onsubmit: (event) => { event.preventDefault(); this.key = field.value.trim(); this.alone = false; field.value = ""; this.look(); } },
+    this.door = element("form", { class: "bar", hidden: true, onsubmit: (event) => { event.preventDefault(); this.key = field.value.trim(); field.value = ""; this.look(); } },
       field, element("button", {}, "use this key"));
     this.asks = element("div", { class: "asks" });
     this.place = element("div", { class: "place" });
@@ -49,23 +49,21 @@ class Live {
       this.door.hidden = answer.status !== 401;
       this.begin.hidden = !answer.ok;
       if (!answer.ok) { this.say(answer.status === 401 ? "this server needs a key" : `the server answers ${answer.status}`); return; }
-      const runs = (await answer.json()).runs;
+      const { runs, fleet } = await answer.json();
       const shown = JSON.stringify(runs.map((run) => [run.run_id, run.status]));
       if (!this.exports.options.length) await this.offers();
       if (shown === this.known) return;
       this.known = shown;
-      this.load();
+      if (fleet) this.load();
       this.picker.replaceChildren(...runs.map((run) => element("option", { value: run.run_id }, visible(`${run.export}  ${run.status}  ${run.run_id}`))));
       if (this.id !== null) this.picker.value = this.id;
       else if (runs.length) this.follow(runs[0].run_id);
     } catch (error) { this.say(`the server does not answer: ${error.message}`); }
   }
 
-  // What workers have to do, where the key shows it; a key that does not is not asked again.
+  // What workers have to do, where the key shows it.
   async load() {
-    if (this.alone) return;
     const answer = await fetch("fleet", { headers: this.headers() });
-    this.alone = !answer.ok;
     if (!answer.ok) return;
     const counts = {};
     for (const each of (await answer.json()).queues)
