@@ -26,7 +26,7 @@ from agentflow.core.labels import (
     stripped,
 )
 from agentflow.core.shared_list import as_list
-from agentflow.core.work import Work
+from agentflow.core.work import Work, finish
 from agentflow.lang.builtins.registry import FlowLetter, Primitive
 from agentflow.lang.calling import TAIL, Sliced, begun, bounce
 
@@ -109,8 +109,8 @@ def _twin(primitive: Primitive) -> Callable[..., Any]:
         word = letters[count] if count < _FEW else letters_of(primitive, count)
         if _plain(word, arguments):
             return function(*first, *arguments)
-        values, sources = _opened_at_once(word, arguments)
-        return _called(function, [*first, *values], sources)
+        values, sources = finish(opened(word, arguments))
+        return called(lambda: function(*first, *values), sources)
 
     if only_reads and primitive.arity == (1, 1):
         return _of_one(function, general, primitive.needs_rt)
@@ -158,18 +158,10 @@ def _of_two(function: Callable[..., Any], general: General, needs_rt: bool) -> C
     return with_strand if needs_rt else alone
 
 
-def _opened_at_once(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> tuple[list[Any], Sources]:
-    work = opened(letters, arguments)
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            return done.value
-
-
-def _called(function: Callable[..., Any], arguments: list[Any], sources: Sources) -> Any:
+def called(work: Callable[[], Any], sources: Sources) -> Any:
+    """The value of ``work``, or of the slices in which it is carried out, with the sources of what it looked at."""
     try:
-        value = function(*arguments)
+        value = work()
     except AgentflowError as error:
         blame(error, sources)
         raise
@@ -192,7 +184,7 @@ def _sliced_twin(primitive: Primitive) -> Callable[..., Any]:
 
     def in_slices(rt: Any, letters: Sequence[FlowLetter], arguments: tuple[Any, ...]) -> Work[Any]:
         values, sources = yield from opened(letters, arguments)
-        value = _called(function, [rt, *values], sources)
+        value = called(lambda: function(rt, *values), sources)
         return (yield from value.work) if type(value) is Sliced else value
 
     words = [letters_of(primitive, count) for count in range(_FEW)]
@@ -235,4 +227,4 @@ def _async_twin(primitive: Primitive) -> Callable[..., Any]:
     return twin
 
 
-__all__ = ["blame", "opened", "strip", "twin_of"]
+__all__ = ["blame", "called", "opened", "strip", "twin_of"]

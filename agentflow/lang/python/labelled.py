@@ -20,8 +20,8 @@ from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, bare, box
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.work import Work
-from agentflow.lang.builtins.labelled import blame
-from agentflow.lang.calling import Sliced, begun
+from agentflow.lang.builtins.labelled import blame, called
+from agentflow.lang.calling import begun
 from agentflow.lang.python import changes, compare, failure, support, values
 from agentflow.lang.python.errors import wrong_value
 from agentflow.lang.python.methods import method
@@ -171,29 +171,9 @@ def _all_opened(
 def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[..., Any]:
     def twin(*arguments: Any, **named: Any) -> Any:
         opened, others, sources = _all_opened(word, hidden, arguments, named)
-        return _boxed(lambda: function(*opened, **others), sources)
+        return called(lambda: function(*opened, **others), sources)
 
     return twin
-
-
-def _boxed(work: Callable[[], Any], sources: Sources) -> Any:
-    try:
-        value = work()
-    except AgentflowError as error:
-        blame(error, sources)
-        raise
-    if type(value) is Sliced:
-        return Sliced(_finished(value.work, sources)) if sources else value
-    return box(value, sources)
-
-
-def _finished(work: Work[Any], sources: Sources) -> Work[Any]:
-    try:
-        value = yield from work
-    except AgentflowError as error:
-        blame(error, sources)
-        raise
-    return box(value, sources)
 
 
 def _waiting(function: Callable[..., Awaitable[Any]], word: str, hidden: int) -> Callable[..., Any]:
@@ -252,7 +232,7 @@ def _contains(rt: Any, value: Any, container: Any) -> Any:
     if type(container) not in (dict, OrderedSet):
         container, more = strip(container)
         sources = joined(sources, more)
-    return _boxed(lambda: compare.contains(rt, value, container), sources)
+    return called(lambda: compare.contains(rt, value, container), sources)
 
 
 _KEPT = {
@@ -281,7 +261,7 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
         value = value if name == "remove" else read
         if name == "remove" and read is not value:
             return _remove_equal(rt, value, read, opened[0])
-    return _boxed(lambda: method(rt, name, value, tuple(opened), keywords), sources)
+    return called(lambda: method(rt, name, value, tuple(opened), keywords), sources)
 
 
 def _remove_equal(rt: Any, value: list[Any], read: list[Any], item: Any) -> Any:
