@@ -333,7 +333,7 @@ class ProgramMethods:
     ) -> tuple[FlowWork, frozenset[str] | None]:
         """A program ready to run, and what it is granted."""
         source = await load_program(program)
-        bindings = self.engine.given(bindings) if bindings else None
+        bindings = await self.engine.given(bindings) if bindings else None
         if env is not None:
             environment = env.with_bindings(bindings) if bindings else env
         else:

@@ -106,7 +106,7 @@ class DurableRuns:
         run_id = run_id or new_run_id()
         source = program.source
         names = None if allow is None else sorted(allow)
-        bindings = self._engine.given(bindings)
+        bindings = await self._engine.given(bindings)
         new = await self.new_run(
             program,
             bindings,
@@ -150,7 +150,7 @@ class DurableRuns:
         """The row to be stored for a new run. Stores nothing itself. Raises as :meth:`start`."""
         check_name(None, labels, self._redactor)
         check_priority(priority)
-        bindings = self._engine.given(bindings)
+        bindings = await self._engine.given(bindings)
         source = program.source
         names = None if allow is None else sorted(allow)
         mark = self.sessions.mark(session)

@@ -26,6 +26,7 @@ from agentflow.core.shared_list import plain_result
 from agentflow.core.source import Source
 from agentflow.core.stopping import run_of_host_code
 from agentflow.core.templates import TaskTemplate
+from agentflow.core.walk import LEAVES
 from agentflow.core.work import in_slices
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
@@ -224,10 +225,12 @@ class Engine:
         call.priority = priority or outer.priority
         return part, call
 
-    def given(self, bindings: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def given(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
         """Bindings of the host as a program has them: what is ``Labelled`` stands in boxes, or without a policy for itself."""
         take = left_open if self.provenance is None else taken_in
-        return {name: take(value) for name, value in (bindings or {}).items()}
+        return {
+            name: value if type(value) in LEAVES else await in_slices(take(value)) for name, value in bindings.items()
+        }
 
     def called_back(self, call: CallContext, inner: CallContext | None = None) -> CallBack:
         """A block in which host code at ``call`` runs something in its run, at ``inner``, within the run's concurrency."""
@@ -317,7 +320,7 @@ class Engine:
 
     async def carry_out(self, program: Program | PythonProgram, bindings: Mapping[str, Any], call: CallContext) -> Any:
         """Run the program of a durable run at its outermost call and return its value."""
-        bindings = self.given(bindings)
+        bindings = await self.given(bindings)
         if isinstance(program, PythonProgram):
             return await program.target.carry_out(await _opened(bindings, call), call)
         return await self.evaluate(program, SexpEnvironment(bindings), call)
@@ -336,7 +339,7 @@ class Engine:
         """Call a Closure or Python callable with ``arguments``; its effects are numbered below ``call``."""
         budget = budget_of(call)
         if call.reading is not None:
-            arguments = tuple(map(taken_in, arguments))
+            arguments = tuple([await in_slices(taken_in(each)) for each in arguments])
         async with self.called_back(call):
             performer = self._performer(call)
             value = await call_closure(

@@ -12,7 +12,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.events import Denied
 from agentflow.core.frozen import frozen
-from agentflow.core.labels import NO_SOURCES, Sources, box, joined, strip
+from agentflow.core.labels import NO_SOURCES, Sources, box, joined, stripped
 from agentflow.core.names import Definitions
 from agentflow.core.notes import Notes
 from agentflow.core.ports import TemplatePort, Tool, ToolPort
@@ -21,7 +21,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
 from agentflow.core.values import to_json
 from agentflow.core.walk import LEAVES, copied
-from agentflow.core.work import finish
+from agentflow.core.work import ELEMENTS_PER_STEP, Work, finish, slices
 from agentflow.lib.json_schema import Schema
 from agentflow.lib.schema_capacity import canonical, capacity
 
@@ -221,27 +221,27 @@ def _place(what: str, span: Span | None) -> str:
     return what if span is None else f"{what} {span.line}:{span.column}"
 
 
-def taken_in(value: Any) -> Any:
+def taken_in(value: Any) -> Work[Any]:
     """A value of the host as a program has it: what is :class:`~agentflow.core.provenance.Labelled` in it, in boxes."""
-    if type(value) in LEAVES:
+    if type(value) in LEAVES or not (yield from _holds_labelled(value)):
         return value
-    return finish(copied(value, _boxed))[0] if _holds_labelled(value) else value
+    return (yield from copied(value, _boxed))[0]
 
 
-def left_open(value: Any) -> Any:
+def left_open(value: Any) -> Work[Any]:
     """The same for a flow without a policy: what is in it, as it is."""
-    taken = taken_in(value)
-    return taken if taken is value else strip(taken)[0]
+    taken = yield from taken_in(value)
+    return taken if taken is value else (yield from stripped(taken))[0]
 
 
 def _boxed(value: Any) -> Any:
     kind = cast("type[Any]", type(value))
     if kind is Labelled:
-        return box(taken_in(value.value), value.sources)
+        return box(finish(taken_in(value.value)), value.sources)
     return value.copy() if kind is dict or kind is list else value
 
 
-def _holds_labelled(value: Any) -> bool:
+def _holds_labelled(value: Any) -> Work[bool]:
     seen: set[int] = set()
     pending = [value]
     while pending:
@@ -251,5 +251,8 @@ def _holds_labelled(value: Any) -> bool:
         if id(item) in seen or type(item) not in (list, dict):
             continue
         seen.add(id(item))
-        pending += item.values() if type(item) is dict else item
+        for part in slices(list(cast("dict[Any, Any]", item).values()) if type(item) is dict else item):
+            yield len(part) // ELEMENTS_PER_STEP
+            if not LEAVES.issuperset(map(type, part)):
+                pending += part
     return False
