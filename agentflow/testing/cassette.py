@@ -263,7 +263,7 @@ class _Tape(httpx2.AsyncByteStream):
             async for chunk in self._inner:
                 self._answer["chunks"].append(_written(chunk))
                 yield chunk
-        except Exception:  # noqa: BLE001 - broken off, and raised again: cancellation leaves it abandoned
+        except Exception:  # broken off, and raised again; a cancellation leaves it abandoned
             del self._answer["abandoned"]
             raise
         del self._answer["abandoned"]
