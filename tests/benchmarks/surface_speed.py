@@ -23,6 +23,8 @@ LIMITS = Limits(steps=None, effects=None)
 ROUNDS = 9
 ROUNDS_OF_LOOPS = 100_000
 COMPILE_GOAL_MS = 0.15
+FIB_BY_HAND_MS = 7.4
+"""Milliseconds that fib(22) by hand took on the machine for which the goal of compiling was set: a goal in milliseconds means nothing without."""
 
 
 async def _fib(n: int) -> int:
@@ -222,6 +224,13 @@ def compiling_ms_a_line(lines: int = 280, rounds: int = ROUNDS) -> float:
     return statistics.median(times[1:]) * 1e3 / len(text.splitlines())
 
 
+async def _fib_by_hand_ms() -> float:
+    def work() -> Awaitable[object]:
+        return _fib(22)
+
+    return (await medians({"by hand": work}, ROUNDS))["by hand"] * 1e3
+
+
 async def main() -> int:
     """Print the table; gives the exit code."""
     print(f"Python {sys.version.split()[0]}")
@@ -232,9 +241,12 @@ async def main() -> int:
         print(
             f"{row.name:<26} {figure:6.2f} times hand-written async def   {'' if row.goal is None else f'<= {row.goal}'}"
         )
+    by_hand_ms = await _fib_by_hand_ms()
     cost = compiling_ms_a_line()
-    missed += cost > COMPILE_GOAL_MS
-    print(f"{'compiling':<26} {cost:6.3f} ms a line                        <= {COMPILE_GOAL_MS}")
+    scaled = cost * FIB_BY_HAND_MS / by_hand_ms
+    missed += scaled > COMPILE_GOAL_MS
+    print(f"{'compiling':<26} {cost:6.3f} ms a line here, where fib(22) by hand takes {by_hand_ms:.1f} ms")
+    print(f"{'':<26} {scaled:6.3f} ms a line where it takes {FIB_BY_HAND_MS}        <= {COMPILE_GOAL_MS}")
     return int(missed > 0)
 
 

@@ -189,15 +189,16 @@ class Emitter(codegen.Generator):
                 self.refuse(node, what, hint)
                 continue
             self.level += 1
-            with self.at(node):
-                if self.level % LEVELS:
-                    code = rule(self, node)
-                else:
-                    self.deepest = max(self.deepest, self.level)
-                    code = on_fresh_stack(lambda node=node, rule=rule: rule(self, node))
-                if node in self.marks:
-                    written.append(ast.Expr(self._reached(node), **self.loc))
-                written += [*self.flushed(), *code]
+            saved, self.loc = self.loc, _position(node)
+            if self.level % LEVELS:
+                code = rule(self, node)
+            else:
+                self.deepest = max(self.deepest, self.level)
+                code = on_fresh_stack(lambda node=node, rule=rule: rule(self, node))
+            if node in self.marks:
+                written.append(ast.Expr(self._reached(node), **self.loc))
+            written += [*self.flushed(), *code]
+            self.loc = saved
             self.level -= 1
         return written or [ast.Pass(**self.loc)]
 

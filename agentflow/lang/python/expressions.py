@@ -38,7 +38,8 @@ from agentflow.lang.python.values import bounded
 from agentflow.lib.suggest import did_you_mean
 
 _LARGEST = 1 << 62
-_DIGIT = 1 << 30
+_DIGIT = (1 << 30) - 1
+"""The largest integer of one of CPython's digits: 2 ** 30 itself has two, and a comparison with it is a general one."""
 
 
 # -- atoms --------------------------------------------------------------------------------------------------------

@@ -99,7 +99,10 @@ class Names:
         scope = self.scopes[node] = Scope(parent, node)
         inner: list[ast.AST] = []
         nodes = scope.nodes = list(own_nodes(parts_of(node), inner))
-        for each in nodes:
+        naming = [
+            each for each in nodes if type(each) in _NAMING
+        ]  # a fraction of them: what follows asks several questions of each
+        for each in naming:
             if isinstance(each, ast.Global):
                 scope.globals.update(each.names)
             elif isinstance(each, ast.Nonlocal):
@@ -108,10 +111,10 @@ class Names:
         if isinstance(node, FUNCTIONS):
             for each in parameters(node.args):
                 self._bind(scope, each)
-        for each in nodes:
+        for each in naming:
             for name in bound_by(each):
                 self._bind(scope, name, each)
-        for name in _lists(nodes):
+        for name in _lists(naming):
             if name in scope.vars:
                 scope.vars[name].lists += 1
         for each in inner:
@@ -196,6 +199,10 @@ def own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AST
 
 BINDING = frozenset((ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ExceptHandler))
 """The kinds of nodes that may bind names."""
+
+
+_NAMING = BINDING | {ast.Global, ast.Nonlocal, ast.Assign, ast.AnnAssign}
+"""The kinds of nodes that say what names mean in a scope."""
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:

@@ -40,6 +40,10 @@ _NO_NODES = frozenset(
     )
 )
 """Types of what nodes have beside nodes: constants, and the marks of operators and of assignments."""
+_PLAIN = frozenset(
+    ("id", "ctx", "op", "ops", "attr", "arg", "kind", "type_comment", "conversion", "level", "module", "simple")
+)
+"""Fields that never hold such a node: most nodes are names, which have no other field."""
 _SEXP = re.compile(r"\s*(;|\((define|let|defatom|list|parallel|pmap|bind|progn|begin|lambda|if)\b)")
 
 
@@ -96,9 +100,12 @@ def children(node: ast.AST) -> list[Any]:
     """The nodes directly below one, in order, without the marks of operators."""
     nodes: list[Any] = []
     for name in node._fields:
+        if name in _PLAIN:
+            continue
         part: Any = getattr(node, name, None)
         if type(part) is list:
-            nodes += [each for each in cast("list[Any]", part) if type(each) not in _NO_NODES]
+            if part:
+                nodes += [each for each in cast("list[Any]", part) if type(each) not in _NO_NODES]
         elif type(part) not in _NO_NODES:
             nodes.append(part)
     return nodes

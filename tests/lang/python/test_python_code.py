@@ -84,6 +84,13 @@ def _tested(test: ast.expr) -> Iterator[str]:
                     yield each.id.removeprefix("T_")
 
 
+def _is_discarded(node: ast.stmt) -> bool:
+    """Whether a statement calls a function or reads an element for nothing: the ``if`` around it is a choice that was an expression."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    call = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id.startswith("N_")
+    return call or isinstance(value, ast.Subscript | ast.BinOp)
+
+
 @pytest.fixture(scope="module", name="guarded")
 def _guarded(nodes: list[ast.AST]) -> dict[int, set[str]]:
     """The types that have been tested where a node is evaluated, by the node's identity."""
@@ -96,6 +103,8 @@ def _guarded(nodes: list[ast.AST]) -> dict[int, set[str]]:
     for node in nodes:
         if isinstance(node, ast.IfExp):
             note(node.body, set(_tested(node.test)))
+        elif isinstance(node, ast.If) and _is_discarded(node.body[0]):
+            note(node.body[0], set(_tested(node.test)))
         elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
             for at, each in enumerate(node.values):
                 note(each, {kind for before in node.values[:at] for kind in _tested(before)})
