@@ -20,7 +20,7 @@ def test_one_file_asks_which_call_is_executing() -> None:
     using = {
         path.relative_to(ROOT).parts[0] if path.parent != ROOT / "core" else f"core/{path.name}"
         for path in ROOT.rglob("*.py")
-        if "current_call" in names_in(ast.parse(path.read_text("utf-8")))
+        if "current_call" in (text := path.read_text("utf-8")) and "current_call" in names_in(ast.parse(text))
     }
     assert using == {"core/call.py", "core/host_code.py"}
 

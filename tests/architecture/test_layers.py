@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2] / "agentflow"
@@ -43,14 +44,21 @@ LEVELS = {
 }
 
 
+@functools.cache
+def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a file, deferred ones too. Three rules read them, and parsing the package takes seconds."""
+    tree = ast.parse(path.read_text("utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path: Path) -> set[str]:
     """The agentflow rooms a file imports, deferred and type-checking imports included."""
     rooms: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in import_statements(path):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path}: imports are absolute"
             names = [node.module or ""]
             if node.module == "agentflow":
@@ -87,10 +95,10 @@ def modules() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for name, path in files.items():
         graph[name] = set()
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in import_statements(path):
             if isinstance(node, ast.Import):
                 graph[name] |= {alias.name for alias in node.names if alias.name in files}
-            elif isinstance(node, ast.ImportFrom) and node.module in files:
+            elif node.module in files:
                 inner = {f"{node.module}.{alias.name}" for alias in node.names}
                 graph[name] |= {each if each in files else node.module for each in inner}
         graph[name].discard(name)
@@ -128,7 +136,7 @@ def test_lang_does_no_io() -> None:
     forbidden = {"asyncio", "anyio", "socket", "subprocess", "pathlib", "aiofiles", "httpx", "os"}
     wrong = []
     for path in sorted((ROOT / "lang").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in import_statements(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]

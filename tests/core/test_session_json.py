@@ -62,7 +62,7 @@ contexts = st.none() | st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=75, deadline=None, derandomize=True)
 @given(st.lists(st.lists(messages, max_size=3).map(tuple), max_size=3), contexts)
 def test_a_session_comes_back_whole(turns: list[tuple[Message, ...]], context: DataContext | None) -> None:
     """Every kind of part, verbatim JSON of providers included, and the data context."""
@@ -141,7 +141,7 @@ def test_what_cannot_be_read_is_named(written: Any, code: str, says: str) -> Non
 
 
 @given(st.lists(messages, max_size=3).map(tuple))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_an_exchange_is_written_as_any_data_is(exchange: tuple[Message, ...]) -> None:
     """The short way of writing an exchange gives what ``plain`` gives: digests of the two are the same."""
     assert exchange_data(exchange) == plain(exchange)

@@ -42,7 +42,7 @@ def parts(work: Any) -> tuple[int, Any]:
 
 
 @given(JSON, st.sampled_from([None, 0, 1, 2]), st.booleans(), st.sampled_from([2, 9, 40, 64_000]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_text_in_pieces_is_the_text(value: Any, indent: int | None, compact: bool, at_once: int) -> None:
     """However large the pieces are that are encoded at once, the text is that of the encoder."""
     text = finish(encoded(value, indent=indent, compact=compact, at_once=at_once))
@@ -51,7 +51,7 @@ def test_text_in_pieces_is_the_text(value: Any, indent: int | None, compact: boo
 
 
 @given(JSON, st.integers(0, 300))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_long_is_known_by_its_text(value: Any, size: int) -> None:
     """Data that counts as long has a text about as long, and the other way round."""
     text = len(json.dumps(value, ensure_ascii=False))
@@ -64,7 +64,7 @@ def test_what_is_long_is_known_without_going_over_all_of_it() -> None:
 
 
 @given(JSON)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_copy_is_equal_and_new(value: Any) -> None:
     """JSON data is its own copy, and shares no list or dict with it."""
     copy = plain(value)

@@ -212,7 +212,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(PIECES, max_size=6).map("".join), st.lists(st.integers(1, 30), min_size=1, max_size=20))
 def test_pieces_give_what_the_whole_gives(text: str, sizes: list[int]) -> None:
     """However a text is cut, the stream gives what redacting the whole gives, and holds back nothing at the end."""

@@ -91,7 +91,7 @@ def in_one_place(schema: Any) -> Any:
 
 
 @given(values, schemas)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_agrees_with_jsonschema(value: Any, schema: Any) -> None:
     """Whatever the schema, our verdict is the package's."""
     schema = in_one_place(schema)

@@ -86,7 +86,7 @@ TOOLS = registry()
 
 
 @given(replies, st.booleans(), st.sampled_from([None, 8_000]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_everything_stays_whole(script: list[Any], json: bool, window: int | None) -> None:
     """Events in pairs, no stream or task left, history whole and acceptable, only our errors."""
 

@@ -167,7 +167,7 @@ def test_format_has_no_engine(template: str) -> None:
 
 
 @given(DATA, DATA)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_equal_agrees_with_python(a: Any, b: Any) -> None:
     """equal? is Python's == on data."""
     assert call("equal?", a, b) == (a == b)
@@ -175,7 +175,7 @@ def test_equal_agrees_with_python(a: Any, b: Any) -> None:
 
 
 @given(DATA)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_primitives_never_fail_untyped(value: Any) -> None:
     """Whatever data a primitive is given, it answers or raises an error of agentflow."""
     for made in PRIMITIVES.values():

@@ -54,7 +54,7 @@ def solid(text: str) -> list[str]:
 
 
 @given(TEXTS, st.sampled_from([20, 40, 100]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_formatting_keeps_every_token_and_is_stable(text: str, width: int) -> None:
     """Formatting changes spaces and line ends only, and formatting again changes nothing."""
     once = format_text(text, width=width)
@@ -63,7 +63,7 @@ def test_formatting_keeps_every_token_and_is_stable(text: str, width: int) -> No
 
 
 @given(st.text(alphabet="()[]{}'`,@\"\\;#| \nab1.", max_size=60))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_any_text_is_formatted_or_refused(text: str) -> None:
     """Text that is no program is a SexpSyntaxError with a place, never another exception; tokens lose nothing."""
     assert "".join(token.text for token in tokens(text)) == text

@@ -11,7 +11,7 @@ from agentflow.lang.lexer import WorkflowLexer
 
 
 @given(st.text(alphabet="()[]{}'`,@\"\\;#| \nab1.", max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_character_is_lost(text: str) -> None:
     """Whatever the text, the tokens joined are the text, each at its offset."""
     found = list(WorkflowLexer().get_tokens_unprocessed(text))

@@ -45,7 +45,7 @@ def doubled(times: int) -> list[Any]:
 
 
 @given(DATA)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_printed_data_reads_back_equal(value: Any) -> None:
     """read(print(x)) == x, types included; a symbol that cannot be spelled comes back as the string it equals."""
     (node,) = read(print_value(value))
@@ -55,7 +55,7 @@ def test_printed_data_reads_back_equal(value: Any) -> None:
 
 
 @given(DATA)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_measuring_is_a_lower_bound_of_the_text(value: Any) -> None:
     """The size charged before a text is made is never more than the text comes to."""
     assert finish(text_size(value)) <= len(to_json([value]))

@@ -116,7 +116,7 @@ async def test_what_leaves_a_program_holds_no_shared_list() -> None:
     assert len(seen) == 7 and all(map(_plain, seen)), [type(each) for each in seen]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["cons", "rest", "save", "load"]), st.integers(0, 3)), max_size=300))
 def test_sharing_never_shows(steps: list[tuple[str, int]]) -> None:
     """Lists built on parts of each other hold what lists that are copied each time hold."""

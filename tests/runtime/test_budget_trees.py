@@ -134,7 +134,7 @@ def test_no_tree_ends_above_its_limit(
 
 
 @pytest.mark.slow
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=250, deadline=None)
 @runs
 def test_no_tree_of_many_ends_above_its_limit(
     program: str, limit: int, money: bool, moods: list[str], cut_after: int | None

@@ -134,7 +134,7 @@ def shown(error: Any) -> Any:
     return None if error is None else [type(error).__name__, error.to_dict(), error.cause_text]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(VALUES)
 def test_every_value_comes_back(value: Any) -> None:
     """``decode(encode(x)) == x`` through JSON text, and what came back is encoded to the very same text."""

@@ -93,7 +93,7 @@ def programs() -> st.SearchStrategy[str]:
     return st.recursive(leaves, nest, max_leaves=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(programs(), st.sampled_from([1, 2, 3, 256]), st.integers(0, 1000))
 def test_no_nest_passes_the_limit_or_waits_for_ever(text: str, limit: int, seed: int) -> None:
     """Whatever is nested in what: it ends, never more effects are in flight than the limit, and every permit is back."""

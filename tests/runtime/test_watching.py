@@ -142,7 +142,7 @@ def lifecycle(events: list[Event]) -> dict[str, list[tuple[str, str, str]]]:
     return strands
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(programs)
 def test_watched_unwatched_and_badly_watched_runs_are_equal(program: str) -> None:
     """Value, error, paths and lifecycle events are the same, whether nobody, somebody or a failing observer watches."""
