@@ -116,6 +116,9 @@ class LabelledStrand(Strand):
         labels = _NONE
         if around or not _is_bare(effect):
             effect, labels = await self._opened(effect)
+        elif type(effect) is ToolCall:  # nothing to be judged, as in most calls
+            reading = Reading(self.guard, default=self.guard.source_of(effect.name))
+            return box(await self._read_by(reading, effect, labels, around, span), reading.given())
         if type(effect) is Endorse:
             sources = tuple(sorted(joined(around, labels.get("1", NO_SOURCES))))
             return await super().perform(replace(effect, sources=sources), span)
@@ -141,10 +144,25 @@ class LabelledStrand(Strand):
                     blame(error, sources)
                 raise error
         reading = self._reading(effect, labels, around)
+        value = await self._read_by(reading, effect, labels, around, span)
+        if kind is TaskCall:
+            task = cast(TaskCall, effect)
+            small = self.guard.small(name, self.definitions(cast(Any, task.env)), value, reading.given())
+            if small is not None:
+                value, kept = small
+                reading.say(kept, alone=True)
+        return value, reading
+
+    async def _read_by(
+        self, reading: Reading, effect: Effect, labels: Mapping[str, Sources], around: Sources, span: Span | None
+    ) -> Any:
+        """The bare value of an effect that may be done; ``reading`` goes along with its call."""
         call = self.call
         outer, call.reading = call.reading, reading
         try:
-            work = super().perform(effect, span)  # draws the effect's number, and its call takes the reading with it
+            work = Strand.perform(
+                self, effect, span
+            )  # draws the effect's number, and its call takes the reading with it
         finally:
             call.reading = outer
         try:
@@ -152,16 +170,14 @@ class LabelledStrand(Strand):
         except AgentflowError as error:
             blame(error, reading.given())
             raise
-        if named:
-            self.steps.sources = joined(self.steps.sources, reading.given())
-        if name:
-            self.guard.note(name, labels, around, reading.given(), span)
-        if type(effect) is TaskCall:
-            small = self.guard.small(effect.name, self.definitions(cast(Any, effect.env)), value, reading.given())
-            if small is not None:
-                value, kept = small
-                reading.say(kept, alone=True)
-        return value, reading
+        sources = reading.given()
+        if sources:
+            name = name_of_effect(effect)
+            if isinstance(effect, ToolCall | TaskCall):
+                self.steps.sources = joined(self.steps.sources, sources)
+            if name:
+                self.guard.note(name, labels, around, sources, span)
+        return value
 
     def _reading(self, effect: Effect, labels: Mapping[str, Sources], around: Sources) -> Reading:
         if isinstance(effect, CallWorkflow):

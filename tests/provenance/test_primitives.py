@@ -121,3 +121,23 @@ async def test_nothing_in_a_box_shows_outside_of_one(name: str, calls: Calls) ->
         if tried >= _MOST:
             break
     assert tried, f"no call of {name} was tried"
+
+
+SHORT = sorted(
+    {each.canonical or each.name for each in PRIMITIVES.values() if not each.is_async and not each.sliced} & set(NAMES)
+)
+
+
+@pytest.mark.parametrize("name", SHORT)
+async def test_a_primitive_whose_work_is_not_sliced_reads_no_lists(name: str, tmp_path: Path) -> None:
+    """A list or dict at a position that such a primitive reads is an error that shows nothing in it: its twin looks for no boxes there."""
+    primitive = PRIMITIVES[name]
+    async with AgentFlow(provider=ScriptedProvider(), root=tmp_path) as flow:
+        calls = Calls(flow)
+        for pairs in pools(primitive):
+            values = tuple(first for first, _ in pairs)
+            for at, value in enumerate(values):
+                if primitive.flow_at(at) == "r" and isinstance(value, list | dict):
+                    inside = [["secret"]] if isinstance(value, list) else {"secret": "secret"}
+                    outcome = await calls(primitive, (*values[:at], inside, *values[at + 1 :]))
+                    assert isinstance(outcome, AgentflowError) and "secret" not in outcome.render(), (name, values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.labels import (
@@ -26,9 +26,9 @@ from agentflow.core.labels import (
     stripped,
 )
 from agentflow.core.shared_list import as_list
-from agentflow.core.work import Work, finish
+from agentflow.core.work import Work
 from agentflow.lang.builtins.registry import FlowLetter, Primitive
-from agentflow.lang.calling import TAIL, Sliced, begun, bounce
+from agentflow.lang.calling import TAIL, Sentinel, Sliced, begun, bounce
 
 _LAST_OPENED = frozenset({"apply", "reduce"})
 """Primitives that call procedures with the elements of their last argument, and with the arguments before it as they are."""
@@ -36,6 +36,7 @@ _LAST_OPENED = frozenset({"apply", "reduce"})
 
 _FEW = 8
 """Numbers of arguments for which the letters are at hand."""
+_LEFT_OUT = Sentinel("argument left out")
 
 
 @cache
@@ -86,49 +87,63 @@ def opened(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> Work[tupl
     return values, sources
 
 
+_Tests: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+
+
 @cache
-def _read_at(letters: tuple[FlowLetter, ...]) -> tuple[int, ...]:
-    """The positions of the arguments that are read whole."""
-    return tuple([at for at, letter in enumerate(letters) if letter == "r"])
+def _tests_of(letters: tuple[FlowLetter, ...]) -> _Tests:
+    """The positions of the arguments that are read whole, and of those that are opened."""
+    reads = tuple([at for at, letter in enumerate(letters) if letter == "r"])
+    return reads, tuple([at for at, letter in enumerate(letters) if letter in ("o", "e")])
 
 
-def _plain(letters: tuple[FlowLetter, ...], arguments: tuple[Any, ...]) -> bool:
-    """Whether no argument is a box, or can hold one that the primitive would look into."""
-    if Label in map(type, arguments):
-        return False
-    return all([type(arguments[at]) in UNBOXED for at in _read_at(letters)])
+class _Words:
+    """What becomes of the arguments of a primitive, for each number of them."""
+
+    __slots__ = ("_few", "_primitive")
+
+    def __init__(self, primitive: Primitive) -> None:
+        self._primitive = primitive
+        self._few = [self._looked_up(count) for count in range(_FEW)]
+
+    def _looked_up(self, count: int) -> tuple[tuple[FlowLetter, ...], _Tests]:
+        letters = letters_of(self._primitive, count)
+        return letters, _tests_of(letters)
+
+    def __call__(self, count: int) -> tuple[tuple[FlowLetter, ...], _Tests]:
+        return self._few[count] if count < _FEW else self._looked_up(count)
 
 
 def _twin(primitive: Primitive) -> Callable[..., Any]:
-    """The twin of a primitive that is neither async nor long; the tests of types that most calls pass are written out."""
-    function, only_reads = primitive.function, not primitive.flow
-    letters = [letters_of(primitive, count) for count in range(_FEW)]
+    """The twin of a primitive that is neither async nor long; the tests of types that most calls pass are written out.
+
+    Such a primitive reads numbers, texts and symbols only (a test says so), so that boxes inside of a list are none of its business:
+    the list is an error, which says how long it is.
+    """
+    function, words = primitive.function, _Words(primitive)
 
     def general(first: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
-        count = len(arguments)
-        word = letters[count] if count < _FEW else letters_of(primitive, count)
-        if _plain(word, arguments):
-            return function(*first, *arguments)
-        values, sources = finish(opened(word, arguments))
-        return called(lambda: function(*first, *values), sources)
+        letters, _ = words(len(arguments))
+        sources = NO_SOURCES
+        values: list[Any] = []
+        for letter, each in zip(letters, arguments, strict=True):
+            if letter != "k" and type(each) is Label:
+                sources = joined(sources, each.sources)
+                each = each.value
+            values.append(each)
+        try:
+            return given_back(function(*first, *values), sources)
+        except AgentflowError as error:
+            blame(error, sources)
+            raise
 
-    if only_reads and primitive.arity == (1, 1):
+    reads_all = not primitive.flow.strip("r")
+    if reads_all and primitive.arity == (1, 1):
         return _of_one(function, general, primitive.needs_rt)
-    if only_reads and primitive.arity == (2, 2):
+    if reads_all and primitive.arity == (2, 2):
         return _of_two(function, general, primitive.needs_rt)
-    all_bare = UNBOXED.issuperset
 
-    def with_strand(rt: Any, *arguments: Any) -> Any:
-        if only_reads and all_bare(map(type, arguments)):
-            return function(rt, *arguments)
-        return general((rt,), arguments)
-
-    def alone(*arguments: Any) -> Any:
-        if only_reads and all_bare(map(type, arguments)):
-            return function(*arguments)
-        return general((), arguments)
-
-    return with_strand if primitive.needs_rt else alone
+    return _of_any(function, general, primitive.needs_rt)
 
 
 General = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
@@ -136,24 +151,38 @@ General = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 
 def _of_one(function: Callable[..., Any], general: General, needs_rt: bool) -> Callable[..., Any]:
     def with_strand(rt: Any, a: Any) -> Any:
-        return function(rt, a) if type(a) in UNBOXED else general((rt,), (a,))
+        return general((rt,), (a,)) if type(a) is Label else function(rt, a)
 
     def alone(a: Any) -> Any:
-        return function(a) if type(a) in UNBOXED else general((), (a,))
+        return general((), (a,)) if type(a) is Label else function(a)
 
     return with_strand if needs_rt else alone
 
 
 def _of_two(function: Callable[..., Any], general: General, needs_rt: bool) -> Callable[..., Any]:
     def with_strand(rt: Any, a: Any, b: Any) -> Any:
-        if type(a) in UNBOXED and type(b) in UNBOXED:
-            return function(rt, a, b)
-        return general((rt,), (a, b))
+        return general((rt,), (a, b)) if type(a) is Label or type(b) is Label else function(rt, a, b)
 
     def alone(a: Any, b: Any) -> Any:
-        if type(a) in UNBOXED and type(b) in UNBOXED:
-            return function(a, b)
-        return general((), (a, b))
+        return general((), (a, b)) if type(a) is Label or type(b) is Label else function(a, b)
+
+    return with_strand if needs_rt else alone
+
+
+def _of_any(function: Callable[..., Any], general: General, needs_rt: bool) -> Callable[..., Any]:
+    """For any number of arguments; two are most often given, and named parameters are passed on in half the time."""
+
+    def with_strand(rt: Any, a: Any = _LEFT_OUT, b: Any = _LEFT_OUT, *others: Any) -> Any:
+        if b is _LEFT_OUT or others:
+            arguments = () if a is _LEFT_OUT else (a,) if b is _LEFT_OUT else (a, b, *others)
+            return general((rt,), arguments) if Label in map(type, arguments) else function(rt, *arguments)
+        return general((rt,), (a, b)) if type(a) is Label or type(b) is Label else function(rt, a, b)
+
+    def alone(a: Any = _LEFT_OUT, b: Any = _LEFT_OUT, *others: Any) -> Any:
+        if b is _LEFT_OUT or others:
+            arguments = () if a is _LEFT_OUT else (a,) if b is _LEFT_OUT else (a, b, *others)
+            return general((), arguments) if Label in map(type, arguments) else function(*arguments)
+        return general((), (a, b)) if type(a) is Label or type(b) is Label else function(a, b)
 
     return with_strand if needs_rt else alone
 
@@ -165,6 +194,11 @@ def called(work: Callable[[], Any], sources: Sources) -> Any:
     except AgentflowError as error:
         blame(error, sources)
         raise
+    return given_back(value, sources)
+
+
+def given_back(value: Any, sources: Sources) -> Any:
+    """What a primitive gave, work in slices included, with the sources of what it looked at."""
     if type(value) is Sliced:
         return Sliced(_finished(value.work, sources)) if sources else value
     return box(value, sources)
@@ -187,14 +221,17 @@ def _sliced_twin(primitive: Primitive) -> Callable[..., Any]:
         value = called(lambda: function(rt, *values), sources)
         return (yield from value.work) if type(value) is Sliced else value
 
-    words = [letters_of(primitive, count) for count in range(_FEW)]
+    words = _Words(primitive)
 
     def twin(rt: Any, *arguments: Any) -> Any:
-        count = len(arguments)
-        letters = words[count] if count < _FEW else letters_of(primitive, count)
-        if _plain(letters, arguments):
-            return function(rt, *arguments)
-        return begun(in_slices(rt, letters, arguments))
+        letters, (reads, opens) = words(len(arguments))
+        for at in reads:
+            if type(arguments[at]) not in UNBOXED:
+                return begun(in_slices(rt, letters, arguments))
+        for at in opens:
+            if type(arguments[at]) is Label:
+                return begun(in_slices(rt, letters, arguments))
+        return function(rt, *arguments)
 
     return twin
 

@@ -21,7 +21,7 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.work import Work
 from agentflow.lang.builtins.labelled import blame, called
-from agentflow.lang.calling import begun
+from agentflow.lang.calling import Sentinel, begun
 from agentflow.lang.python import changes, compare, failure, support, values
 from agentflow.lang.python.errors import wrong_value
 from agentflow.lang.python.methods import method
@@ -168,16 +168,59 @@ def _all_opened(
     return [*arguments[:hidden], *opened], others, sources
 
 
+_FEW = 8
+"""Arguments, hidden ones included, whose types are tested before anything else is done."""
+
+
+_LEFT_OUT = Sentinel("argument left out")
+
+
+def _letters(word: str, hidden: int) -> tuple[str, ...]:
+    return (*("k" * hidden), *[word[min(at, len(word) - 1)] for at in range(_FEW - hidden)])
+
+
+def _bare(letters: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
+    """Whether no argument that is looked into is a box, or can hold one."""
+    if len(arguments) > _FEW:
+        return False
+    for letter, each in zip(letters, arguments, strict=False):
+        if letter == "r":
+            if type(each) not in UNBOXED:
+                return False
+        elif type(each) is Label and letter != "k":
+            return False
+    return True
+
+
 def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[..., Any]:
+    """The twin of a function that is not async. Of most, one or two arguments are tested before they are passed on."""
+    letters = _letters(word, hidden)
+    opens = hidden == 1 and letters[1] == "o"
+
     def twin(*arguments: Any, **named: Any) -> Any:
+        if not named and _bare(letters, arguments):
+            return function(*arguments)
         opened, others, sources = _all_opened(word, hidden, arguments, named)
         return called(lambda: function(*opened, **others), sources)
 
-    return twin
+    def with_strand(rt: Any, a: Any = _LEFT_OUT, b: Any = _LEFT_OUT, *others: Any, **named: Any) -> Any:
+        if others or named or a is _LEFT_OUT:
+            arguments = () if a is _LEFT_OUT else (a,) if b is _LEFT_OUT else (a, b, *others)
+            return twin(rt, *arguments, **named)
+        plain = type(a) in UNBOXED or (opens and type(a) is not Label)
+        if b is _LEFT_OUT:
+            return function(rt, a) if plain else twin(rt, a)
+        return function(rt, a, b) if plain and type(b) in UNBOXED else twin(rt, a, b)
+
+    return with_strand if hidden == 1 and "rt" in inspect.signature(function).parameters else twin
 
 
 def _waiting(function: Callable[..., Awaitable[Any]], word: str, hidden: int) -> Callable[..., Any]:
+    letters = _letters(word, hidden)
+
     async def twin(*arguments: Any, **named: Any) -> Any:
+        if not named and _bare(letters, arguments):
+            return await function(*arguments)
         opened, others, sources = _all_opened(word, hidden, arguments, named)
         try:
             return box(await function(*opened, **others), sources)
@@ -225,6 +268,8 @@ def _remove(rt: Any, value: Any, at: Any) -> Any:
 
 
 def _contains(rt: Any, value: Any, container: Any) -> Any:
+    if type(value) in UNBOXED and type(container) in (str, dict, OrderedSet):
+        return compare.contains(rt, value, container)
     value, sources = strip(value)
     if type(container) is Label:
         sources = joined(sources, container.sources)
@@ -252,6 +297,8 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
     sources = NO_SOURCES
     if type(value) is Label:
         sources, value = value.sources, value.value
+    elif type(value) not in (list, tuple) and UNBOXED.issuperset(map(type, arguments)):
+        return method(rt, name, value, arguments, keywords)
     word = "r" if type(value) is str else _KEPT.get(name, "r")
     opened, more = _opened(word, arguments)
     sources = joined(sources, more)
