@@ -2,21 +2,26 @@
 
     python -m tests.benchmarks.surface_trial anthropic:claude-sonnet-5-5 openai:gpt-5 [--goals 10] [--rounds 3]
 
-For each model and surface: goals reached in the first round and in all rounds, rounds that were needed, and tokens. The same
-goals, tools and inputs in both; a goal is reached when the program's value is the expected one. Needs the key of the model.
+For each model and surface: goals reached in the first round and in all rounds, rounds that were needed, and tokens; then what was
+wrong with the programs that had to be written again, the most frequent first: what a surface refuses most often is what it should
+learn next. The same goals, tools and inputs in both; a goal is reached when the program's value is the expected one. Needs the key of
+the model.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from agentflow import AgentFlow, AgentflowError, Limits
+from agentflow import AgentFlow, AgentflowError, Event, Limits
 from agentflow.core.effects import Solve
+from agentflow.core.events import ModelStarted
 from agentflow.core.ports import ProviderAdapter
 from agentflow.core.source import Surface
 
@@ -121,6 +126,8 @@ def _goals() -> list[Goal]:
 
 
 GOALS = _goals()
+_ERROR = re.compile(r"^error\[([a-z/-]+)\]: (.*)$", re.MULTILINE)
+_OWN = re.compile(r"'[^']*'|\b\d[\d,]*\b")
 
 
 @dataclass
@@ -132,6 +139,13 @@ class Score:
     reached: int = 0
     rounds: int = 0
     tokens: int = 0
+    refused: Counter[str] = field(default_factory=Counter[str])
+
+    def observe(self, event: Event) -> None:
+        """Count the errors that a model is told of, by code and by what was wrong; names and numbers in it are left out."""
+        if isinstance(event, ModelStarted) and event.request is not None:
+            for code, what in _ERROR.findall(event.request.messages[-1].text):
+                self.refused[f"{code}: {_OWN.sub('...', what)}"] += 1
 
     def line(self, model: str, surface: str) -> str:
         """The score as a row of a table."""
@@ -159,6 +173,7 @@ def flow_of(model: str | None, provider: ProviderAdapter | None = None) -> Agent
 async def attempt(flow: AgentFlow, goal: Goal, surface: Surface, rounds: int, score: Score) -> None:
     """Solve one goal and count what came of it."""
     effect = Solve(goal.text, ("fetch", "stock"), rounds, dict(goal.inputs), surface=surface)
+    unsubscribe = flow.subscribe(score.observe)
     async with flow.engine.open("trial") as (run, call):
         try:
             result = await flow.solver.solve(effect, call)
@@ -166,6 +181,7 @@ async def attempt(flow: AgentFlow, goal: Goal, surface: Surface, rounds: int, sc
             print(f"  {goal.text}: {error}", file=sys.stderr)
             result = None
         score.tokens += run.usage.input_tokens + run.usage.output_tokens
+    unsubscribe()
     score.goals += 1
     used = int(result.notes.get("rounds", rounds)) if result is not None else rounds
     score.rounds += used
@@ -197,6 +213,8 @@ async def main(arguments: Sequence[str] | None = None) -> None:
         async with flow_of(model) as flow:
             for surface, score in (await trial(flow, GOALS[: options.goals], options.rounds)).items():
                 print(score.line(model, surface), flush=True)
+                for what, count in score.refused.most_common(10):
+                    print(f"{'':36} {count:8} times {what}", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ async def test_a_trial_counts_rounds_outcomes_and_tokens() -> None:
     sexp, python = scores["sexp"], scores["python"]
     assert (sexp.goals, sexp.first, sexp.reached, sexp.rounds) == (2, 1, 1, 2)
     assert (python.goals, python.first, python.reached, python.rounds) == (2, 0, 1, 3)
+    assert python.refused == {"name/unbound: ... is not bound": 1} and not sexp.refused
     assert python.tokens > 0 and "python" in python.line("m", "python")
 
 
