@@ -93,7 +93,15 @@ def _key(key: Any) -> str:
         return str(key)
     if isinstance(key, Symbol):
         return key.name
-    return "null" if key is None else _number(key)
+    if key is None:
+        return "null"
+    if isinstance(key, int | float):
+        return _number(key)
+    raise SexpEvaluationError(
+        f"JSON has no word for {'a tuple' if isinstance(key, tuple) else opaque(key)} as a key",
+        code="json/unrepresentable",
+        hint="keys are texts, numbers, booleans or none",
+    )
 
 
 def _number(value: Any) -> str:
