@@ -20,7 +20,6 @@ _MAKES = (
     "workflows",
     "notes",
     "sandbox",
-    "policy",
     "db",
     "mcp_server",
     "mcp_config",
@@ -71,6 +70,24 @@ def check_options(options: Any) -> None:
             code="cli/app",
             hint=f"leave out {', '.join(conflicting)}, or change AgentFlow(...) in the module",
         )
+
+
+def narrow(flow: AgentFlow, path: str, where: str) -> None:
+    """Have a flow allow only what the policy in a file allows too; of a flow without one, it is the policy.
+
+    Raises UsageError (``cli/app``) for a file that says what tools give where the flow's own policy does, and ConfigurationError
+    (``provenance/policy``).
+    """
+    from agentflow.core.provenance import Provenance
+
+    policy, own = Provenance.load(path), flow.engine.provenance
+    if own is not None and policy.sources:
+        raise UsageError(
+            f"--policy {path}: [sources] says what tools give, which the policy of {where} says already",
+            code="cli/app",
+            hint="leave [sources] out: beside the module's policy, a file can only narrow what may be done",
+        )
+    flow.facts.policy = flow.engine.provenance = policy if own is None else own.narrowed(policy)
 
 
 def option_name(field: str) -> str:

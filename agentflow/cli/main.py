@@ -183,14 +183,18 @@ def check(
         str | None,
         typer.Option("--model", "-m", metavar="DIALECT:NAME", help="With --bounds, the model whose prices apply."),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="FILE", help="Bounds that say what may reach the arguments that it guards."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Report the errors in programs, without running them."""
-    if bounds or size or max_model_calls is not None or max_usd is not None:
+    if bounds or size or policy or max_model_calls is not None or max_usd is not None:
         from agentflow.cli.bounds import Maxima, bounds_files
         from agentflow.cli.options import FlowOptions
 
-        flow = FlowOptions(model=model, tasks=tasks, app=app, **vars(options))
+        flow = FlowOptions(model=model, tasks=tasks, app=app, policy=policy, **vars(options))
         most = Maxima(max_model_calls, max_usd)
         work = partial(bounds_files, files, flow, bind=bind or (), sizes=size or (), maxima=most, as_json=json)
         sys.exit(run_async(work, as_json=json))

@@ -491,10 +491,12 @@ def _application(where: str, options: FlowOptions, overrides: Mapping[str, Any])
 
     ``overrides`` may name other callbacks to ask.
     """
-    from agentflow.cli.application import check_durable, check_options, load_flow
+    from agentflow.cli.application import check_durable, check_options, load_flow, narrow
 
     check_options(options)
     flow = load_flow(where)
+    if options.policy is not None:
+        narrow(flow, options.policy, where)
     durable = "durable" in overrides
     if durable:
         check_durable(flow, where)

@@ -90,16 +90,41 @@ class WorkflowFacts:
     surface: Surface = "sexp"
 
 
+@frozen
+class Reach:
+    """An argument of a tool that not everybody may fill: ``allow`` are the sources that may, or patterns of them. ``sources`` may reach it as
+    the program is written, of which ``refused`` may not: a call in which they do is denied where the flow has a policy. What is not
+    among them cannot reach it, by the program's data."""
+
+    tool: str
+    argument: str
+    allow: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as data for JSON."""
+        lists = {"allow": self.allow, "may_reach": self.sources, "refused": self.refused}
+        return {"tool": self.tool, "argument": self.argument, **{key: list(each) for key, each in lists.items()}}
+
+    def __str__(self) -> str:
+        shown = [f"{each} (refused)" if each in self.refused else each for each in self.sources]
+        what = f"may be reached by {', '.join(shown)}" if shown else "is reached by the user only"
+        return f"'{self.argument}' of {self.tool} {what}"
+
+
 @frozen(kw_only=True)
 class Authority:
     """What a program can reach: names of ``tasks``, ``tools`` with what they declare, those that tasks are offered among them,
-    ``models``, patterns of ``files`` and names of ``workflows``. Not ``complete``: code may run that the text does not show."""
+    ``models``, patterns of ``files`` and names of ``workflows``; ``sinks`` are the arguments of these tools that not everybody may fill, with what
+    may reach each. Not ``complete``: code may run that the text does not show."""
 
     tasks: tuple[str, ...] = ()
     tools: tuple[ToolFacts, ...] = ()
     models: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
+    sinks: tuple[Reach, ...] = ()
     complete: bool = True
 
     def rows(self) -> list[tuple[str, str]]:
@@ -108,6 +133,7 @@ class Authority:
         rows = [("tasks", ", ".join(self.tasks)), ("tools", ", ".join(tools)), ("models", ", ".join(self.models))]
         rows += [("files", ", ".join(self.files)), ("workflows", ", ".join(self.workflows))]
         shown = [(label, text or "none") for label, text in rows]
+        shown += [("sink", str(each)) for each in self.sinks]
         return shown if self.complete else [*shown, ("and", "whatever code does that the text does not show")]
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,6 +144,7 @@ class Authority:
             "models": list(self.models),
             "files": list(self.files),
             "workflows": list(self.workflows),
+            "sinks": [each.to_dict() for each in self.sinks],
             "complete": self.complete,
         }
 
@@ -129,4 +156,4 @@ def _shown(tool: ToolFacts) -> str:
     return f"{tool.name} ({', '.join(says)})"
 
 
-__all__ = ["Authority", "TaskFacts", "ToolFacts", "WorkflowFacts"]
+__all__ = ["Authority", "Reach", "TaskFacts", "ToolFacts", "WorkflowFacts"]

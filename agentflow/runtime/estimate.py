@@ -148,7 +148,16 @@ class ProgramEstimator:
             shapes=weights.shape,
             programs=inner,
         )
-        authority = authority_of(analysis, text.templates, self.facts, granted, defined, self._router.full_name)
+        authority = authority_of(
+            analysis,
+            text.templates,
+            self.facts,
+            granted,
+            defined,
+            self._router.full_name,
+            flows=text.flows,
+            bindings=bindings or {},
+        )
         return _bounds(analysis, weights, authority)
 
     async def ready(self) -> None:

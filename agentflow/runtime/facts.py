@@ -15,7 +15,7 @@ from agentflow.core.templates import TaskTemplate
 from agentflow.tasks.workflows import WorkflowLibrary
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Facts:
     """The tasks and tools of a flow.
 

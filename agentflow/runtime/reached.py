@@ -9,7 +9,9 @@ from agentflow.core.facts import Authority, TaskFacts
 from agentflow.core.names import Definitions, file_grants
 from agentflow.core.ports import NameFacts
 from agentflow.lang.bounds.analysis import Analysis
+from agentflow.lang.bounds.flow import Flows
 from agentflow.lang.bounds.interpret import ANYTHING
+from agentflow.runtime.sinks import reach_of
 
 _FILE_TOOLS = ("system:read_files", "system:write_file", "system:list_directory")
 
@@ -21,11 +23,15 @@ def authority_of(
     grants: frozenset[str] | None,
     defined: Definitions | None,
     full_name: Callable[[str | None], str],
+    *,
+    flows: Callable[[], Flows],
+    bindings: Mapping[str, Any],
 ) -> Authority:
     """What a program with this analysis can reach, directly and through its tasks.
 
     ``templates`` are the tasks that it defines; ``full_name`` returns the model that a name means. A call whose target is
-    data reaches everything that ``grants`` (None: the host's authority) allow.
+    data reaches everything that ``grants`` (None: the host's authority) allow. ``flows`` says what flows where in the text, ``bindings`` what
+    it is given.
     """
     names = {name for kind, name in analysis.reaches if kind == "task"}
     tools = {name for kind, name in analysis.reaches if kind == "tool"}
@@ -52,13 +58,14 @@ def authority_of(
         for model in (each.template.model, *each.template.fallbacks)
     }
     reads = bool(tasks) or any(name in tools for name in _FILE_TOOLS)
-    described = [facts.tool(name) for name in sorted(tools)]
+    described = [each for name in sorted(tools) if (each := facts.tool(name)) is not None]
     return Authority(
         tasks=tuple(sorted(tasks)),
-        tools=tuple(each for each in described if each is not None),
+        tools=tuple(described),
         models=tuple(sorted(name for name in models if name)),
         files=tuple(sorted(each.removeprefix("files:") for each in file_grants(grants))) if reads else (),
         workflows=tuple(sorted(name for kind, name in analysis.reaches if kind == "workflow")),
+        sinks=reach_of(flows, described, tasks, bindings, by_data=bool(analysis.by_data)),
         complete=ANYTHING not in analysis.counts and ("solve", "solve") not in analysis.reaches and all(tasks.values()),
     )
 

@@ -238,9 +238,8 @@ LEAKS: dict[str, tuple[str | None, str | None]] = {
 """What depends on a source by a test only, which normal mode does not follow: docs/provenance.md says so."""
 
 
-async def run(text: str, surface: Surface, policy: Provenance | None) -> tuple[list[Any], AgentflowError | None]:
-    """Run a text after the prelude: what was sent, and the error."""
-    sent: list[Any] = []
+def flow_of(sent: list[Any], policy: Provenance | None) -> AgentFlow:
+    """A flow that reads the web and sends."""
 
     async def fetch() -> str:
         return "mallory@evil.example"
@@ -256,7 +255,13 @@ async def run(text: str, surface: Surface, policy: Provenance | None) -> tuple[l
         return "sent"
 
     model = ScriptedProvider(lambda _: SAID)
-    async with AgentFlow(provider=model, tools=[fetch, fetch_data, broken, send], provenance=policy) as flow:
+    return AgentFlow(provider=model, tools=[fetch, fetch_data, broken, send], provenance=policy)
+
+
+async def run(text: str, surface: Surface, policy: Provenance | None) -> tuple[list[Any], AgentflowError | None]:
+    """Run a text after the prelude: what was sent, and the error."""
+    sent: list[Any] = []
+    async with flow_of(sent, policy) as flow:
         try:
             await flow.run(PRELUDE[surface] + text, surface=surface)
         except AgentflowError as error:
@@ -281,6 +286,15 @@ async def test_whatever_is_done_with_a_value_its_sources_stay(text: str, surface
     sent, error = await run(text, surface, POLICY)
     assert sent == [] and error is not None and error.code == "provenance/denied", error
     assert "web" in error.details["refused"]
+
+
+@pytest.mark.parametrize(("text", "surface"), cases(FLOWS))
+async def test_what_is_denied_is_foretold(text: str, surface: Surface) -> None:
+    """What a run is denied, its bounds have said before: the web may reach the argument, and is refused there."""
+    async with flow_of([], POLICY) as flow:
+        sinks = (await flow.bounds(PRELUDE[surface] + text, surface=surface)).authority.sinks
+    (to,) = [each for each in sinks if each.tool == "send" and each.argument == "to"]
+    assert "web" in to.refused, (to.sources, text)
 
 
 @pytest.mark.parametrize(("text", "surface"), cases(LEAKS))

@@ -109,6 +109,15 @@ async def test_injected_text_reaches_no_recipient(way: str, mail: Open, tmp_path
 
 
 @pytest.mark.parametrize("way", WAYS)
+async def test_what_is_denied_is_foretold(way: str, mail: Open, tmp_path: Path) -> None:
+    """The bounds of each of these programs say that something which is refused may reach the recipient."""
+    made = await prepared(mail, tmp_path)
+    bounds = await made.flow.bounds(f'(send (to {WAYS[way]}) (body "x"))', bindings={**BINDINGS, "shout": str.upper})
+    (to,) = [each for each in bounds.authority.sinks if (each.tool, each.argument) == ("send", "to")]
+    assert to.refused, way
+
+
+@pytest.mark.parametrize("way", WAYS)
 async def test_the_same_program_runs_without_a_policy(way: str, mail: Open, tmp_path: Path) -> None:
     """It is the policy that refuses: without one, each of these programs sends."""
     made = await prepared(mail, tmp_path, None)

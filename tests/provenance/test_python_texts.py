@@ -107,6 +107,10 @@ async def test_injected_text_reaches_no_recipient(way: str, mail: Open) -> None:
         await made.flow.run(text, surface="python", bindings={"given": Labelled("eve", "mail")})
     assert denied.value.code == "provenance/denied", denied.value.render()
     assert made.sent == []
+    sinks = (
+        await made.flow.bounds(text, surface="python", bindings={"given": Labelled("eve", "mail")})
+    ).authority.sinks
+    assert [each.refused for each in sinks if (each.tool, each.argument) == ("send", "to")] != [()], "not foretold"
 
 
 def test_every_twin_has_its_function() -> None:

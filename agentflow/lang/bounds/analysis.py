@@ -9,11 +9,12 @@ from agentflow.core.frozen import frozen
 from agentflow.core.source import Span
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer
+from agentflow.lang.bounds.flow import defined_name
 from agentflow.lang.bounds.inner import Programs
 from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Interpreter, Scope, Spend, TooLong, free
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.nodes import RULES
-from agentflow.lang.bounds.operations import HIGHER, OPERATIONS, defined_name
+from agentflow.lang.bounds.operations import HIGHER, OPERATIONS
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.values import Value, constant
 from agentflow.lang.checks import children

@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
 
-from agentflow.core.names import Template
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, Cost
+from agentflow.lang.bounds.flow import defined_name
 from agentflow.lang.bounds.inner import text_of
 from agentflow.lang.bounds.interpret import Closure, Higher, Interpreter, Operator, Outcome, Scope, position
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
@@ -82,12 +82,6 @@ def _raise(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
 def _define_task(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     _, cost = i.in_order(node.args, scope)
     return text(defined_name(node)), cost
-
-
-def defined_name(node: ir.RuntimeCall) -> str:
-    """The name of the task that a definition defines."""
-    template: Template | dict[str, Any] = node.constants[0]
-    return str(template["name"]) if isinstance(template, dict) else template.name
 
 
 def _eval_program(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
@@ -271,4 +265,4 @@ OPERATIONS: Mapping[str, Operator] = MappingProxyType(
 )
 """The analysis of operations, by name."""
 
-__all__ = ["HIGHER", "OPERATIONS", "defined_name"]
+__all__ = ["HIGHER", "OPERATIONS"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from agentflow.core.names import Names
 from agentflow.core.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.bounds.analysis import Analysis, Shapes, Weights, analyse_bounds, templates_of
+from agentflow.lang.bounds.flow import Flows, flows_of
 from agentflow.lang.bounds.inner import Programs
 from agentflow.lang.bounds.interpret import MOST_VISITS, free
 from agentflow.lang.diagnosis import analyse
@@ -36,10 +37,11 @@ class Follow(Protocol):
 
 @frozen
 class Readied:
-    """A text that can be followed. ``templates`` are the tasks that it defines, by name."""
+    """A text that can be followed. ``templates`` are the tasks that it defines, by name; ``flows`` says what may flow where in it."""
 
     templates: Mapping[str, Sequence[Any]]
     follow: Follow
+    flows: Callable[[], Flows]
 
 
 def readied(
@@ -59,13 +61,14 @@ def readied(
     spend = free if allowance is None else allowance.take
     if source.surface == "python":
         from agentflow.lang.bounds.python.analysis import analyse_python  # Most processes never see such a text.
+        from agentflow.lang.bounds.python.flow import python_flows
         from agentflow.lang.python.compiling import checked
 
         granted = None if allow is None else frozenset(allow)
         g = checked(source, describer(names, frozenset(env_names)), limits, granted, names)
-        return Readied(g.templates, partial(analyse_python, g, spend=spend))
+        return Readied(g.templates, partial(analyse_python, g, spend=spend), partial(python_flows, g))
     analyzer, tree = analyse(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
-    return Readied(templates_of(tree), partial(analyse_bounds, analyzer, tree, spend=spend))
+    return Readied(templates_of(tree), partial(analyse_bounds, analyzer, tree, spend=spend), partial(flows_of, tree))
 
 
 __all__ = ["Readied", "readied"]

@@ -1,0 +1,182 @@
+"""What may reach the arguments of a program's tools that not everybody may fill, from its text and the facts about names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from agentflow.core.facts import Reach, TaskFacts, ToolFacts
+from agentflow.core.labels import UNKNOWN, Label
+from agentflow.core.provenance import USER, Labelled
+from agentflow.core.readers import is_restriction
+from agentflow.lang.bounds.flow import AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN, Done, Flows, Point, variable
+
+_SESSION: Point = "session"
+_STEPS: Point = "steps"
+_EVERYTHING: Point = "everything"
+_FILES = "file:*"
+_WITH_FILES = frozenset({"context", "file_paths", "files", "*"})
+"""Arguments by which a task is given files."""
+_PRIMES = "system:prime_handler_data_context"
+_FILE_TOOLS = frozenset({"system:read_files", "system:list_directory"})
+_MOST = 10_000
+"""Parts of a value that are looked at."""
+_ANYBODY = ("anyone", "*")
+
+
+def reach_of(
+    flows: Callable[[], Flows],
+    tools: Sequence[ToolFacts],
+    tasks: Mapping[str, Sequence[TaskFacts]],
+    bindings: Mapping[str, Any],
+    *,
+    by_data: bool,
+) -> tuple[Reach, ...]:
+    """Each sink of ``tools``, which a program may call or have called by its ``tasks``, with the sources that may reach it.
+
+    ``bindings`` are what it is given; ``by_data``: data may say what is called.
+    """
+    sinks = [(tool, argument, _words(who)) for tool in tools for argument, who in sorted(tool.sinks.items())]
+    sinks = [each for each in sinks if not set(_ANYBODY) & set(each[2])]
+    if not sinks:
+        return ()
+    graph = _Graph(flows(), tools, tasks)
+    found = graph.reached(bindings, by_data=by_data)
+    return tuple(
+        [_reach(tool, argument, allow, graph.into(found, tool.name, argument)) for tool, argument, allow in sinks]
+    )
+
+
+def _reach(tool: ToolFacts, argument: str, allow: Sequence[str], sources: Iterable[str]) -> Reach:
+    refused = [each for each in sources if not any(fnmatchcase(each, pattern) for pattern in allow)]
+    return Reach(tool.name, argument, tuple(allow), tuple(sorted(sources)), tuple(sorted(refused)))
+
+
+def _words(who: str) -> list[str]:
+    return who.replace(",", " ").split()
+
+
+class _Graph:
+    """The flows of a text, with what its effects do: tasks read, call tools and remember; tools give what has their source."""
+
+    def __init__(self, flows: Flows, tools: Sequence[ToolFacts], tasks: Mapping[str, Sequence[TaskFacts]]) -> None:
+        self._flows = flows
+        self._tools = {each.name: each for each in tools}
+        self._origins: dict[Point, set[str]] = {}
+        flow = flows.flow
+        for name, facts in tasks.items():
+            for each in facts:
+                self._task(name, each)
+        for done in flows.effects:
+            for argument, point in done.arguments:
+                flow(point, ("sink", done.name, argument) if done.kind == "tool" else (done.kind, done.name))
+            if done.kind == "tool":
+                self._comes(done.result, self._source(done.name))
+                flow(done.result, _STEPS)
+            elif done.kind == "task":
+                flow(("task", done.name), done.result)
+                self._asked(done)
+            elif done.kind == "context":
+                self._comes(done.result, _FILES)
+            else:
+                flow((done.kind, done.name), UNSEEN)
+                flow(UNSEEN, done.result)
+
+    def _source(self, tool: str) -> str:
+        facts = self._tools.get(tool)
+        return _FILES if tool in _FILE_TOOLS else (facts.source if facts is not None else "") or f"tool:{tool}"
+
+    def _comes(self, point: Point, source: str) -> None:
+        if source != USER:
+            self._origins.setdefault(point, set()).add(source)
+
+    def _task(self, name: str, facts: TaskFacts) -> None:
+        flow, task, template = self._flows.flow, ("task", name), facts.template
+        for each in facts.calls:
+            flow(task, ("task", each))
+            flow(("task", each), task)
+        for each in facts.tools:
+            self._comes(task, self._source(each))
+            flow(task, ("sink", each, "*"))
+        settings = template.context_management
+        looks_up = settings.fresh_context == "enabled" or template.subtype == "subtask"
+        if template.file_paths or template.file_paths_source or looks_up or _PRIMES in self._tools:
+            self._comes(task, _FILES)
+        for each in template.provider_tools:
+            self._comes(task, f"tool:{each.get('type', '')}")
+        for each in template.sources:
+            self._comes(task, each)
+        if facts.history:
+            flow(task, _SESSION)
+            flow(_SESSION, task)
+        flow(task, _STEPS)
+        if settings.accumulate_data:
+            flow(_STEPS, task)
+        if template.decompose:
+            flow(task, UNSEEN)
+            flow(UNSEEN, task)
+
+    def _asked(self, done: Done) -> None:
+        """What a call of a task may say besides its template: that it is given files, steps before it, and the session."""
+        flow, task = self._flows.flow, ("task", done.name)
+        names = {name for name, _ in done.arguments}
+        if names & _WITH_FILES:
+            self._comes(task, _FILES)
+        if names & {"context", "*"}:
+            flow(_STEPS, task)
+        if names & {"history_config", "*"}:
+            flow(task, _SESSION)
+            flow(_SESSION, task)
+
+    def reached(self, bindings: Mapping[str, Any], *, by_data: bool) -> dict[Point, set[str]]:
+        """The sources that get to each point."""
+        for name, value in bindings.items():
+            for source in _labels(value):
+                self._comes(variable(name), source)
+        every = {self._source(each) for each in self._tools}.union(*self._origins.values())
+        self._origins[_EVERYTHING] = every - {USER}
+        flow = self._flows.flow
+        flow(_EVERYTHING, RAISED)
+        if by_data:
+            flow(_EVERYTHING, ANY_RESULT)
+            flow(ANY_ARGUMENT, AMBIENT)
+        flow(UNSEEN, AMBIENT)
+        if self._unseen():
+            flow(_EVERYTHING, UNSEEN)
+        return self._flows.reached(self._origins)
+
+    def _unseen(self) -> bool:
+        """Whether there is code that the text does not show."""
+        return any(UNSEEN in each for each in self._flows.edges.values())
+
+    def into(self, found: Mapping[Point, set[str]], tool: str, argument: str) -> frozenset[str]:
+        """The sources that may reach an argument."""
+        points: list[Point] = [AMBIENT, ("sink", tool, argument), ("sink", tool, "*")]
+        if argument == "*":
+            points += [each for each in found if isinstance(each, tuple) and each[:2] == ("sink", tool)]
+        return frozenset[str]().union(*[found.get(each, set()) for each in points])
+
+
+def _labels(value: Any) -> set[str]:
+    """The sources of what is labelled in a value; of a large one that are not all known."""
+    sources: set[str] = set()
+    seen: set[int] = set()
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if type(each) in (Label, Labelled):
+            sources.update(source for source in each.sources if not is_restriction(source))
+            pending.append(each.value)
+        elif type(each) in (list, dict):
+            parts: list[Any] = list(cast("dict[Any, Any]", each).values() if type(each) is dict else each)
+            if len(seen) + len(parts) > _MOST:
+                return sources | UNKNOWN
+            pending += parts
+    return sources
+
+
+__all__ = ["reach_of"]

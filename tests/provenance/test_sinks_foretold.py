@@ -1,0 +1,136 @@
+"""Bounds say which sources may reach which guarded argument: too much perhaps, and never too little."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import pytest
+
+from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider, Sink
+from agentflow.core.facts import Reach
+
+TASK = '(defatom t (params (q any)) (instructions "{{q}}") (tools))'
+NOT_REACHED: dict[str, tuple[Literal["sexp", "python"], str]] = {
+    "the user's": ("sexp", '(send (to "a") (text (value-of (fetch))))'),
+    "a variable beside it": ("sexp", '(define p (fetch)) (define q "a") (send (to q) (text p))'),
+    "another parameter": ("sexp", '(define (f a b) (send (to a) (text b))) (f "a" (value-of (fetch)))'),
+    "elements of the user": ("sexp", "(for-each (lambda (u) (send (to u) (text (value-of (fetch))))) users)"),
+    "a test": ("sexp", '(if (fetch) (send (to "a") (text "b")) 1)'),
+    "an endorsement": ("sexp", '(send (to (endorse (value-of (fetch)) "looked at")) (text "b"))'),
+    "a task beside it": ("sexp", f'{TASK} (t (q (fetch))) (send (to "a") (text (value-of (t (q "x")))))'),
+    "a loop": (
+        "sexp",
+        '(let go ((n 3) (to "a")) (if (> n 0) (go (- n 1) to) (send (to to) (text (value-of (fetch))))))',
+    ),
+    "the user's, in Python": ("python", "p = fetch()\nsend(to='a', text=p)"),
+    "another list": ("python", "xs = ['a']\nys = []\nys.append(fetch())\nsend(to=xs[0], text=ys[0])"),
+    "elements, in Python": ("python", "for u in users:\n    send(to=u, text=fetch())"),
+    "an endorsement, in Python": ("python", "send(to=endorse(fetch(), 'looked at'), text='b')"),
+    "another parameter, in Python": ("python", "def f(a, b):\n    send(to=a, text=b)\nf('a', fetch())"),
+}
+REACHED: dict[str, tuple[Literal["sexp", "python"], str, tuple[str, ...]]] = {
+    "a result": ("sexp", '(send (to (value-of (fetch))) (text "b"))', ("web",)),
+    "a list of both": (
+        "sexp",
+        '(map (lambda (u) (send (to u) (text "b"))) (list (lookup) (fetch)))',
+        ("directory", "web"),
+    ),
+    "an error": ("sexp", '(try (fetch) (catch (e) (send (to (get-field e "message")) (text "b"))))', ("web",)),
+    "text that is a program": ("sexp", "(eval-program (value-of (fetch)) (allow send))", ("web",)),
+    "a name that is data": ("sexp", '((value-of (fetch)) (to "a") (text "b"))', ("web",)),
+    "what a task is offered": ("sexp", '(defatom t (instructions "Do it") (tools fetch send)) (t)', ("web",)),
+    "a session's turn": (
+        "sexp",
+        f'{TASK} (define (f) (send (to (value-of (t (q "x")))) (text "b"))) (t (q (fetch))) (f)',
+        ("web",),
+    ),
+    "a session's turn before": (
+        "sexp",
+        f'{TASK} (t (q (fetch))) (send (to (value-of (t (q "x")))) (text "b"))',
+        ("web",),
+    ),
+    "a binding": ("sexp", '(send (to (first users)) (text "b"))', ("mail",)),
+    "an alias": ("python", "xs = []\nys = xs\nys.append(fetch())\nsend(to=xs[0], text='b')", ("web",)),
+    "a list of the caller": (
+        "python",
+        "def f(l):\n    l.append(fetch())\nxs = []\nf(xs)\nsend(to=xs[0], text='b')",
+        ("web",),
+    ),
+    "a branch": ("python", "a, b = parallel(lookup(), fetch())\nsend(to=b, text='b')", ("directory", "web")),
+}
+
+
+@pytest.fixture
+async def flow() -> AsyncIterator[AgentFlow]:
+    """A flow that reads the web and a directory, and sends to whom the user or the directory names."""
+    policy = Provenance(
+        rules=[Sink("send", "to", allow=["user", "directory"])], sources={"fetch": "web", "lookup": "directory"}
+    )
+    async with AgentFlow(provider=ScriptedProvider(), provenance=policy) as flow:
+
+        async def fetch() -> str:
+            return ""
+
+        async def lookup() -> str:
+            return ""
+
+        async def send(to: object, text: object) -> None:
+            pass
+
+        flow.tool(fetch)
+        flow.tool(lookup)
+        flow.tool(send)
+        yield flow
+
+
+async def to_of(flow: AgentFlow, surface: Literal["sexp", "python"], text: str, users: object = ("a",)) -> Reach:
+    """What the bounds say of the recipient."""
+    bounds = await flow.bounds(text, surface=surface, bindings={"users": users})
+    (to,) = [each for each in bounds.authority.sinks if each.tool == "send"]
+    assert (to.argument, to.allow) == ("to", ("user", "directory"))
+    return to
+
+
+@pytest.mark.parametrize("case", NOT_REACHED)
+async def test_what_cannot_reach_is_not_named(case: str, flow: AgentFlow) -> None:
+    """Where a guarded argument is the user's, whatever else the program reads, its bounds say that nothing reaches it."""
+    surface, text = NOT_REACHED[case]
+    to = await to_of(flow, surface, text)
+    assert to.sources == () and str(to) == "'to' of send is reached by the user only"
+
+
+@pytest.mark.parametrize("case", REACHED)
+async def test_what_may_reach_is_named(case: str, flow: AgentFlow) -> None:
+    """Each source that may reach a guarded argument is named, and said to be refused where the policy does not allow it."""
+    surface, text, sources = REACHED[case]
+    to = await to_of(flow, surface, text, [Labelled("a", "mail")])
+    assert set(sources) <= set(to.sources)
+    assert set(to.refused) == set(to.sources) - {"directory"}
+
+
+async def test_sinks_are_told_in_text_and_as_data(flow: AgentFlow) -> None:
+    """The manifest of a program and the JSON of its bounds say the same."""
+    bounds = await flow.bounds("(send (to (value-of (fetch))) (text (value-of (lookup))))")
+    assert ("sink", "'to' of send may be reached by web (refused)") in bounds.authority.rows()
+    assert bounds.to_dict()["authority"]["sinks"] == [
+        {"tool": "send", "argument": "to", "allow": ["user", "directory"], "may_reach": ["web"], "refused": ["web"]}
+    ]
+
+
+async def test_a_tool_says_itself_what_may_fill_it() -> None:
+    """Without a policy sinks that tools declare are followed too; an argument that anyone may fill is no sink."""
+    async with AgentFlow(provider=ScriptedProvider()) as flow:
+
+        @flow.tool(sinks={"to": "user", "text": "anyone"})
+        def send(to: str, text: str) -> None:
+            """Send it."""
+
+        @flow.tool
+        def look() -> str:
+            """Look."""
+            return ""
+
+        bounds = await flow.bounds("(send (to (value-of (look))) (text (value-of (look))))")
+        (to,) = bounds.authority.sinks
+        assert (to.argument, to.sources) == ("to", ("tool:look",))
