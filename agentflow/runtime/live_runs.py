@@ -353,6 +353,24 @@ class LiveRuns:
     async def _finish(
         self, owned: OwnedRun, records: Records, end: RunEnd, spent_s: float, changes: SessionChanges | None
     ) -> None:
+        try:
+            result, error = await self._outcome(owned, end)
+        except asyncio.CancelledError:  # else the run would stay with this process, where nobody works on it
+            await self._store.finish(owned.run.run, owned.run.epoch, "queued", spent_s=spent_s)
+            raise
+        await self._store.finish(
+            owned.run.run,
+            owned.run.epoch,
+            end.status,
+            result=self._sessions.with_changes(result, owned.run, changes),
+            error=error,
+            spent_s=spent_s,
+            session=changes,
+            branch=self._branch_record(owned.run, records, end.status, result, error, changes),
+        )
+
+    async def _outcome(self, owned: OwnedRun, end: RunEnd) -> tuple[dict[str, Any] | None, Any]:
+        """Result and error of a run as they are stored."""
         result: dict[str, Any] | None = None
         error = None
         if end.result is not None:
@@ -374,16 +392,7 @@ class LiveRuns:
                 result = None  # computed from the records on demand
         if end.status == "failed" and end.error is not None:
             error = await self.stored_error(end.error)
-        await self._store.finish(
-            owned.run.run,
-            owned.run.epoch,
-            end.status,
-            result=self._sessions.with_changes(result, owned.run, changes),
-            error=error,
-            spent_s=spent_s,
-            session=changes,
-            branch=self._branch_record(owned.run, records, end.status, result, error, changes),
-        )
+        return result, error
 
     def _branch_record(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agentflow import AgentFlow
 from agentflow.core.errors import JournalError
+from agentflow.core.journal import ENDED
 from agentflow.observe.queue_gauges import (
     COMMIT_TIME,
     COMMITS,
@@ -83,6 +86,31 @@ async def test_a_run_is_cancelled_from_elsewhere(postgres_url: str, tmp_path: Pa
         assert caught.value.code == "durable/cancelled"
     done = log.read_text().split() if log.exists() else []
     assert done == {"running": ["a", "b", "end"], "waiting": ["a", "end"], "queued": ["end"]}[state]
+
+
+async def test_a_run_is_cancelled_while_its_error_is_written(postgres_url: str) -> None:
+    """An error is made data beside the loop. A run that is cancelled just then is given up: another slice ends it."""
+    writing, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    class Threads(ThreadPoolExecutor):
+        """Threads that take their time to write an error."""
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            if "encode_error" not in str(fn):
+                return super().submit(fn, *args, **kwargs)
+            loop.call_soon_threadsafe(writing.set)
+            return super().submit(lambda: (go_on.wait(10), fn(*args, **kwargs))[1])
+
+    loop.set_default_executor(Threads())
+    async with AgentFlow(model="offline", durable=postgres_url) as flow, working(flow):
+        handle = await detached(flow, "r", '(raise "no")')
+        await writing.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(handle.cancel())
+            await asyncio.sleep(0.5)  # the worker looks four times a second for what is to be cancelled
+            go_on.set()
+        assert await handle.wait() in ENDED
 
 
 @pytest.mark.slow
