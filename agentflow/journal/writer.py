@@ -60,7 +60,8 @@ class Database(Protocol):
 class Job:
     """Work for a transaction; ``work`` may be called again if the transaction could not be committed.
 
-    ``done`` says that it was committed, though others of its batch were not.
+    ``done`` says that it was committed, though others of its batch were not. ``atomic`` is false for work that is as good without
+    a transaction around it: one statement, or statements that only read.
     """
 
     future: asyncio.Future[Any]
@@ -68,6 +69,7 @@ class Job:
     result: Any = None
     error: BaseException | None = None
     done: bool = False
+    atomic: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -140,6 +142,12 @@ class Writer(Generic[C]):
     async def do(self, work: Callable[[C], Any]) -> Any:
         """Do ``work`` in a transaction, after all queued jobs, and return its result. Raises what it raises."""
         job = Job(asyncio.get_running_loop().create_future(), work)
+        self.submit(job)
+        return await job.future
+
+    async def ask(self, work: Callable[[C], Any]) -> Any:
+        """Like :meth:`do`, for work that is one statement, or only reads."""
+        job = Job(asyncio.get_running_loop().create_future(), work, atomic=False)
         self.submit(job)
         return await job.future
 

@@ -36,6 +36,11 @@ class Blobs:
         self._directory = directory
         self._opened: BlobStore | None = None
 
+    @property
+    def are_used(self) -> bool:
+        """Whether large values are in files."""
+        return self._directory is not None
+
     async def offload(
         self, db: Connection, runs: Sequence[str], records: Sequence[tuple[Any, ...]]
     ) -> Sequence[tuple[Any, ...]]:

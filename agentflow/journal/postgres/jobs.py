@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.journal.postgres.connection import Connection
+from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.postgres.schema import has_table
 
 TABLE = "af_job"
@@ -23,11 +23,13 @@ TENANT_MOST = 9_999
 """Number of unfinished runs of a tenant that count when its next one is queued."""
 _INSTALLING = 0x61666A6F62  # the advisory lock of whoever makes tables
 _KEY = "r.run || '@' || r.slice || '.' || r.seq"
-_JOBS = f"""
-select r.run, r.slice, {_KEY}, r.queue, case when r.status = 'waiting' then extract(epoch from r.wake_at - now())::float8 end,
+JOB = f"""r.run, r.slice, {_KEY}, r.queue, case when r.status = 'waiting' then extract(epoch from r.wake_at - now())::float8 end,
   100000 * r.priority - (select count(*) from (select from af_run t where t.queue is not null and t.tenant = r.tenant
-    and t.status in ('queued', 'running', 'waiting') limit {TENANT_MOST}) as unfinished)
-from af_run r where r.run = any($1) and r.queue is not null
+    and t.status in ('queued', 'running', 'waiting') limit {TENANT_MOST}) as unfinished)"""
+"""The job of a run ``r``. A row that is being inserted is not among the unfinished ones of its tenant yet."""
+JOB_COLUMNS = 6
+_JOBS = f"""
+select {JOB} from af_run r where r.run = any($1) and r.queue is not null
   and (r.status = 'queued' or (r.status = 'waiting' and r.wake_at is not null))
 """
 _LOST = f"""
@@ -52,10 +54,15 @@ select queue, tenant, count(*) filter (where status = 'queued'), count(*) filter
   coalesce(extract(epoch from now() - min(updated) filter (where status = 'queued')), 0)::float8
 from af_run where queue is not null and status not in ('done', 'failed', 'cancelled') group by queue, tenant order by queue, tenant
 """
-_FREE = f"""
-with owners as materialized (
+_CLAIMERS = f"""
   select distinct queue_manager_id as id, ('x' || right(replace(queue_manager_id::text, '-', ''), 16))::bit(64)::bigint as owner
-  from {TABLE} where status = 'picked'),
+  from {TABLE} where status = 'picked'"""
+DEAD_CLAIMS = f"""
+exists (with owners as materialized ({_CLAIMERS}) select from owners where owner <> $1 and pg_try_advisory_xact_lock_shared(owner))
+"""
+"""Whether a worker other than the owner ``$1`` died with jobs that it had claimed."""
+_FREE = f"""
+with owners as materialized ({_CLAIMERS}),
 dead as materialized (select id from owners where owner <> $1 and pg_try_advisory_xact_lock_shared(owner)),
 freed as (update {TABLE} j set status = 'queued', queue_manager_id = null, slot = null, updated = now()
   from dead where j.queue_manager_id = dead.id and j.status = 'picked' returning 1)
@@ -74,9 +81,13 @@ def check_engine() -> None:
 
 
 class Engine:
-    """PgQueuer with these table names, whatever its environment variables say. It is imported on first use."""
+    """PgQueuer with these table names, whatever its environment variables say. It is imported on first use.
+
+    ``installed`` says that its tables were seen in the database.
+    """
 
     def __init__(self) -> None:
+        self.installed = False
         self._builders: dict[str, Any] = {}
 
     def queries(self, db: Connection) -> Any:
@@ -110,19 +121,28 @@ class Engine:
 
     async def install(self, db: Connection) -> None:
         """Create PgQueuer's tables if they are missing, one process at a time."""
-        if await has_table(db, TABLE):
+        if await self.is_installed(db):
             return
         async with db.transaction():
             await db.execute("select pg_advisory_xact_lock($1)", _INSTALLING)
             if not await has_table(db, TABLE):
                 await self.queries(db).install(create_schema=False)
 
+    async def is_installed(self, db: Connection) -> bool:
+        """Whether PgQueuer's tables are there."""
+        self.installed = self.installed or await has_table(db, TABLE)
+        return self.installed
+
     async def enqueue(self, db: Connection, runs: Sequence[str]) -> None:
         """Queue a job for each of ``runs`` that workers are to resume, now or when it is time; once for each slice.
 
         Without PgQueuer here, the workers find these runs themselves, a little later.
         """
-        rows = await db.fetch(_JOBS, runs)
+        if runs:
+            await self.enqueue_rows(db, await db.fetch(_JOBS, runs))
+
+    async def enqueue_rows(self, db: Connection, rows: Sequence[Row]) -> None:
+        """Queue jobs with the columns :data:`JOB`."""
         if not rows or find_spec("pgqueuer") is None:
             return
         names, slices, keys, queues, after, priorities = zip(*rows, strict=True)
@@ -132,8 +152,8 @@ class Engine:
 
 
 async def free_claims(db: Connection, owner: int) -> None:
-    """Free the jobs that other workers than ``owner`` had claimed when they died."""
-    if await has_table(db, TABLE) and await db.fetchval(_FREE, owner):
+    """Free the jobs that other workers than ``owner`` had claimed when they died; there has to be a table of them."""
+    if await db.fetchval(_FREE, owner):
         await db.execute("select pg_notify($1, '')", CHANNEL)
 
 

@@ -17,6 +17,14 @@ with mine as (update af_lease l set usd = 0, tokens = 0 from af_lease b where l.
 update af_budget p set usd = p.usd + coalesce($2, mine.usd), tokens = p.tokens + coalesce($3, mine.tokens)
 from mine where p.root = mine.root
 """
+_END = """
+with mine as (delete from af_lease where run = $1 returning root, usd, tokens),
+back as (update af_budget p set usd = p.usd + mine.usd, tokens = p.tokens + mine.tokens
+  from mine where p.root = mine.root and p.root <> $1)
+delete from af_budget where root = $1
+"""
+LEASED = "(select l.usd > 0 or l.tokens > 0 from af_lease l where l.run = r.run)"
+"""Whether something is set aside for a run ``r``; null for one that shares no budget."""
 _LEFT = """
 select b.root, b.usd, b.tokens from af_lease l join af_budget b on b.root = l.root where l.run = $1 for update of b
 """
@@ -63,19 +71,14 @@ async def give_back(db: Connection, run: str, usd: float, tokens: int) -> None:
     await db.execute(_BACK, run, usd, tokens)
 
 
-async def begin_slice(db: Connection, run: str) -> bool:
-    """Whether a run shares a budget. What a process that died had set aside for it goes back."""
-    row = await db.fetchrow("select usd, tokens from af_lease where run = $1", run)
-    if row is not None and (row[0] or row[1]):
-        await db.execute(_BACK, run, None, None)
-    return row is not None
+async def free(db: Connection, run: str) -> None:
+    """Take back what is set aside for a run, by a process that died."""
+    await db.execute(_BACK, run, None, None)
 
 
 async def end(db: Connection, run: str) -> None:
     """End the share of a run that has ended; with the tree's own run its budget ends."""
-    if await begin_slice(db, run):
-        await db.execute("delete from af_lease where run = $1", run)
-        await db.execute("delete from af_budget where root = $1", run)
+    await db.execute(_END, run)
 
 
-__all__ = ["begin_slice", "end", "give_back", "share", "take"]
+__all__ = ["LEASED", "end", "free", "give_back", "share", "take"]

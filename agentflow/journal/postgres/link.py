@@ -64,10 +64,15 @@ class Link:
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
         """A transaction. Raises Unavailable, and JournalError (``durable/database``, ``durable/version``)."""
+        async with self.connection() as db, db.transaction():
+            yield db
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection]:
+        """The connection, on which each statement is committed by itself. Raises what :meth:`transaction` raises."""
         db = self._db if self._db is not None and not self._db.is_closed() else await self._open()
         try:
-            async with db.transaction():
-                yield db
+            yield db
         except _PASSING as error:
             raise Unavailable(str(error) or type(error).__name__) from error
         except asyncpg.InterfaceError as error:
@@ -118,8 +123,8 @@ class Link:
 class PostgresDatabase:
     """The :class:`~agentflow.journal.writer.Database` behind ``link``.
 
-    ``put`` stores records. Neighbouring records are one transaction, and every other job one of its own. ``refused`` is the number
-    of jobs whose records belonged to a run that another process had taken over.
+    ``put`` stores records, all or none: neighbouring records together, in one transaction or one statement. Every other job is one
+    of its own. ``refused`` is the number of jobs whose records belonged to a run that another process had taken over.
     """
 
     def __init__(self, link: Link, put: Callable[[Connection, Sequence[Put]], Awaitable[None]]) -> None:
@@ -149,7 +154,7 @@ class PostgresDatabase:
             return
         for job in puts:
             job.error = None
-        async with self._link.transaction() as db:
+        async with self._link.connection() as db:
             await self._put(db, puts)
         for job in puts:
             job.done = True
@@ -159,7 +164,7 @@ class PostgresDatabase:
         assert job.work is not None
         job.error = None
         try:
-            async with self._link.transaction() as db:
+            async with self._link.transaction() if job.atomic else self._link.connection() as db:
                 job.result = await job.work(db)
         except (AgentflowError, TypeError, ValueError, RecursionError) as error:  # the latter: no JSON data
             job.error = error

@@ -58,6 +58,11 @@ class OwnerSession:
         self._task: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether :meth:`ensure` returns at once."""
+        return self._held.is_set()
+
     def ensure(self) -> None:
         """Wait until the lock is held, for as long as the database is away; or until this is closed."""
         with self._starting:

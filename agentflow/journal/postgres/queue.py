@@ -62,7 +62,8 @@ class PostgresQueue:
 
     async def prepare(self) -> None:
         check_engine()
-        await self._writer.do(self._engine.install)
+        if not self._engine.installed:
+            await self._writer.do(self._engine.install)
 
     async def cancel(self, run: str) -> None:
         async def work(db: Connection) -> None:
@@ -105,10 +106,10 @@ class PostgresQueue:
         return future
 
     async def cancelled(self) -> list[str]:
-        return [run for (run,) in await self._writer.do(lambda db: db.fetch(CANCELLED, self._owner.id))]
+        return [run for (run,) in await self._writer.ask(lambda db: db.fetch(CANCELLED, self._owner.id))]
 
     async def load(self) -> list[QueueLoad]:
-        rows = await self._writer.do(lambda db: db.fetch(LOAD))
+        rows = await self._writer.ask(lambda db: db.fetch(LOAD))
         return [
             QueueLoad(
                 queue=queue, tenant=unescape(tenant), queued=queued, running=running, waiting=waiting, oldest_s=oldest
@@ -131,7 +132,7 @@ class PostgresQueue:
         return await self._writer.do(lambda db: schedules.keep(db, name, cron, zone, new))
 
     async def schedules(self) -> list[Schedule]:
-        return await self._writer.do(schedules.read)
+        return await self._writer.ask(schedules.read)
 
     async def unschedule(self, name: str) -> bool:
         return await self._writer.do(lambda db: schedules.remove(db, name))
@@ -268,7 +269,7 @@ class _Work:
                     self._busy[job.id] = job
                     self._slots.take()
                     group.create_task(self._do(job))
-            if not jobs and not self._done and not self.is_over:
+            if (not jobs or len(jobs) < free) and not self._done and not self.is_over:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), IDLE_S)
 
@@ -301,7 +302,8 @@ class _Work:
 
 @contextlib.asynccontextmanager
 async def _connection(url: str) -> AsyncGenerator[Connection]:
-    db = await connect(url)
+    """A connection on which a commit is not waited for: a claim that the server forgets is delivered again, and does nothing then."""
+    db = await connect(url, {"synchronous_commit": "off"})
     try:
         yield db
     finally:

@@ -177,13 +177,18 @@ ANSWERS = "(leaf is null or not exists (select from af_effect f where f.rid = e.
 """Which records are not nested in a finished one."""
 
 
+_SPENT = """
+select
+  (select array_agg(total order by n) from (select n, sum(count)::bigint as total
+    from af_effect, unnest(usage) with ordinality as u(count, n) where rid = $1 group by n) as counts),
+  (select array_agg(cost) from af_effect where rid = $1 and usage is not null)
+"""
+
+
 async def spent(db: Connection, rid: int) -> tuple[tuple[int, ...], float | None]:
     """The tokens and USD of all records of a run; None for USD if a price is unknown."""
-    counts = await db.fetch(
-        "select n, sum(count)::bigint from af_effect, unnest(usage) with ordinality as u(count, n) where rid = $1"
-        " group by n order by n",
-        rid,
-    )
-    costs = await db.fetch("select cost from af_effect where rid = $1 and usage is not null", rid)
-    values = [cost for (cost,) in costs]
-    return tuple([int(count) for _, count in counts]), None if None in values else sum(values, 0.0)
+    row = await db.fetchrow(_SPENT, rid)
+    assert row is not None
+    counts: list[int] = row[0] or []
+    costs: list[float | None] = row[1] or []
+    return tuple(counts), None if None in costs else sum([cost for cost in costs if cost], 0.0)

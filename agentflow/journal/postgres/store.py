@@ -25,9 +25,10 @@ from agentflow.journal.postgres import forks, leases, openings, sessions
 from agentflow.journal.postgres.blobs import Blobs
 from agentflow.journal.postgres.cleaning import Survey, collect, remove, survey
 from agentflow.journal.postgres.connection import Connection, Row, blobs_in
-from agentflow.journal.postgres.jobs import Engine, free_claims
+from agentflow.journal.postgres.jobs import DEAD_CLAIMS, JOB, JOB_COLUMNS, Engine, free_claims
+from agentflow.journal.postgres.leases import LEASED
 from agentflow.journal.postgres.link import Link, PostgresDatabase
-from agentflow.journal.postgres.owner import OwnerSession, end_stale, is_alive
+from agentflow.journal.postgres.owner import STALE_S, OwnerSession, end_stale, is_alive
 from agentflow.journal.postgres.queue import PostgresQueue
 from agentflow.journal.postgres.results import PostgresResults
 from agentflow.journal.postgres.rows import (
@@ -60,7 +61,38 @@ _LIST = f"""
 select {RUN} from af_run where parent is null or status in ('waiting', 'interrupted') order by updated desc, run limit $1
 """
 """Of runs that do branches of others only those are listed that need somebody."""
-_IS_DUE = "select status = 'queued' or (status = 'waiting' and wake_at <= now()) from af_run where run = $1"
+_LOOK = """
+select exists (select from af_owner where seen < now() - make_interval(secs => $2)), exists (
+  with owners as materialized (select distinct owner from af_run where status = 'running' and owner <> $1)
+  select from owners where pg_try_advisory_xact_lock_shared(owner))
+"""
+"""Whether an owner says nothing any more, and whether one is dead: without either there is nothing to take over."""
+_CREATE = f"""
+insert into af_run as r(run, base, program, digest, input, queue, tenant, priority)
+  values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict (run) do nothing returning {JOB}, {RUN}
+"""
+_IS_DUE = "status = 'queued' or (status = 'waiting' and wake_at <= now())"
+_OWN = f"""
+update af_run r set status = 'running', epoch = epoch + 1, slice = slice + 1, owner = $2, wake_at = null,
+  deaths = case when $3 then deaths + 1 when queue is null then 0 else deaths end, updated = now(), spent_s = spent_s
+    + greatest(0, (select max(t1) from af_effect e where e.rid = r.rid) - extract(epoch from updated))
+where run = $1 returning {LEASED}, {RUN}
+"""
+"""The last slice of a run that was killed had worked until its last record, as far as is known."""
+_OWN_NEW = f"""
+update af_run r set status = 'running', epoch = 1, slice = 1, owner = $2, updated = now()
+where run = $1 and status = 'queued' and epoch = 0 and slice = 0 returning {LEASED}, {RUN}
+"""
+"""One that nobody has worked on has no records, no conversation to be held again, and nothing set aside."""
+_FINISH = """
+update af_run set status = $2, result = $3, error = $4, spent_s = spent_s + $5, owner = null, deaths = 0, updated = now()
+where run = $1
+"""
+_FINISH_ALONE = f"""
+{_FINISH} and epoch = $6 and fork is null and not exists (select from af_session where holder = $1)
+  and not exists (select from af_lease l where l.run = $1) returning 1
+"""
+"""The end of a run that has nothing besides its own row."""
 
 
 class PostgresJournal:
@@ -91,13 +123,7 @@ class PostgresJournal:
                     new.base,
                     dump({"successor": run}),
                 )
-            row = await db.fetchrow(
-                "insert into af_run(run, base, program, digest, input, queue, tenant, priority)"
-                f" values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict (run) do nothing returning {RUN}",
-                run,
-                new.base,
-                *beginning(new),
-            )
+            row = await db.fetchrow(_CREATE, run, new.base, *beginning(new))
             if row is None:
                 return await self._shown(db, await _row(db, run)), False
             if new.session is not None:
@@ -107,8 +133,8 @@ class PostgresJournal:
             elif new.base is not None:
                 await openings.keep_as(db, run, new.base)
             if new.queue is not None:
-                await self._engine.enqueue(db, [run])
-            return run_of(row), True
+                await self._engine.enqueue_rows(db, [row[:JOB_COLUMNS]])
+            return run_of(row[JOB_COLUMNS:]), True
 
         created = await self._writer.do(work)
         if new.base is not None and new.takes_over is not None:
@@ -116,37 +142,35 @@ class PostgresJournal:
         return created
 
     async def own(self, run: str, slice: int | None = None) -> OwnedRun:
+        async def begin(db: Connection) -> OwnedRun | None:
+            after = await db.fetchrow(_OWN_NEW, run, self._owner.id)
+            return None if after is None else self._begun(after, [], (), 0.0)
+
         async def work(db: Connection) -> OwnedRun:
-            before = await _row(db, run, "for update")
-            row = run_of(before)
-            died = row.status == "running"
-            if died and await self._is_worked_on(db, run, before[OWNER]):
+            row = await db.fetchrow(f"select {_IS_DUE}, {RUN} from af_run where run = $1 for update", run)
+            if row is None:
+                raise unknown_run(run)
+            due, before = row[0], run_of(row[1:])
+            died = before.status == "running"
+            if died and await self._is_worked_on(db, run, row[OWNER]):
                 raise owned_run(run)
-            if slice is not None and (slice != row.slice or not await db.fetchval(_IS_DUE, run)):
+            if slice is not None and (slice != before.slice or not due):
                 raise owned_run(run)
-            if row.status in ENDED:
+            if before.status in ENDED:
                 await sessions.hold_again(db, run)
-            after = await db.fetchrow(
-                "update af_run set status = 'running', epoch = epoch + 1, slice = slice + 1, owner = $2, wake_at = null,"
-                " spent_s = spent_s + $3, deaths = case when $4 then deaths + 1 when queue is null then 0 else deaths end, updated = now()"
-                f" where run = $1 returning {RUN}",
-                run,
-                self._owner.id,
-                await _killed_s(db, row, before[RID]),
-                died,
-            )
+            after = await db.fetchrow(_OWN, run, self._owner.id, died)
             assert after is not None
             records = await effects(db, self._blobs, after[RID], ANSWERS)
-            usage, cost = await spent(db, after[RID])
-            leased = row.queue is not None and await leases.begin_slice(db, run)
-            owned = OwnedRun(run=run_of(after), records=records, usage=usage, cost=cost, leased=leased)
-            self._held[run] = owned.run.epoch
-            return owned
+            if after[0]:
+                await leases.free(db, run)
+            return self._begun(after, records, *await spent(db, after[RID]))
 
-        await self._writer.do(lambda db: _row(db, run))
-        await asyncio.to_thread(self._owner.ensure)
+        if not self._owner.is_held:
+            await self._writer.ask(lambda db: _row(db, run))
+            await asyncio.to_thread(self._owner.ensure)
         try:
-            return await self._writer.do(work)
+            begun = await self._writer.ask(begin) if not slice else None
+            return begun or await self._writer.do(work)
         except asyncio.CancelledError:
             self._give_back(run)
             raise
@@ -219,19 +243,16 @@ class PostgresJournal:
         session: SessionChanges | None = None,
         branch: EffectRow | None = None,
     ) -> None:
+        outcome = (run, status, dump(result), dump(error), spent_s)
+
+        async def end(db: Connection) -> bool:
+            return bool(await db.fetchval(_FINISH_ALONE, *outcome, epoch))
+
         async def work(db: Connection) -> None:
             before = run_of(await _owned(db, run, epoch))
             if status in ENDED:
                 await sessions.let_go(db, run, session)
-            await db.execute(
-                "update af_run set status = $2, result = $3, error = $4, spent_s = spent_s + $5, owner = null, deaths = 0,"
-                " updated = now() where run = $1",
-                run,
-                status,
-                dump(result),
-                dump(error),
-                spent_s,
-            )
+            await db.execute(_FINISH, *outcome)
             if status == "queued":
                 await self._engine.enqueue(db, [run])
             elif before.queue is not None:
@@ -240,7 +261,8 @@ class PostgresJournal:
                 await self._engine.enqueue(db, await forks.ended(db, self._blobs, run, branch))
 
         try:
-            await self._writer.do(work)
+            if status not in ENDED or branch is not None or not await self._writer.ask(end):
+                await self._writer.do(work)
         except BaseException:  # whatever became of it, this process does not work on it any more
             self._give_back(run, epoch)
             raise
@@ -249,40 +271,47 @@ class PostgresJournal:
     async def has(self, run: str) -> bool:
         """Whether there is a run of this id."""
         query = "select exists (select from af_run where run = $1)"
-        return bool(await self._writer.do(lambda db: db.fetchval(query, run)))
+        return bool(await self._writer.ask(lambda db: db.fetchval(query, run)))
 
     async def database_id(self) -> str:
         """The id of the database, which it keeps for good."""
-        return await self._writer.do(lambda db: db.fetchval("select value from af_meta where key = 'id'"))
+        return await self._writer.ask(lambda db: db.fetchval("select value from af_meta where key = 'id'"))
 
     async def find(self, run: str) -> RunRow | None:
         async def work(db: Connection) -> RunRow | None:
             row = await db.fetchrow(f"select {RUN} from af_run where run = $1", run)
             return None if row is None else await self._shown(db, row)
 
-        return await self._writer.do(work)
+        return await self._writer.ask(work)
 
     async def list(self, *, limit: int = 100) -> list[RunRow]:
         async def work(db: Connection) -> list[RunRow]:
             rows = await db.fetch(_LIST, limit)
             return [await self._shown(db, row) for row in rows]
 
-        return await self._writer.do(work)
+        return await self._writer.ask(work)
 
     async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:
         query = "select run, status from af_run where run = any($1)"
-        rows = await self._writer.do(lambda db: db.fetch(query, list(runs)))
+        rows = await self._writer.ask(lambda db: db.fetch(query, list(runs)))
         return {run: status for run, status in rows}
 
     async def abandoned(self) -> list[RunRow]:
+        async def look(db: Connection) -> bool:
+            more = f", {DEAD_CLAIMS}" if await self._engine.is_installed(db) else ""
+            return any(await db.fetchrow(f"{_LOOK}{more}", self._owner.id, STALE_S) or ())
+
         async def work(db: Connection) -> tuple[int, list[RunRow]]:
             await end_stale(db)
-            await free_claims(db, self._owner.id)
+            if await self._engine.is_installed(db):
+                await free_claims(db, self._owner.id)
             requeued = [run for (run,) in await db.fetch(_REQUEUE, self._owner.id)]
             await self._engine.enqueue(db, requeued)
             rows = await db.fetch(_ABANDONED, self._owner.id)
             return len(requeued), [replace(run_of(row), status="queued") for row in rows]
 
+        if not await self._writer.ask(look):
+            return []
         requeued, rows = await self._writer.do(work)
         self.jobs.takeovers += requeued
         return rows
@@ -293,7 +322,7 @@ class PostgresJournal:
             where = "true" if state is None else f"state = {int(state)}"
             return [] if rid is None else await effects(db, self._blobs, rid, where)
 
-        return await self._writer.do(work)
+        return await self._writer.ask(work)
 
     async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
         removed = await self._writer.do(lambda db: collect(db, before, bounds))
@@ -317,6 +346,12 @@ class PostgresJournal:
             await self._writer.aclose()
         finally:
             await asyncio.to_thread(self._owner.close)
+
+    def _begun(self, row: Row, records: list[EffectRow], usage: tuple[int, ...], cost: float | None) -> OwnedRun:
+        """A run that was just had, from a row of :data:`_OWN`."""
+        run = run_of(row[1:])
+        self._held[run.run] = run.epoch
+        return OwnedRun(run=run, records=records, usage=usage, cost=cost, leased=row[0] is not None)
 
     async def _shown(self, db: Connection, row: Row) -> RunRow:
         """A stored run; one whose owner is dead is ``queued``."""
@@ -368,14 +403,16 @@ async def _owned(db: Connection, run: str, epoch: int) -> Row:
     return row
 
 
-async def _killed_s(db: Connection, row: RunRow, rid: int) -> float:
-    """Seconds for which the last slice of a killed run had worked, as far as its records tell."""
-    last = await db.fetchval("select max(t1) from af_effect where rid = $1", rid)
-    return 0.0 if last is None else max(0.0, last - row.updated)
-
-
 async def _put(blobs: Blobs, db: Connection, jobs: Sequence[Put]) -> None:
-    """Store the records of ``jobs``, and forget what they drop, in their order."""
+    """Store the records of ``jobs``, and forget what they drop, in their order: one statement, where that will do."""
+    if not blobs.are_used and not any([job.drop for job in jobs]):
+        await _put_all(blobs, db, jobs)
+        return
+    async with db.transaction():
+        await _put_all(blobs, db, jobs)
+
+
+async def _put_all(blobs: Blobs, db: Connection, jobs: Sequence[Put]) -> None:
     waiting: dict[int, Put] = {}
     rows: dict[tuple[str, bytes], tuple[Any, ...]] = {}
     for number, job in enumerate(jobs, 1):
