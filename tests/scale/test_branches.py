@@ -11,6 +11,8 @@ import pytest
 
 from agentflow import AgentFlow, Limits
 from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.journal import EffectRow, EffectState, NewRun
+from agentflow.journal.postgres import PostgresJournal
 from tests.scale.child import app
 from tests.scale.workers import detached, working
 from tests.support.metered_model import MeteredModel, asking
@@ -195,3 +197,27 @@ async def test_branches_on_workers_within_other_forms(
         while postgres_server.sql(left, postgres_url) != "0":
             await asyncio.sleep(0.02)
         assert postgres_server.sql("select count(*) from af_fork", postgres_url) == "0"
+
+
+@pytest.mark.parametrize("order", ["waits first", "is given up first"])
+async def test_a_branch_that_begins_to_wait_as_it_is_cancelled_is_queued(postgres_url: str, order: str) -> None:
+    """Its worker has not seen the cancellation yet: stored as waiting it would wait for good."""
+    store = PostgresJournal(postgres_url)
+    new = NewRun(program="(f)", digest="d", input={}, queue="default")
+    form = EffectRow(path="0/0.0", kind="branches", name="pmap", content=b"", state=EffectState.OPEN)
+    try:
+        await store.jobs.prepare()
+        await store.create("r", new)
+        epoch = (await store.own("r")).run.epoch
+        await store.jobs.fork("r", epoch, form, [("b", new)], [])
+        branch = (await store.own("b")).run
+        if order == "waits first":
+            assert await store.park("b", branch.epoch, branch.seq, None)
+        await store.jobs.give_up("r", epoch, form.key)
+        if order == "is given up first":
+            assert not await store.park("b", branch.epoch, branch.seq, None)
+            await store.finish("b", branch.epoch, "queued")
+        stored = await store.find("b")
+        assert stored is not None and (stored.status, stored.cancelling) == ("queued", True)
+    finally:
+        await store.aclose()

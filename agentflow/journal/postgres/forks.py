@@ -90,6 +90,12 @@ async def give_up(db: Connection, run: str, epoch: int, key: bytes) -> list[str]
     return begun
 
 
+async def is_wanted(db: Connection, run: str) -> bool:
+    """Whether nothing has cancelled a branch, nor does before the end of this transaction: whoever does, finds what is stored in it."""
+    query = "select f.state from af_run r join af_fork f on f.id = r.fork where r.run = $1 for share of f"
+    return await db.fetchval(query, run) in (_OPEN, None)
+
+
 async def ended(db: Connection, blobs: Blobs, run: str, record: EffectRow) -> list[str]:
     """Deliver the record of the end of a branch, done by ``run``, to the run around it. Gives the runs that need a job.
 

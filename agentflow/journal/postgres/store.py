@@ -182,7 +182,8 @@ class PostgresJournal:
 
     async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
         async def work(db: Connection) -> bool:
-            if run_of(await _owned(db, run, epoch)).seq != seq:
+            row = run_of(await _owned(db, run, epoch))
+            if row.seq != seq or (row.parent is not None and not await forks.is_wanted(db, run)):
                 return False
             await db.execute(
                 "update af_run set status = 'waiting', wake_at = to_timestamp($2), owner = null, deaths = 0,"
