@@ -262,6 +262,84 @@ ENDLESS = [
 ]
 
 
+MERGE = (
+    "(define (merge a b) (cond ((null? a) b) ((null? b) a) ((value-of (ask (x a))) (cons (first a) (merge (rest a) b)))"
+    " (else (cons (first b) (merge a (rest b))))))"
+)
+MERGE_SORT = (
+    f"{TAKE}{DROP}{MERGE}(define (sorted l) (if (< (length l) 2) l"
+    " (let ((h (quotient (length l) 2))) (merge (sorted (take l h)) (sorted (drop l h))))))"
+)
+SORTED = "(for-each (lambda (x) (grade (x x))) (sorted files))"
+
+
+def test_a_merge_sort_that_asks_at_each_comparison_is_bounded() -> None:
+    """Merging has as many rounds as both lists have elements, and gives no more of them; neither does what sorts with it."""
+    assert str(said(f"{MERGE}(for-each (lambda (x) (grade (x x))) (merge files other))").bound("task:grade")) == (
+        "len(files) + len(other)"
+    )
+    sorts = said(MERGE_SORT + SORTED)
+    assert (str(sorts.bound("task:grade")), str(sorts.bound("task:ask"))) == (
+        "len(files)",
+        "3*len(files) + 2*len(files)^2",
+    )
+    assert said(MERGE_SORT + SORTED, files=[1, 2, 3, 4]).bound("task:grade") == Bound.of(4)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("(merge (rest a) b)", "(merge a b)"),
+        ("(cons (first b) (merge a (rest b)))", "(cons 1 (cons 2 (merge a (rest b))))"),
+        ("(cons (first b) (merge a (rest b)))", "(append a (merge a (rest b)))"),
+        ("((null? a) b)", "((null? a) (append b b))"),
+        ("((null? a) b)", "((null? a) (list 1 2 3))"),
+        ("(sorted (drop l h))", "l"),
+        ("(sorted (drop l h))", "(cons 1 (sorted (drop l h)))"),
+        ("(define (sorted", "(set! merge (lambda (a b) (append a b b)))(define (sorted"),
+    ],
+)
+def test_what_only_looks_like_a_merge_sort_is_not_taken_for_one(before: str, after: str) -> None:
+    """Of what gives more elements than it was given, or may, the length is not said to be that of the list."""
+    text = MERGE_SORT.replace(before, after)
+    assert text != MERGE_SORT
+    assert str(said(text + SORTED).bound("task:grade")) != "len(files)"
+
+
+def test_a_list_that_recursion_makes_longer_has_no_known_length() -> None:
+    """A list that doubles with each round has not the length that it began with, though its name is known."""
+    text = "(define (go l n) (if (= n 0) (for-each (lambda (x) (ask (x x))) l) (go (append l l) (- n 1)))) (go {} 3)"
+    for listed in ("files", "'(1 2)"):
+        assert said(text.format(listed)).bound("calls") == UNBOUNDED
+
+
+REPEATED = [
+    ("(define (f) (g)) (define (g) (ask (x 1))) (f) (define (h) (f)) (f) (h)", "3"),
+    ("(define (f l) (for-each (lambda (x) (ask (x x))) l)) (f files) (f files) (f other)", "2*len(files) + len(other)"),
+    ("(letrec ((f (lambda () (g))) (a (try (f) (catch (e) 1))) (g (lambda () (ask (x 1))))) (f))", "1"),
+    ("(define (f g) (g (x 1))) (f 'ask) (f 'grade) (f 'ask)", "3"),
+    ("(define (f) (let ((k (lambda () (ask (x 1))))) (k) (k))) (f) (parallel (f) (f))", "6"),
+    ("(define i 0) (define (f) (while (< i 3) (ask (x 1)) (set! i (+ i 1)))) (f) (f)", "6"),
+    ("(define (f l) (if (pair? l) (begin (g l) (f (rest l))))) (define (g l) (begin (ask (x l)) (k))) (define (k) (ask (x 1)))"
+     " (f files) (f files)", "4*len(files)"),
+    ("(define (twice n) (if (> n 0) (begin (ask (x 1)) (once n) (once n)))) (define (once n) (twice (- n 1))) (twice 3)", "7"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "bound"), REPEATED)
+def test_a_call_that_is_not_followed_again_counts_as_often_as_it_is_made(text: str, bound: str) -> None:
+    """Calls with the arguments of an earlier one cost what that did, unless a variable has changed since or they recur."""
+    assert str(said(text).bound("calls")) == bound
+
+
+def test_procedures_that_call_one_another_twice_are_followed_once() -> None:
+    """Forty procedures that call the one before twice are counted exactly, in about as many visits as they have nodes."""
+    text = "".join(f"(define (f{n} x) (begin (f{n - 1} x) (f{n - 1} x)))" for n in range(1, 40))
+    analysis = said(text.replace("(f0 x)", "(ask (x 1))") + "(f39 1)")
+    assert analysis.bound("calls") == Bound.of(2**39)
+    assert analysis.visits < 1_000
+
+
 @pytest.mark.parametrize("text", ENDLESS)
 def test_what_may_go_on_for_ever_has_no_bound(text: str) -> None:
     """Recursion without a measure, a counter that may step over its end, a bound that runs away: none is bounded."""
@@ -300,7 +378,7 @@ def test_width_is_what_runs_at_once() -> None:
 
 def test_a_hostile_text_ends_the_analysis() -> None:
     """A text that would be followed for ever is given up, and says so."""
-    levels = " ".join(f"(define (g{i} x) (list (g{i + 1} x) (g{i + 1} x) (g{i + 1} x)))" for i in range(60))
+    levels = " ".join(f"(define (g{i} x) (list (g{i + 1} (* 2 x)) (g{i + 1} (+ (* 2 x) 1))))" for i in range(60))
     analysis = said(f"{levels} (define (g60 x) (ask (x x))) (g0 1)")
     assert analysis.bound("calls") == UNBOUNDED
     assert "took too long" in analysis.unbounded[0].reason

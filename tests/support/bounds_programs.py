@@ -30,9 +30,13 @@ class _Maker:
         return f"{stem}{self.count}"
 
     def definition(self) -> str:
-        kind = self.rng.randrange(6)
+        kind = self.rng.randrange(8)
         if kind == 0:
             return self._over_list()
+        if kind == 6:
+            return self._rebuilt()
+        if kind == 7:
+            return self._merges()
         if kind == 1:
             return self._counter()
         if kind == 5:
@@ -142,6 +146,48 @@ class _Maker:
             f"(define (take{name} l n) (if (or (<= n 0) (null? l)) nil (cons (first l) (take{name} (rest l) (- n 1)))))"
         )
         return f"{take}\n(define ({name} {xs}) (if {test} {self.any(1)} {going}))"
+
+    def _rebuilt(self) -> str:
+        """A procedure that goes on with another list made of the one it has, so many times."""
+        rng, name, xs, n = self.rng, self.name("grow"), self.name("l"), self.name("n")
+        self.lists.append(xs)
+        self.numbers.append(n)
+        made = rng.choice(
+            [f"(append {xs} {xs})", f"(append {xs} ys)", f"(cons {n} {xs})", f"(append (rest {xs}) {xs})", self.list(2)]
+        )
+        again = f"({name} {made} (- {n} 1))"
+        here = rng.choice([self.any(2), f"(for-each {self.procedure(1)} {xs})"])
+        going = rng.choice([again, f"(begin {here} {again})", f"(cons {n} {again})", f"(append {again} {xs})"])
+        end = rng.choice([xs, f"(map {self.procedure(1)} {xs})"])
+        self.lists.remove(xs)
+        self.numbers.remove(n)
+        self.procedures.append(f"(lambda (z) (map {self.procedure(0)} ({name} {self.list(1)} {rng.randrange(4)})))")
+        return f"(define ({name} {xs} {n}) (if (<= {n} 0) {end} {going}))"
+
+    def _merges(self) -> str:
+        """A procedure that merges two lists, mostly well, and one that sorts with it."""
+        rng, name, sort = self.rng, self.name("merge"), self.name("sort")
+        longer = rng.choice([f"(cons (first a) ({name} (rest a) b))"] * 3 + [f"(append (list 1) ({name} (rest a) b))"])
+        other = rng.choice(
+            [f"(cons (first b) ({name} a (rest b)))"] * 3
+            + [f"({name} a (rest b))", f"(cons 1 ({name} a b))", f"(cons 1 (cons 2 ({name} a (rest b))))", f"(append a ({name} a (rest b)))"]
+        )  # fmt: skip
+        test = rng.choice([self.any(1), f"(ta (x (first {rng.choice('ab')})))"])
+        merge = f"(define ({name} a b) (cond ((null? a) b) ((null? b) a) ({test} {longer}) (else {other})))"
+        if rng.random() < 0.3:
+            self.procedures.append(f"(lambda (z) (map {self.procedure(0)} ({name} {self.list(1)} {self.list(1)})))")
+            return merge
+        half = rng.choice(["(quotient (length l) 2)", "(quotient (+ (length l) 1) 2)", "1"])
+        left, right = rng.choice(
+            [("(t{0} l h)", "(d{0} l h)")] * 3 + [("(d{0} l h)", "(t{0} l h)"), ("(d{0} l h)", "(d{0} l h)")]
+        )
+        both = f"({name} ({sort} {left.format(sort)}) ({sort} {right.format(sort)}))"
+        less = rng.choice(["(< (length l) 2)", "(<= (length l) 1)", "(null? l)"])
+        take = f"(define (t{sort} l n) (if (or (= n 0) (null? l)) nil (cons (first l) (t{sort} (rest l) (- n 1)))))"
+        drop = f"(define (d{sort} l n) (if (or (= n 0) (null? l)) l (d{sort} (rest l) (- n 1))))"
+        end = rng.choice(["l", "l", "(list 1)", f"(begin {self.tool()} l)"])
+        self.procedures.append(f"(lambda (z) (map {self.procedure(0)} ({sort} {self.list(1)})))")
+        return "\n".join([take, drop, merge, f"(define ({sort} l) (if {less} {end} (let ((h {half})) {both})))"])
 
     def any(self, depth: int) -> str:
         """An expression of any kind, mostly with effects."""

@@ -21,12 +21,13 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.source import Source
-from agentflow.lang.bounds.interpret import MOST_VISITS, Scope
+from agentflow.lang.bounds.interpret import MOST_VISITS
 from agentflow.lang.bounds.python.analysis import RULES
 from agentflow.lang.bounds.python.expressions import at_key, element_of, is_number, iterations
 from agentflow.lang.bounds.python.facts import Text
 from agentflow.lang.bounds.python.heap import NOWHERE, Changes, Heap, scalar
 from agentflow.lang.bounds.python.interpret import Python, Rules
+from agentflow.lang.bounds.scopes import Scope
 from agentflow.lang.bounds.values import NEVER, Value, constant
 from agentflow.lang.program import describer
 from agentflow.lang.python.builtins import BUILTINS

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
 from agentflow.lang.bounds.dropping import Dropping, dropping, left_of
+from agentflow.lang.bounds.gathering import Gathering, gathering
 from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.inner import Inner, Programs, cost_of
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
 from agentflow.lang.bounds.recursion import Body, Frame, Recursion, parameter_values
+from agentflow.lang.bounds.scopes import Closure, Scope, position
 from agentflow.lang.bounds.shapes import Shape
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.ir import IR, Lambda, Var
+from agentflow.lang.ir import IR, Var
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.syntax import Node
 
-MOST_VISITS = 60_000
+MOST_VISITS = 20_000
 """Nodes of the program that are visited before the analysis gives up."""
+_FRESH_STACK = 10
+"""What going on with a fresh stack counts as, in visits: a thread is started for it."""
 _SLICE = 128
 """Visits that are paid for together."""
 _LEVELS = 80
@@ -35,6 +40,10 @@ _DEEPEST = 150
 """The greatest depth of calls that are analysed."""
 _SAME_CODE = 6
 """The greatest depth of calls of the same code in different environments."""
+_REMEMBERED = 4
+"""Calls of one procedure whose outcomes are kept."""
+_NEVER_AGAIN = -1
+"""Stands for a frame below all others: what depends on it is not kept."""
 
 ANYTHING = "anything"
 """The key that counts calls of unknown code, which may have any effect."""
@@ -62,92 +71,6 @@ class TooLong(Exception):
     """The analysis needs more visits than it is allowed."""
 
 
-class Scope:
-    """The variables of a part of the program, and their abstract values."""
-
-    __slots__ = ("_initial", "_outer", "_values")
-
-    def __init__(self, outer: Scope | None) -> None:
-        self._outer = outer
-        self._values: dict[Var, Value] = {}
-        self._initial: dict[Var, Value] = {}
-
-    def bind(self, var: Var, value: Value) -> None:
-        """Bind a variable of this scope. One that ``set!`` changes may be anything."""
-        self._values[var] = FOREIGN if var.mutated else value
-        if var.mutated:
-            self._initial[var] = self._initial.get(var, NEVER).join(value)
-
-    def initial(self, var: Var) -> Value:
-        """The abstract value that a mutated variable is bound to before any assignment."""
-        at: Scope | None = self
-        while at is not None:
-            if var in at._initial:
-                return at._initial[var]
-            at = at._outer
-        return FOREIGN
-
-    def with_value(self, var: Var, value: Value) -> Scope:
-        """A scope within this one in which a mutated variable has this value."""
-        inner = Scope(self)
-        inner._values[var] = value
-        return inner
-
-    def define(self, var: Var, value: Value) -> None:
-        """Bind a variable to the value of its definition, in the scope that declares it."""
-        at: Scope | None = self
-        while at is not None and var not in at._values:
-            at = at._outer
-        (at or self).bind(var, value)
-
-    def value(self, var: Var) -> Value:
-        """The abstract value of a variable; NEVER before it is bound."""
-        at: Scope | None = self
-        while at is not None:
-            if var in at._values:
-                return at._values[var]
-            at = at._outer
-        return NEVER
-
-    def has(self, var: Var) -> bool:
-        """Whether this scope, or one around it, binds a variable."""
-        at: Scope | None = self
-        while at is not None and var not in at._values:
-            at = at._outer
-        return at is not None
-
-    def kept(self) -> dict[Var, Value]:
-        """A copy of its own variables, for :meth:`put_back`."""
-        return dict(self._values)
-
-    def put_back(self, values: Mapping[Var, Value]) -> None:
-        """Give its own variables the values of a copy."""
-        self._values = dict(values)
-
-    def inside(self, outer: Scope) -> bool:
-        """Whether this scope is within ``outer``."""
-        at: Scope | None = self
-        while at is not None and at is not outer:
-            at = at._outer
-        return at is outer
-
-
-class Closure:
-    """A procedure of the program and the scope that created it. Equal to another of the same code and scope."""
-
-    __slots__ = ("code", "scope")
-
-    def __init__(self, code: Lambda, scope: Scope) -> None:
-        self.code = code
-        self.scope = scope
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Closure) and other.code is self.code and other.scope is self.scope
-
-    def __hash__(self) -> int:
-        return hash((id(self.code), id(self.scope)))
-
-
 @frozen
 class Loose:
     """A part of a program whose effects have no upper bound, and the reason."""
@@ -173,13 +96,22 @@ class Reach:
         del self.loose[count:]
 
 
+class _Call(NamedTuple):
+    """A call whose outcome is kept for others with the same arguments, while no variable changes."""
+
+    epoch: int
+    arguments: list[Value]
+    outcome: Outcome
+
+
 class Interpreter:
     """The analysis of one program.
 
     ``weigh`` says what calls cost, ``variables`` what the free names are that are variables, ``kind`` whether another one
     is a task or a tool (or ``unknown``), ``fixed`` the names that the program defines once, at top level, and never sets,
     ``shape`` the JSON Schema that the answers of a task keep to, ``programs`` analyses programs that it runs, ``setters`` are the assignments of its variables;
-    ``spend`` pays for visits; ``beside`` counts the forms around what is followed that run their parts at the same time;
+    ``spend`` pays for visits; ``remembers`` says that a call has the same outcome as one before with the same arguments, if no
+    variable has changed since; ``beside`` counts the forms around what is followed that run their parts at the same time;
     ``rest_of_none_fails`` says that the rest of an empty list is an error;
     ``rules``, ``operations`` and ``higher`` follow each kind of node, operation and primitive that calls procedures.
     """
@@ -221,24 +153,36 @@ class Interpreter:
         self._numbers = 0
         self._effects: dict[tuple[str, str], tuple[Value, Cost | str]] = {}
         self._droppings: dict[int, Dropping | None] = {}
+        self._gatherings: dict[int, Gathering | None] = {}
         self.beside = 0
+        self.remembers = True
+        self._calls: dict[Closure, deque[_Call]] = {}
+        self._epoch = 0
+        self._depends_on = _DEEPEST
 
     # -- expressions ----------------------------------------------------------------------------------------------
 
     def follow(self, node: IR, scope: Scope) -> Outcome:
         """The abstract value of an expression, and its cost."""
-        self.visits -= 1
-        if self.visits < 0:
-            raise TooLong
-        if not self.visits % _SLICE:
-            self._spend(_SLICE)
+        self.visit()
         self._level += 1
         try:
             if self._level % _LEVELS:
                 return self._rules[type(node)](self, node, scope)
+            self.visit(_FRESH_STACK)
             return on_fresh_stack(lambda: self._rules[type(node)](self, node, scope))
         finally:
             self._level -= 1
+
+    def visit(self, count: int = 1) -> None:
+        """Use visits up; they are paid for in slices."""
+        before = self.visits
+        self.visits -= count
+        if self.visits < 0:
+            raise TooLong
+        slices = before // _SLICE - self.visits // _SLICE
+        if slices:
+            self._spend(slices * _SLICE)
 
     def in_order(self, nodes: Sequence[IR], scope: Scope) -> tuple[list[Value], Cost]:
         """The abstract values of expressions in sequence, and their cost."""
@@ -260,8 +204,10 @@ class Interpreter:
 
     def loose(self, at: Node, reason: str, cost: Cost) -> Cost:
         """``cost`` repeated without an upper bound, whose reason is recorded; a cost without effects stays as it is."""
-        if not cost.quiet and not any(each.at is at and each.reason == reason for each in self.reach.loose):
-            self.reach.loose.append(Loose(at, reason))
+        if not cost.quiet:
+            self._depends_on = _NEVER_AGAIN  # reasons are recorded anew by each pass
+            if not any(each.at is at and each.reason == reason for each in self.reach.loose):
+                self.reach.loose.append(Loose(at, reason))
         return cost.times(None)
 
     def anything(self, at: Node, reason: str) -> Cost:
@@ -370,10 +316,26 @@ class Interpreter:
 
     def closure(self, procedure: Closure, arguments: list[Value], at: Node) -> Outcome:
         """A call of a procedure of the program."""
-        code = procedure.code
-        for frame in reversed(self.frames):
+        code, height = procedure.code, len(self.frames)
+        for at_frame in range(height - 1, -1, -1):
+            frame = self.frames[at_frame]
             if frame.code is code and frame.scope is procedure.scope:
+                self._depends_on = min(self._depends_on, at_frame)
                 return frame.called_again(arguments, self.guards, self.beside), again(frame.number)
+        for call in self._calls.get(procedure, ()):
+            if call.epoch == self._epoch and call.arguments == arguments:
+                return call.outcome
+        before, self._depends_on = self._depends_on, _DEEPEST
+        outcome = self._inlined(procedure, arguments, at)
+        if self.remembers and self._depends_on >= height:
+            kept = self._calls.setdefault(procedure, deque(maxlen=_REMEMBERED))
+            kept.append(_Call(self._epoch, arguments, outcome))
+        self._depends_on = min(self._depends_on, before)
+        return outcome
+
+    def _inlined(self, procedure: Closure, arguments: list[Value], at: Node) -> Outcome:
+        """A call that is followed into the body of the procedure."""
+        code = procedure.code
         if sum(frame.code is code for frame in self.frames) >= _SAME_CODE or len(self.frames) >= _DEEPEST:
             return FOREIGN, self.anything(
                 at, f"'{code.name or 'a procedure'}' calls procedures that it creates, without end"
@@ -394,8 +356,30 @@ class Interpreter:
     def repeated(self, at: Node, procedure: Closure, values: list[Value], name: str | None, body: Body) -> Outcome:
         """A call of a procedure, or of a loop, that may be recursive; ``name`` is what reasons call it."""
         value, cost = Recursion(self, at, procedure.code, procedure.scope, name, body).outcome(values)
+        length = None if value.never else self._length(procedure, values, value)
+        return value if length is None else replace(value.unmarked(), size=length, source=None), cost
+
+    def _length(self, procedure: Closure, values: Sequence[Value], value: Value) -> Bound | None:
+        """An upper bound of the length of what a procedure gives, from its text; None if its ``value`` says as much."""
         left = self._left(procedure, values)
-        return value if left is None or value.never else replace(value.unmarked(), size=left, source=None), cost
+        if left is not None or value.fields is not None:
+            return left
+        code = procedure.code
+        if id(code) not in self._gatherings:
+            self._gatherings[id(code)] = gathering(code)
+        gathers = self._gatherings[id(code)]
+        longest = None if gathers is None else gathers.longest(values)
+        if (
+            gathers is None
+            or longest is None
+            or (value.length is not None and longest.join(value.length) != value.length)
+        ):
+            return None
+        return longest if self._calls_itself(procedure, gathers.operators) else None
+
+    def _calls_itself(self, procedure: Closure, operators: Sequence[IR]) -> bool:
+        itself = Value(procedures=frozenset({procedure}))
+        return all(self.peek(each, procedure.scope) == itself for each in operators)
 
     def _left(self, procedure: Closure, values: Sequence[Value]) -> Bound | None:
         """An upper bound of the length of what a procedure leaves of a list whose first elements it drops; None for any other procedure."""
@@ -406,9 +390,7 @@ class Interpreter:
         if drops is None:
             return None
         left = left_of(values[drops.listed], values[drops.count])
-        itself = Value(procedures=frozenset({procedure}))
-        again = all(self.peek(each, procedure.scope) == itself for each in drops.operators)
-        return left if again else None
+        return left if self._calls_itself(procedure, drops.operators) else None
 
     def primitive(self, primitive: Primitive, arguments: list[Value], at: Node) -> Outcome:
         """A call of a primitive with these arguments."""
@@ -436,7 +418,10 @@ class Interpreter:
 
     def initial(self, variable: Var | str, scope: Scope) -> Value:
         """The abstract value of a mutated variable before any assignment."""
-        return self._defined.get(variable, FOREIGN) if isinstance(variable, str) else scope.initial(variable)
+        value = self._defined.get(variable, FOREIGN) if isinstance(variable, str) else scope.initial(variable)
+        if value.never:
+            self._depends_on = _NEVER_AGAIN
+        return value
 
     @contextmanager
     def with_value(self, variable: Var | str, value: Value, scope: Scope) -> Generator[Scope]:
@@ -446,34 +431,46 @@ class Interpreter:
             return
         before = self._globals.get(variable)
         self._globals[variable] = value
+        self._epoch += 1
         try:
             yield scope
         finally:
+            self._epoch += 1
             del self._globals[variable]
             if before is not None:
                 self._globals[variable] = before
 
+    def read_local(self, var: Var, scope: Scope) -> Value:
+        """The abstract value of a variable of the program."""
+        value = scope.value(var)
+        if value.never:
+            self._depends_on = _NEVER_AGAIN  # it is another one as soon as the variable is bound
+        return value
+
     def read_global(self, name: str) -> Value:
         """The abstract value of a variable of the environment."""
-        return self._globals.get(name, NEVER if name in self._fixed else FOREIGN)
+        value = self._globals.get(name, NEVER if name in self._fixed else FOREIGN)
+        if value.never:
+            self._depends_on = _NEVER_AGAIN
+        return value
+
+    def define_local(self, var: Var, value: Value, scope: Scope) -> None:
+        """A definition in a body."""
+        if not scope.value(var).never:
+            self._epoch += 1
+        scope.define(var, value)
 
     def define_global(self, name: str, value: Value) -> None:
         """A definition at top level."""
+        if name not in self._fixed or name in self._globals:
+            self._epoch += 1
         self._globals[name] = value if name in self._fixed else FOREIGN
         self._defined[name] = self._defined.get(name, NEVER).join(value)
-
-
-def position(procedure: Any) -> tuple[int, str]:
-    """What procedures are put in order by: those of the language by name, then those of the text by place."""
-    if isinstance(procedure, Closure):
-        return procedure.code.at.start, ""
-    return -1, procedure.name
 
 
 __all__ = [
     "ANYTHING",
     "MOST_VISITS",
-    "Closure",
     "Higher",
     "Interpreter",
     "Loose",
@@ -481,10 +478,8 @@ __all__ = [
     "Outcome",
     "Reach",
     "Rule",
-    "Scope",
     "Spend",
     "TooLong",
     "Weigh",
     "free",
-    "position",
 ]

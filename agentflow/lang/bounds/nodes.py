@@ -10,9 +10,10 @@ from typing import Any
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.guards import Guard, guards_of
-from agentflow.lang.bounds.interpret import Closure, Interpreter, Outcome, Rule, Scope
+from agentflow.lang.bounds.interpret import Interpreter, Outcome, Rule
 from agentflow.lang.bounds.loops import counters, marked, rounds
 from agentflow.lang.bounds.polynomial import ONE, Bound
+from agentflow.lang.bounds.scopes import Closure, Scope
 from agentflow.lang.bounds.values import (
     DATA,
     FOREIGN,
@@ -40,7 +41,7 @@ def _make_dict(i: Interpreter, node: ir.MakeDict, scope: Scope) -> Outcome:
 
 
 def _local(i: Interpreter, node: ir.Local, scope: Scope) -> Outcome:
-    return scope.value(node.var), FREE
+    return i.read_local(node.var, scope), FREE
 
 
 def _global(i: Interpreter, node: ir.Global, scope: Scope) -> Outcome:
@@ -75,7 +76,7 @@ def _define_global(i: Interpreter, node: ir.DefineGlobal, scope: Scope) -> Outco
 
 def _define(i: Interpreter, node: ir.Define, scope: Scope) -> Outcome:
     value, cost = i.follow(node.value, scope)
-    scope.define(node.var, value)
+    i.define_local(node.var, value, scope)
     return value, cost
 
 

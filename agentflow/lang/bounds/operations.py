@@ -11,9 +11,10 @@ from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.flow import defined_name
 from agentflow.lang.bounds.inner import text_of
-from agentflow.lang.bounds.interpret import Closure, Higher, Interpreter, Operator, Outcome, Scope, position
+from agentflow.lang.bounds.interpret import Higher, Interpreter, Operator, Outcome
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import like, shortest
+from agentflow.lang.bounds.scopes import Closure, Scope, position
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value, joined, number, sequence, text
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.syntax import Node

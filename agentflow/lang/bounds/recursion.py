@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
-from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, MANY, Cost, Effects
 from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.loops import distance, in_steps
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
+from agentflow.lang.bounds.rounds import AgainCall, Rounds, fewest, least_above_zero, longer, settles_at, surely_below
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Mark, Parameter, Value, joined, sequence
 from agentflow.lang.ir import Lambda, Var
 from agentflow.lang.syntax import Node
@@ -64,23 +64,16 @@ class Follower(Protocol):
     def loose(self, at: Node, reason: str, cost: Cost) -> Cost: ...
 
 
-@frozen
-class AgainCall:
-    """A recursive call: its arguments, and the guards on the way to it."""
-
-    arguments: Sequence[Value]
-    guards: Sequence[Guard]
-
-
 class Frame:
-    """A procedure under analysis. ``number`` identifies it; ``result`` is the assumed result of recursive calls; ``beside``:
-    whether some of them run concurrently with something else."""
+    """A procedure under analysis. ``number`` identifies it; ``result`` is the assumed result of recursive calls, which is at most as long as
+    the argument at ``no_longer_than``, if that is not None; ``beside``: whether some of them run concurrently with something else."""
 
     def __init__(self, number: int, code: Lambda, scope: Scope, guards: int, level: int) -> None:
         self.number = number
         self.code = code
         self.scope = scope
         self.result = NEVER
+        self.no_longer_than: int | None = None
         self.calls: list[AgainCall] = []
         self.beside = False
         self._guards = guards
@@ -93,7 +86,9 @@ class Frame:
         if values is None or any(each.never for each in values):
             return NEVER
         self.calls.append(AgainCall(values, tuple(guards[self._guards :])))
-        return self.result
+        if self.no_longer_than is None or self.result.never:
+            return self.result
+        return replace(self.result, size=values[self.no_longer_than].length)
 
 
 def parameter_values(code: Lambda, arguments: list[Value]) -> list[Value] | None:
@@ -105,16 +100,6 @@ def parameter_values(code: Lambda, arguments: list[Value]) -> list[Value] | None
         return None
     rest = arguments[count:]
     return [*arguments[:count], sequence(len(rest), joined(rest))]
-
-
-@frozen
-class Rounds:
-    """An upper bound of recursive calls. ``sure``: the last round takes a path without a recursive call. ``tree``: the number
-    of calls that recur, if each calls twice; None if unknown."""
-
-    count: Bound
-    sure: bool
-    tree: Bound | None = None
 
 
 class Recursion:
@@ -184,6 +169,8 @@ class Recursion:
         rounds = self._rounds(values)
         final = [self._final(at, initial, rounds) for at, initial in enumerate(values)]
         size = self._result_size(first, value, rounds, final)
+        if size is None and first.length is not None:
+            size = self._kept_size(values, general, result)
         self._i.notes.forget(notes)
         return final, replace(self._sized(self._clean(result.join(value)), size), source=None), rounds
 
@@ -225,7 +212,7 @@ class Recursion:
             return initial
         general = self._general(at, initial)
         size = self._grown(initial.length, [each.length for each in self._passed(at)], self._size_name(at), rounds)
-        value = replace(self._sized(general, size), source=initial.source if size is None else general.source)
+        value = replace(self._sized(general, size), source=None if size is None else general.source)
         deltas = [self._delta(call, at) for call in self._frame.calls]
         steps = [each for each in deltas if each is not None]
         if len(steps) < len(deltas) or (not initial.whole and initial.high is None):
@@ -251,8 +238,8 @@ class Recursion:
             factor, rest = parts
             if factor == ONE:
                 growth = growth.join(rest)
-            elif factor == ZERO:
-                other = other.join(rest)
+            elif factor.number is not None and factor.number < 1:
+                other = other.join(settles_at(factor.number, rest))
             else:
                 return None
         if growth == ZERO:
@@ -268,6 +255,21 @@ class Recursion:
         if size is not None:
             size = size.replaced(replaced)
         return self._grown(base, [size], self._size_name("result"), rounds)
+
+    def _kept_size(self, values: Sequence[Value], general: Sequence[Value], result: Value) -> Bound | None:
+        """The length of a list that the result is never longer than: what holds of a call if it holds of the calls within it."""
+        for at, initial in enumerate(values):
+            name = self._size_name(at)
+            if initial.length is None or general[at].size != Bound.size(name):
+                continue
+            self._frame.no_longer_than = at
+            length = self._pass(general, self._symbolic(result))[0].length
+            parts = None if length is None else length.without(name)
+            share, more = (None, None) if parts is None else (parts[0].number, parts[1].number)
+            if share is not None and more is not None and share <= 1 and more < 1:  # both lengths are integers
+                return initial.length
+            self._frame.no_longer_than = None
+        return None
 
     def _clean(self, value: Value, depth: int = 0) -> Value:
         """``value`` for another round: without its origin, and without procedures that capture variables of this round."""
@@ -299,13 +301,13 @@ class Recursion:
             return Rounds(ZERO, sure=True)
         measured = [each for at, initial in enumerate(values) if (each := self._measure(at, initial)) is not None]
         numbers = [each for each in measured if each.count.number is not None]
-        return _fewest(numbers or measured) or self._in_turn(values)
+        return fewest(numbers or measured) or self._in_turn(values)
 
     def _drops(self, call: AgainCall, at: int) -> bool:
         """Whether a call is given fewer elements of a list than the parameter has."""
         parameter = self._frame.number, at
         mark = call.arguments[at].marks.get(parameter)
-        return mark is not None and mark.drop >= 1 and (self._i.rest_of_none_fails or _longer(call, parameter) > 0)
+        return mark is not None and mark.drop >= 1 and (self._i.rest_of_none_fails or longer(call, parameter) > 0)
 
     def _in_turn(self, values: Sequence[Value]) -> Rounds | None:
         """The number of rounds where each call shortens one of several lists and lengthens none of them."""
@@ -321,9 +323,7 @@ class Recursion:
             if each is None or each.terms is None:
                 return None
             total = total + each
-        tested = [
-            any(_longer(call, (number, at)) > 0 for at in each) for call, each in zip(calls, dropped, strict=True)
-        ]
+        tested = [any(longer(call, (number, at)) > 0 for at in each) for call, each in zip(calls, dropped, strict=True)]
         return Rounds(total, sure=all(tested))
 
     def _measure(self, at: int, initial: Value) -> Rounds | None:
@@ -336,7 +336,7 @@ class Recursion:
             length = initial.elements
             if length is None or length.terms is None or not all(self._drops(call, at) for call in calls):
                 return None
-            return Rounds(length, sure=all(_longer(call, parameter) > 0 for call in calls))
+            return Rounds(length, sure=all(longer(call, parameter) > 0 for call in calls))
         deltas = [mark.delta for mark in marked if mark.delta is not None]
         if all(mark.divisor >= 2 for mark in marked):
             return self._divided(parameter, initial, min(mark.divisor for mark in marked))
@@ -361,7 +361,7 @@ class Recursion:
         high = initial.high
         if high is None or high.terms is None or self._own(high):
             return None
-        least = [_least_above_zero(call, parameter, initial) for call in self._frame.calls]
+        least = [least_above_zero(call, parameter, initial) for call in self._frame.calls]
         if None in least:
             return None
         fraction = ZERO if all(least) else Bound.of(_SMALLEST_HALVES)
@@ -388,7 +388,7 @@ class Recursion:
             if share is None or rest is None:
                 return None
             factor, more = max(factor, share), max(more, rest)
-        least = min(_longer(call, (self._frame.number, at)) for call in calls)
+        least = min(longer(call, (self._frame.number, at)) for call in calls)
         if factor >= 1 or least * (1 - factor) <= more:
             return None
         # A call with at least two elements that calls itself with no more than half of them, rounded up, twice.
@@ -417,7 +417,7 @@ class Recursion:
                     return distance(bound.high, initial.low + ahead) + (ONE if guard.relation == "most" else ZERO)
             elif guard.relation == "not" and {*deltas} in ({1}, {-1}) and initial.whole and self._steady(guard):
                 start, end = (bound, initial) if down else (initial, bound)
-                ordered = _surely_below(bound, initial, ahead) if down else _surely_below(initial, bound, -ahead)
+                ordered = surely_below(bound, initial, ahead) if down else surely_below(initial, bound, -ahead)
                 comparable = bound.whole and ordered and start.low is not None and end.high is not None
                 if comparable and start.low is not None and end.high is not None and not self._own(end.high):
                     return distance(end.high, start.low + (-ahead if down else ahead))
@@ -461,52 +461,6 @@ class Recursion:
         if most > 1 and tree is not None:
             count, end = tree, end.times(tree + ONE, tree + ONE if beside else ONE)
         return going.times(count, count if beside else ONE).then(end, beside=beside)
-
-
-def _longer(call: AgainCall, parameter: Parameter) -> int:
-    """The minimum length of a list according to the tests before a call."""
-    least = [
-        guard.marks[parameter].drop + int(guard.bound.low or 0) + 1
-        for guard in call.guards
-        if guard.relation == "longer" and parameter in guard.marks
-    ]
-    return max(least, default=0)
-
-
-def _least_above_zero(call: AgainCall, parameter: Parameter, initial: Value) -> int | None:
-    """The lower bound of a number according to the tests before a call: 1 if it is at least 1, 0 if above 0, else None."""
-    whole = initial.whole and call.arguments[parameter[1]].whole
-    above_zero = False
-    for guard in call.guards:
-        mark, low = guard.marks.get(parameter), guard.bound.low
-        if mark is None or mark.delta != 0 or low is None:
-            continue
-        if low >= 1 and guard.relation in ("above", "least"):
-            return 1
-        nonzero = guard.relation == "not" and guard.bound.exactly == 0 and initial.low is not None and initial.low >= 0
-        above_zero = above_zero or nonzero or (guard.relation == "above" and low >= 0)
-    return int(whole) if above_zero else None
-
-
-def _fewest(candidates: Sequence[Rounds]) -> Rounds | None:
-    """The smallest of several upper bounds, as far as they can be compared: by what depends on sizes, then by the number besides."""
-    best = candidates[0] if candidates else None
-    for each in candidates[1:]:
-        if best is not None and _is_less(each.count, best.count):
-            best = each
-    return best
-
-
-def _is_less(a: Bound, b: Bound) -> bool:
-    a_grows, b_grows = a.growing, b.growing
-    if a_grows == b_grows:
-        return a != b and a.join(b) == b
-    return a_grows.join(b_grows) == b_grows
-
-
-def _surely_below(a: Value, b: Value, by: int) -> bool:
-    """Whether ``a`` is certainly at most ``b + by``."""
-    return a.high is not None and a.high.number is not None and b.low is not None and a.high.number <= b.low + by
 
 
 def _sees(procedure: Any, outer: Scope) -> bool:

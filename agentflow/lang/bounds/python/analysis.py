@@ -10,7 +10,7 @@ from typing import Any, cast
 from agentflow.lang.bounds.analysis import TOO_LONG, Analysis, Shapes, Unbounded, Weights
 from agentflow.lang.bounds.cost import FREE, GROWN
 from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Scope, Spend, TooLong, free
+from agentflow.lang.bounds.interpret import ANYTHING, MOST_VISITS, Spend, TooLong, free
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
 from agentflow.lang.bounds.python.calls import FORMS, call
 from agentflow.lang.bounds.python.expressions import EXPRESSIONS
@@ -19,6 +19,7 @@ from agentflow.lang.bounds.python.functions import FUNCTIONS, METHOD_RULES
 from agentflow.lang.bounds.python.heap import Changes, Heap
 from agentflow.lang.bounds.python.interpret import Block, Python, Rules
 from agentflow.lang.bounds.python.statements import STATEMENTS, block
+from agentflow.lang.bounds.scopes import Scope
 from agentflow.lang.bounds.values import NEVER, Value, constant
 from agentflow.lang.python.emitter import Emitter
 

@@ -8,11 +8,12 @@ from types import MappingProxyType
 from typing import cast
 
 from agentflow.lang.bounds.cost import FREE, Cost
-from agentflow.lang.bounds.interpret import Outcome, Scope
+from agentflow.lang.bounds.interpret import Outcome
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.python.expressions import Keyed, assign_to, element_of, iterations
 from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.python.interpret import LEFT_OUT, NONE, Form, Python
+from agentflow.lang.bounds.scopes import Scope
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, TEXT, Value, joined, number, sequence
 from agentflow.lang.python.names import Function
 

@@ -11,13 +11,14 @@ from typing import Any
 from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.dropping import left_of
-from agentflow.lang.bounds.interpret import Closure, Outcome, Scope
+from agentflow.lang.bounds.interpret import Outcome
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.primitives import RULES as SIZES
 from agentflow.lang.bounds.primitives import like
 from agentflow.lang.bounds.python.facts import Body
 from agentflow.lang.bounds.python.heap import NOWHERE, scalar, size_of_texts
 from agentflow.lang.bounds.python.interpret import Named, Python, either
+from agentflow.lang.bounds.scopes import Closure, Scope
 from agentflow.lang.bounds.values import DATA, NEVER, NIL, PLAIN, TEXT, Value, constant, joined, number, sequence
 from agentflow.lang.bounds.values import text as one_of
 

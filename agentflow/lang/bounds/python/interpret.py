@@ -12,11 +12,12 @@ from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.inner import Programs
-from agentflow.lang.bounds.interpret import Closure, Interpreter, Outcome, Rule, Scope, Spend, Weigh, free
+from agentflow.lang.bounds.interpret import Interpreter, Outcome, Rule, Spend, Weigh, free
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.python.facts import Body, Text
 from agentflow.lang.bounds.python.guards import guards_of
 from agentflow.lang.bounds.python.heap import NOWHERE, Given, Heap
+from agentflow.lang.bounds.scopes import Closure, Scope
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value, joined
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.syntax import Node
@@ -137,6 +138,7 @@ class Python(Interpreter):
             spend=spend,
         )
         self.rest_of_none_fails = False
+        self.remembers = False  # its variables and lists change, and calls are what changes them
         self.text = text
         self.tables = rules
         self.heap = heap
@@ -160,7 +162,7 @@ class Python(Interpreter):
 
     def statement(self, node: ast.stmt, scope: Scope) -> Flow:
         """The ways out of a statement."""
-        self.visits -= 1
+        self.visit()
         return self.tables.statements[type(node)](self, node, scope)
 
     def block(self, nodes: Sequence[ast.stmt], scope: Scope) -> Flow:

@@ -9,11 +9,11 @@ from typing import Any
 
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.guards import Guard
-from agentflow.lang.bounds.interpret import Scope
 from agentflow.lang.bounds.loops import marked, rounds
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.python.expressions import assign_to, element_of, iterations
 from agentflow.lang.bounds.python.interpret import Flow, Python, State, both, either, loop_values, widened
+from agentflow.lang.bounds.scopes import Scope
 from agentflow.lang.bounds.values import FOREIGN, NEVER, Value
 from agentflow.lang.ir import Var
 from agentflow.lang.python.names import own_nodes

@@ -8,7 +8,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from agentflow.lang.bounds.cost import FREE, Cost
-from agentflow.lang.bounds.interpret import Closure, Scope
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.python.expressions import assign_to, at_key, element_of, is_number, iterations, operated
 from agentflow.lang.bounds.python.heap import NOWHERE
@@ -22,6 +21,7 @@ from agentflow.lang.bounds.python.interpret import (
     both,
 )
 from agentflow.lang.bounds.python.loops import for_, while_
+from agentflow.lang.bounds.scopes import Closure, Scope
 from agentflow.lang.bounds.values import FOREIGN, NEVER, Value
 from agentflow.lang.ir import Var
 from agentflow.lang.python.names import own_nodes
