@@ -11,8 +11,8 @@ from agentflow.lang.python import effects
 from agentflow.lang.python.absent import ABSENT, DOTTED, HIDDEN, METHODS_ABSENT, MODULES
 from agentflow.lang.python.builtin_values import builtin
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, sort
+from agentflow.lang.python.comprehensions import collected
 from agentflow.lang.python.emitter import Emitter, expression
-from agentflow.lang.python.expressions import collected
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import code_name, known_function
 from agentflow.lang.python.labelled import labelled_entry

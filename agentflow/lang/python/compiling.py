@@ -15,7 +15,17 @@ from agentflow.core.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.codegen import STORE
 from agentflow.lang.parts import Part
-from agentflow.lang.python import branches, calls, declarations, expressions, statements, workflow, world
+from agentflow.lang.python import (
+    branches,
+    calls,
+    comprehensions,
+    declarations,
+    expressions,
+    operators,
+    statements,
+    workflow,
+    world,
+)
 from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.reader import read_python
@@ -23,7 +33,7 @@ from agentflow.lang.python.support import binding
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import CodeInfo, stamp
 
-RULES = (branches, calls, declarations, expressions, statements, workflow, world)
+RULES = (branches, calls, comprehensions, declarations, expressions, operators, statements, workflow, world)
 """The modules whose functions write code; importing them is what declares them."""
 _SHALLOW = 10
 

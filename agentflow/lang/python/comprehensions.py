@@ -1,0 +1,112 @@
+"""The rules for comprehensions: each is a function of its own."""
+
+from __future__ import annotations
+
+import ast
+
+from agentflow.core.ordered_set import OrderedSet
+from agentflow.lang.charging import check_collection
+from agentflow.lang.codegen import LOAD, STORE, as_bool
+from agentflow.lang.python import compare, values
+from agentflow.lang.python.builtins import rounds
+from agentflow.lang.python.emitter import Emitter, expression
+from agentflow.lang.python.names import Comprehension
+from agentflow.lang.python.targets import assignment
+
+
+@expression(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+def comprehension(g: Emitter, node: Comprehension) -> ast.expr:
+    return collected(g, node, None)
+
+
+def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
+    """A function of its own with loops; ``stop`` is the truth at which ``any`` or ``all`` is settled."""
+    g.counter += 1
+    py, out = f"comp_{g.counter}", f"out_{g.counter}"
+    first = iterable(g, node.generators[0].iter)
+
+    def build() -> list[ast.stmt]:
+        keyed = isinstance(node, ast.DictComp | ast.SetComp)
+        empty = ast.Dict([], [], **g.loc) if keyed else ast.List([], LOAD, **g.loc)
+        head: list[ast.stmt] = [ast.Assign([ast.Name(out, STORE, **g.loc)], empty, **g.loc)]
+        loops = _rounds(g, node, 0, ast.Name("it_", LOAD, **g.loc), out, stop)
+        result: ast.expr = g.name(out)
+        if stop is not None:
+            result = g.const(not stop)
+        elif isinstance(node, ast.SetComp):
+            result = g.call(g.const_param(OrderedSet.of, "OrderedSet_of"), [result])
+        return [*head, *loops, ast.Return(result, **g.loc)]
+
+    definition = g.define(py, ["it_"], g.scopes.scopes[node], build, step=False)
+    g.before.append(definition)
+    value = g.await_(g.call(g.name(py), [g.name("rt"), g.deeper(), first]))
+    return as_bool(value) if stop is not None else value
+
+
+def _rounds(g: Emitter, node: Comprehension, at: int, source: ast.expr, out: str, stop: bool | None) -> list[ast.stmt]:
+    generator = node.generators[at]
+    with g.nested(generator.iter):
+        name = g.tmp()
+        inside = assignment(g, generator.target, g.name(name))
+        inside = [*g.flushed(), *inside]
+        for each in generator.ifs:
+            test = ast.UnaryOp(ast.Not(), g.true(g.value(each)), **g.loc)
+            inside += [*g.flushed(), ast.If(test, [ast.Continue(**g.loc)], [], **g.loc)]
+        if at + 1 < len(node.generators):
+            again = iterable(g, node.generators[at + 1].iter)
+            before = g.flushed()
+            inside += [*before, *_rounds(g, node, at + 1, again, out, stop)]
+        else:
+            last = _round(g, node, out, stop)
+            inside += [*g.flushed(), *last]
+        return [ast.For(ast.Name(name, STORE, **g.loc), source, [*step(g, out), *inside], [], **g.loc)]
+
+
+def step(g: Emitter, out: str | None) -> list[ast.stmt]:
+    """Take a step; when the slice ends, look at the size of what is built."""
+    taken, test = g.fuel()
+    assert isinstance(test, ast.If)
+    if out is not None:
+        size = g.call(g.const_param(len, "len_"), [g.name(out)])
+        checked = g.ours(check_collection, g.name("rt"), size, g.const("a comprehension"))
+        test.body.append(ast.Expr(checked, **g.loc))
+    return [taken, test]
+
+
+def _round(g: Emitter, node: Comprehension, out: str, stop: bool | None) -> list[ast.stmt]:
+    if isinstance(node, ast.DictComp):
+        pair, key = g.tmp(), g.tmp()
+        both = g.tuple_of([g.ours(compare.key, g.value(node.key)), g.value(node.value)])
+        names: list[ast.expr] = [ast.Name(key, STORE, **g.loc), ast.Name(pair, STORE, **g.loc)]
+        target = ast.Subscript(g.name(out), g.name(key), STORE, **g.loc)
+        return [
+            ast.Assign([ast.Tuple(names, STORE, **g.loc)], both, **g.loc),
+            ast.Assign([target], g.name(pair), **g.loc),
+        ]
+    value = g.value(node.elt)
+    if stop is not None:
+        test = g.true(value)
+        settled = test if stop else ast.UnaryOp(ast.Not(), test, **g.loc)
+        return [ast.If(settled, [ast.Return(g.const(stop), **g.loc)], [], **g.loc)]
+    if isinstance(node, ast.SetComp):
+        target = ast.Subscript(g.name(out), g.ours(compare.key, value), STORE, **g.loc)
+        return [ast.Assign([target], g.const(None), **g.loc)]
+    append = g.call(g.attr(g.name(out), "append"), [value])
+    return [ast.Expr(append, **g.loc)]
+
+
+def iterable(g: Emitter, node: ast.expr) -> ast.expr:
+    """What a ``for`` goes over: ``range(...)`` is never a list."""
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "range"
+        and not node.keywords
+        and not any(isinstance(each, ast.Starred) for each in node.args)
+        and g.scope.find("range") is None
+        and g.kind("range") == "unknown"
+    ):
+        g.meanings[node] = ("builtin", "range")
+        with g.at(node):
+            return g.ours(rounds, *[g.value(each) for each in node.args])
+    return g.ours(values.iterated, g.name("rt"), g.value(node))

@@ -1,0 +1,224 @@
+"""The rules for operators: the native operation behind tests of exact types, else a function."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from agentflow.lang.codegen import as_bool, is_bool
+from agentflow.lang.python import compare, values
+from agentflow.lang.python.changes import add_to, subtract_from
+from agentflow.lang.python.emitter import Emitter, expression
+from agentflow.lang.python.labelled import negated
+from agentflow.lang.python.native import (
+    NATIVE_BINARY,
+    NATIVE_COMPARE,
+    both,
+    is_simple,
+    small,
+)
+from agentflow.lang.python.values import bounded
+
+_LARGEST = 1 << 62
+_DIGIT = (1 << 30) - 1
+"""The largest integer of one of CPython's digits: 2 ** 30 itself has two, and a comparison with it is a general one."""
+
+_BINARY: dict[type[ast.operator], Any] = {
+    ast.Add: values.add,
+    ast.Sub: values.subtract,
+    ast.Mult: values.multiply,
+    ast.Div: values.divide,
+    ast.FloorDiv: values.floor_divide,
+    ast.Mod: values.modulo,
+    ast.Pow: values.power,
+}
+_SIGNED: dict[type[ast.operator], tuple[Any, str]] = {
+    ast.LShift: (values.shift, "<<"),
+    ast.RShift: (values.shift, ">>"),
+    ast.BitAnd: (values.bitwise, "&"),
+    ast.BitOr: (values.bitwise, "|"),
+    ast.BitXor: (values.bitwise, "^"),
+}
+
+
+@expression(ast.BinOp)
+def binary(g: Emitter, node: ast.BinOp) -> ast.expr:
+    return operation(g, node.op, g.value(node.left), g.value(node.right))
+
+
+def operation(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, in_place: Any = None) -> ast.expr:
+    """``left op right``; ``in_place`` is the function for operands that are not both integers, if it is another."""
+    if type(op) in _SIGNED:
+        function, sign = _SIGNED[type(op)]
+        code = g.ours(function, g.name("rt"), g.const(sign), left, right)
+        return g.long(code) if function is values.bitwise else code
+    function = in_place or _BINARY.get(type(op))
+    if function is None:
+        return g.const(None)
+    if type(op) in _WHOLE:
+        return _divided(g, op, left, right, function)
+    if type(op) in NATIVE_BINARY and not _is_text(left) and not _is_text(right):
+        return _on_integers(g, left, right, lambda a, b: _sum(g, op, a, b), lambda a, b: _by(g, function, a, b))
+    return _by(g, function, left, right)
+
+
+_LONG = (values.subtract, add_to, subtract_from)
+"""Functions of operators that may leave work, of large sets or within branches."""
+
+
+def _by(g: Emitter, function: Any, left: ast.expr, right: ast.expr) -> ast.expr:
+    code = g.ours(function, g.name("rt"), left, right)
+    return g.long(code) if function in _LONG else code
+
+
+_WHOLE = (ast.FloorDiv, ast.Mod)
+
+
+def _divided(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, function: Any) -> ast.expr:
+    """``left // right`` and ``left % right``: native for a small integer and a positive constant."""
+    if not _exact(right) or right.value < 1 or isinstance(left, ast.Constant):  # type: ignore[attr-defined]
+        return g.ours(function, g.name("rt"), left, right)
+    named, again = (left, left) if is_simple(left) else g.walrus(left)
+    test = both(g, g.type_is(named, int), small(g, again))
+    return g.ifexp(test, ast.BinOp(again, op.__class__(), right, **g.loc), g.ours(function, g.name("rt"), again, right))
+
+
+def _is_text(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and not _exact(value)
+
+
+def _exact(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and type(value.value) is int and abs(value.value) < _LARGEST
+
+
+def _sum(g: Emitter, op: ast.operator, a: ast.expr, b: ast.expr) -> ast.expr:
+    plain = ast.BinOp(a, op.__class__(), b, **g.loc)
+    if (_exact(a) or _exact(b)) and not isinstance(op, ast.Mult):
+        return plain
+    named, again = g.walrus(plain)
+    test = small(g, named)
+    if not isinstance(op, ast.Mult):
+        # Of integers of one digit Python makes comparisons in a third of the time; most sums are such.
+        within = ast.Compare(g.const(-_DIGIT), [ast.Lt(), ast.Lt()], [named, g.const(_DIGIT)], **g.loc)
+        test = ast.BoolOp(ast.Or(), [within, small(g, again)], **g.loc)
+    return g.ifexp(test, again, g.ours(bounded, g.name("rt"), again, g.const("an operation")))
+
+
+def _on_integers(
+    g: Emitter,
+    left: ast.expr,
+    right: ast.expr,
+    fast: Callable[[ast.expr, ast.expr], ast.expr],
+    slow: Callable[[ast.expr, ast.expr], ast.expr],
+) -> ast.expr:
+    """The native operation where both are exactly integers; else the function. Both are evaluated once, in order."""
+    if _exact(left) and _exact(right):
+        return slow(left, right)  # Python folds nothing then, and the function charges.
+    if is_simple(left) and is_simple(right):
+        tests = [g.type_is(each, int) for each in (left, right) if not _exact(each)]
+        return g.ifexp(both(g, *tests), fast(left, right), slow(left, right))
+    first, a = (left, left) if _exact(left) else g.walrus(left)
+    second, b = (right, right) if _exact(right) else g.walrus(right)
+    if _exact(left):
+        test = g.type_is(second, int)
+    elif _exact(right):
+        test = g.type_is(first, int)
+    else:
+        kind = g.const_param(type, "type_")
+        others = [g.call(kind, [second]), g.const_param(int, "T_int")]
+        test = ast.Compare(g.call(kind, [first]), [ast.Is(), ast.Is()], others, **g.loc)
+    return g.ifexp(test, fast(a, b), slow(a, b))
+
+
+_UNARY: dict[type[ast.unaryop], Any] = {
+    ast.USub: values.negative,
+    ast.UAdd: values.positive,
+    ast.Invert: values.inverted,
+}
+
+
+@expression(ast.UnaryOp)
+def unary(g: Emitter, node: ast.UnaryOp) -> ast.expr:
+    if isinstance(node.op, ast.Not):
+        if g.labelled:
+            return g.ours(negated, g.value(node.operand))
+        return ast.UnaryOp(ast.Not(), g.true(g.value(node.operand)), **g.loc)
+    number = node.operand.value if isinstance(node.operand, ast.Constant) else None
+    if isinstance(node.op, ast.USub) and type(number) in (int, float):
+        return g.const(-number)  # type: ignore[operator]
+    return g.ours(_UNARY[type(node.op)], g.name("rt"), g.value(node.operand))
+
+
+@expression(ast.BoolOp)
+def logic(g: Emitter, node: ast.BoolOp) -> ast.expr:
+    every = isinstance(node.op, ast.And)
+    parts = [g.value(each) for each in node.values]
+    value = parts[-1]
+    for each in reversed(parts[:-1]):
+        if is_bool(each) and is_bool(value):
+            operands = [each, *(value.values if isinstance(value, ast.BoolOp) else [value])]
+            same = isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And) is every
+            op = ast.And() if every else ast.Or()
+            value = ast.BoolOp(op, operands if same else [each, value], **g.loc)
+            continue
+        named, again = g.walrus(each)
+        test = g.true(named) if not is_bool(each) else named
+        value = g.ifexp(test, value, again) if every else g.ifexp(test, again, value)
+    return value
+
+
+@expression(ast.IfExp)
+def choice(g: Emitter, node: ast.IfExp) -> ast.expr:
+    return g.ifexp(g.true(g.value(node.test)), g.value(node.body), g.value(node.orelse))
+
+
+_ORDERED: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
+
+@expression(ast.Compare)
+def comparison(g: Emitter, node: ast.Compare) -> ast.expr:
+    tests: list[ast.expr] = []
+    left = g.value(node.left)
+    for index, (op, each) in enumerate(zip(node.ops, node.comparators, strict=True)):
+        right = g.value(each)
+        again = right
+        if index + 1 < len(node.ops) and not isinstance(right, ast.Constant):
+            right, again = g.walrus(right)
+        tests.append(_compared(g, op, left, right))
+        left = again
+    if len(tests) == 1:
+        return tests[0]
+    return as_bool(ast.BoolOp(ast.And(), tests, **g.loc))
+
+
+def _compared(g: Emitter, op: ast.cmpop, left: ast.expr, right: ast.expr) -> ast.expr:
+    if g.labelled and isinstance(op, ast.IsNot | ast.NotIn):
+        return g.ours(negated, _compared(g, ast.Is() if isinstance(op, ast.IsNot) else ast.In(), left, right))
+    if isinstance(op, ast.Is | ast.IsNot):
+        if g.labelled or not any(
+            isinstance(each, ast.Constant) and (each.value is None or type(each.value) is bool)
+            for each in (left, right)
+        ):
+            same = g.ours(operator.is_, left, right)  # Python's compiler warns of literals here.
+            return as_bool(same) if isinstance(op, ast.Is) else ast.UnaryOp(ast.Not(), same, **g.loc)
+        return as_bool(ast.Compare(left, [op.__class__()], [right], **g.loc))
+    if isinstance(op, ast.In | ast.NotIn):
+        within = as_bool(g.long(g.ours(compare.contains, g.name("rt"), left, right)))
+        return within if isinstance(op, ast.In) else ast.UnaryOp(ast.Not(), within, **g.loc)
+    if type(op) in _ORDERED:
+        first: tuple[ast.expr, ...] = (g.const(_ORDERED[type(op)]),)
+        function: Any = compare.ordered
+    else:
+        first, function = (), compare.eq if isinstance(op, ast.Eq) else compare.ne
+
+    def fast(a: ast.expr, b: ast.expr) -> ast.expr:
+        return ast.Compare(a, [op.__class__()], [b], **g.loc)
+
+    def slow(a: ast.expr, b: ast.expr) -> ast.expr:
+        return g.long(g.ours(function, g.name("rt"), *first, a, b))
+
+    if type(op) not in NATIVE_COMPARE or _is_text(left) or _is_text(right):
+        return as_bool(slow(left, right))
+    return as_bool(_on_integers(g, left, right, fast, slow))
