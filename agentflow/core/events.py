@@ -180,10 +180,11 @@ class BranchFinished(FinishedBase):
 
 @frozen
 class TaskStarted(EventBase):
-    """An atomic task began, for ``request``."""
+    """An atomic task began, for ``request``; ``sources`` are what its inputs came from, in a flow with a policy."""
 
     name: str = ""
     request: SubtaskRequest | None = None
+    sources: tuple[str, ...] = ()
 
 
 @frozen
@@ -198,16 +199,18 @@ class TaskFinished(FinishedBase):
 
 @frozen
 class ContextStarted(EventBase):
-    """A context lookup began."""
+    """A context lookup began; ``sources`` are what its question came from, in a flow with a policy."""
 
     input: ContextGenerationInput | None = None
+    sources: tuple[str, ...] = ()
 
 
 @frozen
 class ContextFinished(FinishedBase):
-    """A context lookup ended and found ``paths``."""
+    """A context lookup ended and found ``paths``; ``sources`` are what these came from, in a flow with a policy."""
 
     paths: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 @frozen
@@ -255,11 +258,13 @@ class AttemptFinished(FinishedBase):
 
 @frozen
 class ToolStarted(EventBase):
-    """A tool call began, made by the program or by a model (then ``call_id`` is set)."""
+    """A tool call began, made by the program or by a model (then ``call_id`` is set); ``sources`` are what its arguments came from, in a flow with
+    a policy."""
 
     name: str = ""
     arguments: Any = None
     call_id: str | None = None
+    sources: tuple[str, ...] = ()
 
 
 @frozen
@@ -442,11 +447,13 @@ else:
 
 @frozen
 class Ending:
-    """The end of a Started event: the Finished class, the fields that both share, and whether it says what its value came from."""
+    """The end of a Started event: the Finished class, the fields that both share, whether it says what its value came from, and whether the
+    start says what went in came from."""
 
     kind: type[FinishedBase]
     shared: tuple[str, ...]
     sourced: bool
+    asked: bool = False
 
 
 def _field_names(kind: type[EventBase], base: type[EventBase]) -> list[str]:
@@ -456,8 +463,9 @@ def _field_names(kind: type[EventBase], base: type[EventBase]) -> list[str]:
 
 def _ending(started: type[EventBase]) -> Ending:
     kind: type[FinishedBase] = globals()[started.__name__.removesuffix("Started") + "Finished"]
-    own = set(_field_names(kind, FinishedBase))
-    return Ending(kind, tuple([name for name in _field_names(started, EventBase) if name in own]), "sources" in own)
+    own, begun = set(_field_names(kind, FinishedBase)), _field_names(started, EventBase)
+    shared = tuple([name for name in begun if name in own and name != "sources"])
+    return Ending(kind, shared, "sources" in own, "sources" in begun)
 
 
 ENDINGS: Mapping[type[EventBase], Ending] = {

@@ -110,3 +110,8 @@ def files_read(reading: Reading | None, paths: Iterable[str]) -> None:
     """Note that a call has read the contents of files, in a flow with a policy."""
     if reading is not None:
         reading.add(reading.guard.of_files(paths))
+
+
+def found_in(reading: Reading | None, paths: Iterable[str]) -> dict[str, Sources]:
+    """What the end of a lookup says of the files that it found, in a flow with a policy."""
+    return {} if reading is None else {"sources": reading.guard.of_files(paths)}

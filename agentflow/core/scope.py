@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from agentflow.core.events import ENDINGS, EventBase, Outcome
+from agentflow.core.labels import NO_SOURCES, joined
 from agentflow.core.reading import Reading
 
 
@@ -72,11 +73,14 @@ class Scope(Generic[C]):
         call = self.call
         self._values: dict[str, Any] = {}
         self._began = time.perf_counter()
-        self._seq = call.parent = call.emit(self._started, **self._fields)
+        fields, reading = self._fields, call.reading
+        if reading is not None and reading.sources and ENDINGS[self._started].asked:
+            fields = {**fields, "sources": tuple(sorted(reading.sources))}
+        self._seq = call.parent = call.emit(self._started, **fields)
         return self
 
     def set(self, **values: Any) -> None:
-        """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own."""
+        """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own; ``sources`` besides those of what was read."""
         self._values.update(values)
 
     def __exit__(
@@ -97,7 +101,7 @@ class Scope(Generic[C]):
                 values.setdefault(name, self._fields[name])
         reading = self.call.reading
         if reading is not None and ending.sourced:
-            values["sources"] = tuple(sorted(reading.given()))
+            values["sources"] = tuple(sorted(joined(reading.given(), values.get("sources", NO_SOURCES))))
         self.call.emit(ending.kind, started=self._seq, duration_s=time.perf_counter() - self._began, **values)
 
 

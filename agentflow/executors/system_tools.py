@@ -20,6 +20,7 @@ from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.messages import ToolSpec
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.ports import DataContextPort, Tool
+from agentflow.core.reading import found_in
 from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json
 from agentflow.executors.tool_specs import SCHEMAS, problem_with
@@ -115,7 +116,8 @@ class SystemTools:
         with call.scope(ContextStarted, input=question) as scope:
             answer = await self._lookup(question, scope.call)
             if isinstance(answer, AssociativeMatchResult):
-                scope.set(paths=tuple(answer.file_paths), outcome="failed" if _nothing(answer) else "ok")
+                outcome = "failed" if _nothing(answer) else "ok"
+                scope.set(paths=tuple(answer.file_paths), outcome=outcome, **found_in(call.reading, answer.file_paths))
             else:
                 scope.set(outcome="failed", error=answer.error)
         if isinstance(answer, TaskResult):

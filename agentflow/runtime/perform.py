@@ -38,6 +38,7 @@ from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
 from agentflow.core.ports import SolverPort, TemplatePort, Tool, ToolPort, WorkflowPort
 from agentflow.core.provenance import unlabelled
+from agentflow.core.reading import found_in
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
@@ -238,7 +239,7 @@ class EffectRunner:
             await call.run.examine(request.inputs)  # a copy: what the strand could have searched no event shows
         with call.scope(ContextStarted, input=request) as scope:
             answer = await self.memory.find(request, scope.call)
-            scope.set(paths=tuple(answer.file_paths))
+            scope.set(paths=tuple(answer.file_paths), **found_in(call.reading, answer.file_paths))
             if answer.error is not None:
                 raise SexpEvaluationError(f"context lookup failed: {answer.error}", code="context/failed", span=span)
         return list(answer.matches) if effect.items else answer.file_paths

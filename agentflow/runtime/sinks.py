@@ -42,9 +42,9 @@ def reach_of(
     if not sinks:
         return ()
     graph = _Graph(flows(), tools, tasks)
-    found = graph.reached(bindings, by_data=by_data)
+    reached = graph.reached(bindings, by_data=by_data)
     return tuple(
-        [_reach(tool, argument, allow, graph.into(found, tool.name, argument)) for tool, argument, allow in sinks]
+        [_reach(tool, argument, allow, graph.into(reached, tool.name, argument)) for tool, argument, allow in sinks]
     )
 
 
@@ -150,12 +150,12 @@ class _Graph:
         """Whether there is code that the text does not show."""
         return any(UNSEEN in each for each in self._flows.edges.values())
 
-    def into(self, found: Mapping[Point, set[str]], tool: str, argument: str) -> frozenset[str]:
+    def into(self, reached: Mapping[Point, set[str]], tool: str, argument: str) -> frozenset[str]:
         """The sources that may reach an argument."""
         points: list[Point] = [AMBIENT, ("sink", tool, argument), ("sink", tool, "*")]
         if argument == "*":
-            points += [each for each in found if isinstance(each, tuple) and each[:2] == ("sink", tool)]
-        return frozenset[str]().union(*[found.get(each, set()) for each in points])
+            points += [each for each in reached if isinstance(each, tuple) and each[:2] == ("sink", tool)]
+        return frozenset[str]().union(*[reached.get(each, set()) for each in points])
 
 
 def _labels(value: Any) -> set[str]:

@@ -19,6 +19,7 @@ from agentflow.core.frozen import frozen
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.models import validation_messages
+from agentflow.core.reading import found_in
 from agentflow.core.requests import SubtaskRequest
 from agentflow.tasks.registry import CompiledTemplate, words
 from agentflow.tasks.template import text_of
@@ -185,7 +186,7 @@ async def _answer(
             raise _lookup_failed(str(error) or type(error).__name__) from error
         if answer.error is not None:
             raise _lookup_failed(answer.error)
-        scope.set(paths=tuple(answer.file_paths))
+        scope.set(paths=tuple(answer.file_paths), **found_in(call.reading, answer.file_paths))
     return answer
 
 

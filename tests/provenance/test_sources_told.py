@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from agentflow import AgentFlow, Provenance, ScriptedProvider, Sink
@@ -38,7 +39,8 @@ async def events_of(program: str, model: list[Any], policy: Provenance | None) -
 async def test_ends_say_what_values_came_from() -> None:
     """The end of a tool, a task and the run has the sources of what it gave; without a policy nothing has any."""
     seen = await events_of(PROGRAM, ["an answer"], POLICY)
-    told = [(each["type"], each.get("name"), each["sources"]) for each in seen if each.get("sources")]
+    ends = [each for each in seen if each.get("sources") and not each["type"].endswith("_started")]
+    told = [(each["type"], each.get("name"), each["sources"]) for each in ends]
     assert told == [
         ("tool_finished", "fetch", ["web"]),
         ("task_finished", "t", ["web"]),
@@ -72,3 +74,25 @@ async def test_explaining_warns_instead() -> None:
     assert not [each for each in seen if each["type"] == "denied"]
     (warned,) = [each for each in seen if each["type"] == "warning"]
     assert warned["code"] == "provenance/denied" and warned["details"]["refused"] == ["web"]
+
+
+async def test_starts_say_what_went_in_came_from() -> None:
+    """The start of a task or tool names the sources of what it was given, also of what a model's turn had read; the user's has none."""
+    seen = await events_of(PROGRAM, ["an answer"], POLICY)
+    started = [(each["name"], each["sources"]) for each in seen if each["type"] in ("task_started", "tool_started")]
+    assert started == [("fetch", []), ("t", ["web"]), ("send", [])]
+    calls = [{"tool_calls": [{"name": "fetch", "arguments": {}}]}] * 2
+    seen = await events_of('(defatom t (params) (instructions "go")) (t)', [*calls, "done"], POLICY)
+    assert [each["sources"] for each in seen if each["type"] == "tool_started"] == [[], ["web"]]
+
+
+async def test_a_lookup_says_which_files_it_found(tmp_path: Path) -> None:
+    """The end of a lookup, and its start, name the sources of the paths and of the question."""
+    (tmp_path / "apples.md").write_text("apples and pears")
+    seen: list[dict[str, Any]] = []
+    async with AgentFlow(provider=ScriptedProvider(), root=tmp_path, tools=[fetch], provenance=POLICY) as flow:
+        flow.subscribe(lambda event: seen.append(event.to_dict()))
+        await flow.run('(get_context (query "apples")) (get_context (query (value-of (fetch))))')
+    told = [(each["type"], each["sources"]) for each in seen if each["type"].startswith("context")]
+    assert told[:2] == [("context_started", []), ("context_finished", ["file:apples.md"])]
+    assert told[2][1] == ["web"] and "web" in told[3][1]

@@ -62,17 +62,17 @@ class Flows:
 
     def reached(self, origins: Mapping[Point, Iterable[str]]) -> dict[Point, set[str]]:
         """What gets to each point of what ``origins`` say begins somewhere."""
-        found: dict[Point, set[str]] = {}
+        sources: dict[Point, set[str]] = {}
         pending: deque[tuple[Point, frozenset[str]]] = deque()
         pending.extend((point, frozenset(names)) for point, names in origins.items())
         while pending:
             point, names = pending.popleft()
-            here = found.setdefault(point, set())
+            here = sources.setdefault(point, set())
             new = names - here
             if new:
                 here |= new
                 pending.extend((after, new) for after in self.edges.get(point, ()))
-        return found
+        return sources
 
 
 class Calls:
@@ -117,23 +117,23 @@ class Calls:
                 self._parameters(each, name)
                 flow(each.result, ("result of", name))
         for number, (operator, at, arguments, result, spread) in enumerate(self._calls):
-            known: Hashable = operator if isinstance(operator, str) and operator in self.named else None
+            called: Hashable = operator if isinstance(operator, str) and operator in self.named else None
             if isinstance(operator, Procedure):
-                known = number
+                called = number
                 self._parameters(operator, number)
                 flow(operator.result, ("result of", number))
-            if known is not None:
+            if called is not None:
                 for index, argument in enumerate(arguments):
-                    flow(argument, ("argument of", known, None if spread else index))
-                flow(("result of", known), result)
-            if known is None or operator in self.otherwise:
+                    flow(argument, ("argument of", called, None if spread else index))
+                flow(("result of", called), result)
+            if called is None or operator in self.otherwise:
                 flow(at, AMBIENT)
                 flow(ANY_RESULT, result)
                 for argument in arguments:
                     flow(argument, ANY_ARGUMENT)
                     flow(argument, result)
-        for given in self._given_away:
-            for each in [given] if isinstance(given, Procedure) else self.named.get(given, []):
+        for away in self._given_away:
+            for each in [away] if isinstance(away, Procedure) else self.named.get(away, []):
                 for name in (*each.parameters, *([each.rest] if each.rest else [])):
                     flow(ANY_ARGUMENT, variable(name))
                 flow(each.result, ANY_RESULT)

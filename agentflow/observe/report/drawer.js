@@ -76,7 +76,8 @@ function factsOf(node, run) {
     rows.push(["tokens", `${count(usage.input_tokens)} in${cached ? `, ${cached} % of them cached` : ""}; ${count(usage.output_tokens)} out${usage.reasoning_tokens ? `, ${count(usage.reasoning_tokens)} of them thinking` : ""}`]);
   }
   if (cost !== null) rows.push(["cost", money(cost)]);
-  if (sourcesOf(node).length) rows.push(["comes from", sourcesOf(node).join(", ")]);
+  if ((node.start.sources || []).length) rows.push(["was given", node.start.sources.join(", ")]);
+  if (node.end && sourcesOf(node).length) rows.push(["comes from", sourcesOf(node).join(", ")]);
   if (end.stop_reason) rows.push(["stop reason", end.stop_reason]);
   if (end.request_id) rows.push(["request id", end.request_id]);
   return rows;

@@ -50,6 +50,7 @@ class Run {
       critical: false, label: "" };
     node.label = labelOf(node);
     this.nodes.set(node.seq, node);
+    this.sources.take(event.sources);
     (parent ? parent.children : this.roots).push(node);
     if (parent) parent.groups = null;
     this.kinds[node.kind] = (this.kinds[node.kind] || 0) + 1;

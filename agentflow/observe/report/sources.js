@@ -24,8 +24,8 @@ class Sources {
   }
 }
 
-// The sources of what a step gave.
-function sourcesOf(node) { return (node.end && node.end.sources) || []; }
+// The sources of what a step gave; of one that goes on, those of what it was given.
+function sourcesOf(node) { return (node.end || node.start).sources || []; }
 
 // Those of what an expression gave, each time that it ran.
 function sourcesOfAll(nodes) { return [...new Set(nodes.flatMap(sourcesOf))].sort(); }

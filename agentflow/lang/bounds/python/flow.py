@@ -265,8 +265,8 @@ def _call(r: _Reader, node: ast.Call) -> None:
     elif kind == "generic":
         spread = bool(node.keywords) or any(isinstance(each, ast.Starred) for each in node.args)
         r.apply(node.func, everything, node, spread=spread)
-        known = isinstance(node.func, ast.Name) and r.g.scopes.function(node.func.id) is not None
-        for each in node.keywords if not known else ():  # a task or tool perhaps, which data says
+        is_ours = isinstance(node.func, ast.Name) and r.g.scopes.function(node.func.id) is not None
+        for each in node.keywords if not is_ours else ():  # a task or tool perhaps, which data says
             r.flows.flow(id(each.value), AMBIENT)
     elif kind == "method" and isinstance(node.func, ast.Attribute):
         receiver = node.func.value
