@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
-from agentflow.core.effects import AskHuman, Draw, Effect, GetContext, Solve, Step, Timer, ToolCall
+from agentflow.core.effects import AskHuman, Draw, Effect, Endorse, GetContext, Solve, Step, Timer, ToolCall
 from agentflow.core.source import Surface
 from agentflow.flow_python import PythonMethods
 from agentflow.handler.tools import as_async
@@ -173,6 +173,23 @@ class OperationMethods(PythonMethods):
             return self._effect("flow.ask_human", AskHuman(question), lambda answer: answer)
         adapter, schema = adapter_of(output, "flow.ask_human")
         return self._effect("flow.ask_human", AskHuman(question, schema), adapter.validate_python)
+
+    def endorse(self, value: T, reason: str) -> FlowCall[T]:
+        """``value``, for which you answer from now on: ``to = await flow.endorse(address, "looked up by hand")``.
+
+        In a flow with a policy it may then be passed, as a whole, to any argument of a call in this workflow or tool as if the user had
+        said it; what code makes of it may not, nor may other values that it has read. It is recorded, and published as the event
+        ``Endorsed``; code with fewer rights than the host's needs the grant ``endorse`` and an approval
+        (``provenance/not-endorsed``).
+        """
+        check_arguments("flow.endorse", (value,), {})
+        span = self.spans.here()
+
+        async def work(line: Line) -> T:
+            await line.perform(Endorse((value, reason)), span)
+            return value
+
+        return WorkCall(self, "flow.endorse", span, work)
 
     def sleep(self, seconds: float) -> FlowCall[None]:
         """Wait. A durable run that is interrupted meanwhile waits for what is left."""

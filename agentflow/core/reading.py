@@ -63,10 +63,10 @@ class Reading:
     """What one call has read: ``sources`` grow, and everything done within the call depends on them.
 
     ``inputs`` are the sources of the variables of a program that the call runs, which sees them apart. ``default`` is where the call's own
-    result comes from unless it says so (:meth:`say`).
+    result comes from unless it says so (:meth:`say`). ``endorsed`` are the values, as text, that code of the host within the call answers for.
     """
 
-    __slots__ = ("_alone", "_said", "default", "guard", "inputs", "sources")
+    __slots__ = ("_alone", "_said", "default", "endorsed", "guard", "inputs", "sources")
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class Reading:
         self.sources = sources
         self.default = default
         self.inputs = inputs
+        self.endorsed = NO_SOURCES
         self._said: Sources | None = None
         self._alone: Sources | None = None
 

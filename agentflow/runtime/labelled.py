@@ -28,9 +28,13 @@ from agentflow.core.effects import (
     ToolCall,
 )
 from agentflow.core.errors import AgentflowError
+from agentflow.core.json_text import encoded
 from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, box, joined, sources_within, strip, stripped
 from agentflow.core.reading import Guard, Reading
 from agentflow.core.source import Span
+from agentflow.core.values import opened
+from agentflow.core.walk import copied
+from agentflow.core.work import Work
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.labelled import blame, twin_of
@@ -230,38 +234,70 @@ class LabelledStrand(Strand):
 class HostStrand(LabelledStrand):
     """A strand for effects of the host's own code, which is given bare values.
 
-    Nobody sees what it does with them, so each effect depends on all that the ones before have given. Branches depend on what was
-    read before they began, and not on one another.
+    Nobody sees what it does with them, so each effect depends on all that the ones before have given, but for an argument that is a value
+    which was endorsed before, as a whole. Branches depend on what was read before they began, and not on one another.
     """
 
-    __slots__ = ("pending",)
+    __slots__ = ("endorsed", "pending")
 
     def __init__(self, call: CallContext, *arguments: Any, parent: Strand | None = None, **options: Any) -> None:
         super().__init__(call, *arguments, parent=parent, **options)
         self.pending = NO_SOURCES
+        self.endorsed = NO_SOURCES
         if parent is not None:
-            call.reading = Reading(self.guard, _read(parent.call).sources)
+            around = _read(parent.call)
+            call.reading = Reading(self.guard, around.sources)
+            call.reading.endorsed = around.endorsed
 
     async def perform(self, effect: Effect | Label, span: Span | None) -> Any:
         """Carry out an effect, if what this code has read may reach its arguments; gives a bare value."""
         assert not isinstance(effect, Label)  # code of the host has bare values
         read = _read(self.call)
         read.add(self.pending)
+        read.endorsed |= self.endorsed
         effect, labels = await self._opened(effect)
-        value, reading = await self._judged(effect, labels, read.sources, span)
+        if type(effect) is Endorse:
+            await Strand.perform(self, replace(effect, sources=tuple(sorted(read.sources))), span)
+            read.endorsed |= {await self.work(_as_endorsed(effect.arguments[0]))}
+            return None
+        around = read.sources
+        if around and read.endorsed:
+            around, labels = await self._without_endorsed(effect, labels, around, read.endorsed)
+        value, reading = await self._judged(effect, labels, around, span)
         read.add(reading.given())
         if type(effect) is GetContext:
             read.add(sources_within(self._of_files(value)))
         return value
 
+    async def _without_endorsed(
+        self, effect: Effect, labels: Mapping[str, Sources], around: Sources, endorsed: Sources
+    ) -> tuple[Sources, Mapping[str, Sources]]:
+        """What a whole effect depends on, and each of its arguments: one that was endorsed on nothing, the others on all that was read."""
+        pairs = _arguments(None if effect.data is None else getattr(effect, effect.data))
+        apart = [str(key) for key, value in pairs or () if await self.work(_as_endorsed(value)) in endorsed]
+        if not apart:
+            return around, labels
+        return NO_SOURCES, {
+            str(key): NO_SOURCES if str(key) in apart else joined(around, labels.get(str(key), NO_SOURCES))
+            for key, _ in pairs or ()
+        }
+
     def end(self) -> None:
-        """Return unused steps, and hand on what was read."""
+        """Return unused steps, and hand on what was read and endorsed."""
         parent = self.parent
+        read = _read(self.call)
         if isinstance(parent, HostStrand):
-            parent.pending = joined(parent.pending, joined(_read(self.call).sources, self.pending))
+            parent.pending = joined(parent.pending, joined(read.sources, self.pending))
+            parent.endorsed |= read.endorsed | self.endorsed
         else:
-            _read(self.call).add(self.pending)
+            read.add(self.pending)
         super().end()
+
+
+def _as_endorsed(value: Any) -> Work[str]:
+    """A value of the host as the text by which an endorsed one is known again."""
+    data, _ = yield from copied(value, opened)
+    return (yield from encoded(data))
 
 
 def _read(call: CallContext) -> Reading:
