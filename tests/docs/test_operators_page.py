@@ -45,6 +45,23 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     assert "KillMod" in verify(block("ini").replace("KillMode", "KillMod"))
 
 
+def test_the_compose_file_is_one_that_compose_takes(tmp_path: Path) -> None:
+    """Said by ``docker-compose config``; a field that it does not know is found."""
+    if (compose := shutil.which("docker-compose")) is None:
+        pytest.skip("there is no docker-compose here")
+    for name in ("invoices.env", "database-password"):
+        (tmp_path / name).write_text("")
+
+    def check(text: str) -> str:
+        (tmp_path / "compose.yaml").write_text(text)
+        command = [compose, "-f", "compose.yaml", "config", "-q"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        return done.stderr if done.returncode else ""
+
+    assert check(block("yaml")) == ""
+    assert "restrt" in check(block("yaml").replace("restart", "restrt"))
+
+
 def test_both_run_the_command_with_options_it_has() -> None:
     """And leave it longer to stop than it takes for that itself."""
     _, *unit = shlex.split(field("ExecStart"))

@@ -1,5 +1,7 @@
 """Figures of a fleet, each against what is asked of it; run by hand, on a quiet machine.
 
+python -m tests.scale.figures machine      # what asyncio, asyncpg and the server take here for the simplest things
+python -m tests.scale.figures trips        # statements of a run, as the server logs them: independent of the machine
 python -m tests.scale.figures start        # an idle worker: from enqueueing to the first step of a run
 python -m tests.scale.figures fairness     # 20 runs of a tenant behind 400 of another
 python -m tests.scale.figures rate         # what three processes send together
@@ -12,15 +14,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from agentflow import AgentFlow, Rate
 from agentflow.core.journal import EffectRow, EffectState, NewRun
 from agentflow.journal.postgres import PostgresJournal
+from agentflow.journal.postgres.connection import connect
 from agentflow.journal.postgres.rates import PostgresRates
 from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.rates import BURST_S
@@ -99,6 +105,73 @@ async def start(url: str) -> str:
     await worker.wait()
     waits.sort()
     return f"idle start: p50 {statistics.median(waits):.1f} ms (30), p99 {waits[int(len(waits) * 0.99)]:.1f} ms"
+
+
+async def trips(url: str) -> str:
+    """How many statements a run takes that is left to an idle worker, each of which is waited for before the next."""
+    worker = await beside("worker", url)
+    async with app(url) as flow:
+        await (await flow.start("(value-of (stamp))", where="workers")).result()
+        await asyncio.sleep(1.5)
+        began = time.time()
+        run = await flow.start("(value-of (stamp))", where="workers")
+        started = time.time()
+        first = (await run.result()).value
+        await asyncio.sleep(0.5)
+        ended = time.time()
+    worker.kill()
+    await worker.wait()
+    logged = re.findall(
+        r"^([0-9.]+) LOG:  duration: [0-9.]+ ms  (?:execute \S+|statement): (.{60})",
+        _log(url).read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    own = [float(at) for at, text in logged if not any(each in text for each in _WATCHING)]
+    count = [
+        sum(begin < at + 0.001 and at <= end for at in own)
+        for begin, end in ((began, started), (started, first), (first, ended))
+    ]
+    return f"{count[0]} statements to start it, {count[1]} more to its first step, {count[2]} from there to its end, those of the queue included"
+
+
+_WATCHING = ("af_owner", "select run, status from af_run", "select run from af_run r where owner", "pg_class")
+"""What statements that are asked again and again have."""
+
+
+def _log(url: str) -> Path:
+    """The log of the server's statements."""
+    return Path(parse_qs(urlsplit(url).query)["host"][0]) / "data" / "log" / "statements"
+
+
+async def machine(url: str) -> str:
+    """What others are measured against: a task, one row stored, and rows stored together."""
+    tasks = 20_000
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(tasks):
+            group.create_task(asyncio.sleep(0))
+    task = (time.perf_counter() - began) / tasks
+    db = await connect(url)
+    await db.execute("create table plain(n bigint generated always as identity primary key, value text not null)")
+    one = await _median(lambda: db.execute("insert into plain(value) values ($1)", VALUE["text"]), 200)
+    many = await _median(
+        lambda: db.execute("insert into plain(value) select unnest($1::text[])", [VALUE["text"]] * 1_000), 20
+    )
+    none = await _median(lambda: db.execute("select 1"), 500)
+    await db.close()
+    return (
+        f"a task {1e6 * task:.1f} us; asyncpg: a statement {1e3 * none:.2f} ms, one row of 1 KiB {1e3 * one:.2f} ms,"
+        f" 1,000 rows {1e3 * many:.1f} ms ({1_000 / many:,.0f}/s)"
+    )
+
+
+async def _median(work: Callable[[], Awaitable[Any]], times: int) -> float:
+    took: list[float] = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await work()
+        took.append(time.perf_counter() - began)
+    return statistics.median(took)
 
 
 async def fairness(url: str) -> str:
@@ -204,6 +277,8 @@ async def parked(url: str) -> str:
 
 
 FIGURES: dict[str, Callable[[str], Awaitable[str]]] = {
+    "machine": machine,
+    "trips": trips,
     "start": start,
     "fairness": fairness,
     "rate": rate,
@@ -221,14 +296,28 @@ def main() -> None:
     if options.child:
         asyncio.run(child(options.names[0], options.child))
         return
-    server = Server(fsync="on", full_page_writes="on", shared_buffers="128MB", autovacuum="on")
-    try:
-        server.start()
-        for name in options.names:
+    for name in options.names:
+        logging = {
+            "logging_collector": "on",
+            "log_directory": "log",
+            "log_filename": "statements",
+            "log_file_mode": "0644",
+            "log_line_prefix": "%n ",
+            "log_min_duration_statement": "0",
+        }
+        server = Server(
+            fsync="on",
+            full_page_writes="on",
+            shared_buffers="128MB",
+            autovacuum="on",
+            **(logging if name == "trips" else {}),
+        )
+        try:
+            server.start()
             load = os.getloadavg()[0]
             print(f"{name}: {asyncio.run(FIGURES[name](server.schema()))} (load {load:.1f})", flush=True)  # type: ignore[arg-type]
-    finally:
-        server.remove()
+        finally:
+            server.remove()
 
 
 if __name__ == "__main__":
