@@ -182,6 +182,13 @@ class JobQueue(Protocol):
         """The runs that this process works on and are to be cancelled."""
         ...
 
+    async def changes(self, wake: Callable[[str | None], None]) -> None:
+        """Call ``wake`` with the id of each run of workers that has ended or waits, and of each that has new recorded events.
+
+        Ends only when it is cancelled. With None it is called when that begins, also again after a loss of the connection.
+        """
+        ...
+
     async def load(self) -> list[QueueLoad]:
         """What there is to do, by queue and tenant; nothing of a tenant whose runs have all ended."""
         ...

@@ -13,6 +13,7 @@ from agentflow.core.events import Outcome
 from agentflow.core.journal import ENDED, EffectRow, EffectState, RunRow, RunStatus
 from agentflow.core.questions import Question
 from agentflow.core.store_ports import EventStore, JournalStore
+from agentflow.runtime.changes import Changes, wait_for
 from agentflow.runtime.waiting import question_of
 
 _LOOK_S = 0.2
@@ -95,24 +96,29 @@ class RunCatalogue:
 
         return await asyncio.to_thread(read)
 
-    async def follow(self, run: str, after: EventId = FIRST) -> AsyncGenerator[dict[str, Any]]:
+    async def follow(
+        self, run: str, after: EventId = FIRST, *, changes: Changes | None = None
+    ) -> AsyncGenerator[dict[str, Any]]:
         """Like :meth:`events`, and then new events as they are recorded, by any process, until the run has ended.
 
-        A run that waits, or whose process died, has not ended, since it may be resumed.
+        A run that waits, or whose process died, has not ended, since it may be resumed. ``changes`` say when there may be new ones.
         """
+        changes = changes or Changes(None)
         quiet = 0
-        while True:
-            row = await self.row(run)
-            events = await self.events(run, after)
-            ended = False
-            for event in events:
-                after = event_id(event)
-                ended = event["type"] == "run_finished" and event.get("outcome") != "suspended"
-                yield event
-            quiet = 0 if events else quiet + 1
-            if ended if row is None else row.status in ENDED and (ended or quiet > _LATE_LOOKS):
-                return
-            await asyncio.sleep(_LOOK_S)
+        with changes.of(run) as wake:
+            while True:
+                row = await self.row(run)
+                events = await self.events(run, after)
+                ended = False
+                for event in events:
+                    after = event_id(event)
+                    ended = event["type"] == "run_finished" and event.get("outcome") != "suspended"
+                    yield event
+                quiet = 0 if events else quiet + 1
+                over = row is not None and row.status in ENDED
+                if ended if row is None else over and (ended or quiet > _LATE_LOOKS):
+                    return
+                await wait_for(wake, _LOOK_S if over else changes.pause(_LOOK_S))
 
     async def gc(self, bounds: LogBounds) -> list[str]:
         """Remove the oldest logs of each store beyond ``bounds``, but never that of a run that can be resumed."""

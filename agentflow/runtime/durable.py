@@ -465,7 +465,9 @@ class DurableRuns:
     async def events(self, run_id: str, store: EventStore, after: EventId) -> AsyncGenerator[dict[str, Any]]:
         """The events of a run recorded in ``store`` after ``after``, and new ones until it has ended. Raises JournalError."""
         await stored_run(self._store, run_id)
-        async with contextlib.aclosing(RunCatalogue([store], self._store).follow(run_id, after)) as events:
+        catalogue = RunCatalogue([store], self._store)
+        changes = await self._runs.changes()
+        async with contextlib.aclosing(catalogue.follow(run_id, after, changes=changes)) as events:
             async for event in events:
                 yield event
 

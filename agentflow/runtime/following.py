@@ -12,22 +12,29 @@ from agentflow.core.errors import AgentflowError, JournalError
 from agentflow.core.journal import ENDED, EffectState, RunRow
 from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
+from agentflow.runtime.changes import Changes, wait_for
 from agentflow.runtime.durable_run import DurableRun, RunEnd
 from agentflow.runtime.parking import Rest
 from agentflow.runtime.waiting import question_of
 
 LOOK_S = 0.1
-"""Seconds between two queries."""
+"""Seconds between two queries, where the database does not say when there is something new."""
+LEAST_S = 0.02
+"""Seconds between two queries, where it does."""
 _AWAY_S = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 class Following:
-    """Polls ``store`` for the status of runs; ``recorded`` returns the stored end of one."""
+    """Asks ``store`` for the status of runs, when ``changes`` wake it and now and then; ``recorded`` returns the stored end of one."""
 
-    def __init__(self, store: JournalStore, recorded: Callable[[RunRow, Source], RunEnd | None]) -> None:
+    def __init__(
+        self, store: JournalStore, changes: Changes, recorded: Callable[[RunRow, Source], RunEnd | None]
+    ) -> None:
         self._store = store
+        self._changes = changes
+        self._wake = asyncio.Event()
         self._recorded = recorded
         self._handles: dict[str, list[DurableRun]] = {}
         self._watching = False
@@ -35,6 +42,7 @@ class Following:
     def add(self, handle: DurableRun) -> bool:
         """Follow a run. Returns whether :meth:`watch` has to be started."""
         handle._follow("queued")
+        self._changes.add(handle.run_id, self._wake)
         self._handles.setdefault(handle.run_id, []).append(handle)
         begins, self._watching = not self._watching, True
         return begins
@@ -44,13 +52,14 @@ class Following:
         for handles in self._handles.values():
             for handle in handles:
                 handle._settle(RunEnd("queued"))
-        self._handles.clear()
+        for run in list(self._handles):
+            self._drop(run)
 
     async def watch(self) -> None:
-        """Poll until no run is followed, or the store is closed."""
+        """Ask until no run is followed, or the store is closed."""
         try:
             while self._handles:
-                pause = LOOK_S
+                pause = self._changes.pause(LOOK_S)
                 try:
                     await self._look()
                 except JournalError as error:
@@ -58,7 +67,8 @@ class Following:
                         return
                     _log.warning("cannot ask for the status of runs of workers: %s", error.message)
                     pause = _AWAY_S
-                await asyncio.sleep(pause)
+                await asyncio.sleep(LEAST_S)
+                await wait_for(self._wake, pause)
         finally:
             self._watching = False
 
@@ -68,7 +78,7 @@ class Following:
             rests = all([handle._resting for handle in self._handles.get(run, ())])
             if status in ENDED:
                 end = await self._end(run)
-                for handle in self._handles.pop(run, ()):
+                for handle in self._drop(run):
                     handle._settle(end)
             elif status not in ("waiting", "interrupted"):
                 for handle in self._handles.get(run, ()):
@@ -78,6 +88,11 @@ class Following:
                 asks = rest.questions or rest.wake_at is not None  # else it waits for branches, which are at work
                 for handle in self._handles.get(run, ()):
                     handle._follow(status if asks else "running", rest if asks else None)
+
+    def _drop(self, run: str) -> list[DurableRun]:
+        """Follow a run no more. Gives its handles."""
+        self._changes.remove(run, self._wake)
+        return self._handles.pop(run, [])
 
     async def _end(self, run: str) -> RunEnd:
         row = await self._store.find(run)

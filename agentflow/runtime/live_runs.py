@@ -21,6 +21,7 @@ from agentflow.core.store_ports import JournalStore
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.runtime.branch_runs import BranchRuns, Ended
+from agentflow.runtime.changes import Changes
 from agentflow.runtime.codec import Codec, NotData, read_usage, write_usage
 from agentflow.runtime.conversations import Conversations, RunSession
 from agentflow.runtime.deriving import overrides_of, stored_run, successor_of
@@ -71,7 +72,8 @@ class LiveRuns:
         self._resting = Resting(self.look, self._spawn)
         self._watching: set[asyncio.Task[None]] = set()
         self._claimed: set[DurableRun] = set()
-        self._following = Following(store, self.recorded_end)
+        self._changes = Changes(store.jobs)
+        self._following = Following(store, self._changes, self.recorded_end)
         self._closing = False
 
     def _trace(self) -> dict[str, str] | None:
@@ -135,11 +137,19 @@ class LiveRuns:
 
     async def follow(self, row: RunRow) -> DurableRun:
         """The handle of a run that workers carry out."""
-        await self._open_group()
+        await self.changes()
         handle = DurableRun(row.run, cancel=self._cancel)
         if self._group is not None and self._following.add(handle):
             self._beside(self._following.watch(), "following of durable runs")
         return handle
+
+    async def changes(self) -> Changes:
+        """What wakes those who follow runs, listening from now on."""
+        await self._open_group()
+        if not self._changes.begun:
+            self._changes.begun = True
+            self._beside(self._changes.listen(), "listening for runs elsewhere")
+        return self._changes
 
     def release(self) -> None:
         """Give up the runs that were claimed for the workers' queues."""

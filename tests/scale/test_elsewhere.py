@@ -16,7 +16,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agentflow import AgentFlow
 from agentflow.core.errors import JournalError
-from agentflow.core.journal import ENDED
+from agentflow.core.event_log import LogEntry
+from agentflow.core.journal import ENDED, NewRun
+from agentflow.journal.postgres import PostgresJournal
+from agentflow.journal.postgres.events import PostgresEvents
 from agentflow.observe.queue_gauges import (
     COMMIT_TIME,
     COMMITS,
@@ -27,6 +30,7 @@ from agentflow.observe.queue_gauges import (
     FleetCounters,
     QueueGauges,
 )
+from agentflow.runtime.changes import SELDOM_S, Changes
 from tests.cli.test_command import agentflow
 from tests.scale.child import app
 from tests.scale.workers import detached, working
@@ -60,6 +64,44 @@ async def test_a_run_is_watched_from_elsewhere(postgres_url: str) -> None:
     tools = [(event["slice"], event["arguments"]["at"]) for event in seen if event["type"] == "tool_started"]
     assert tools == [(1, "a"), (2, "b")]
     assert [event["outcome"] for event in seen if event["type"] == "run_finished"] == ["suspended", "ok"]
+
+
+async def test_what_is_new_of_a_run_is_said_to_those_who_follow_it(postgres_server: Server, postgres_url: str) -> None:
+    """Its end, that it waits, and new events; and a connection that was lost is opened again."""
+    store, events = PostgresJournal(postgres_url), PostgresEvents(postgres_url)
+    new = NewRun(program="(f)", digest="d", input={}, queue="default")
+    changes = Changes(store.jobs)
+    try:
+        await store.jobs.prepare()
+        epochs: dict[str, int] = {}
+        for run in ("ends", "waits"):
+            await store.create(run, new)
+            epochs[run] = (await store.own(run)).run.epoch
+        listening = asyncio.create_task(changes.listen())
+        with changes.of("ends") as ends, changes.of("waits") as waits, changes.of("other") as other:
+            async with asyncio.timeout(30):
+                for each in (ends, waits, other):
+                    await each.wait()
+                    each.clear()
+                assert changes.pause(0.1) == SELDOM_S
+                await store.finish("ends", epochs["ends"], "done")
+                await ends.wait()
+                await store.park("waits", epochs["waits"], 0, None)
+                await waits.wait()
+                waits.clear()
+                await asyncio.to_thread(events.append, "waits", [LogEntry(slice=1, seq=1, line=b"{}")])
+                await waits.wait()
+                assert not other.is_set()
+                postgres_server.sql(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%'"
+                )
+                await other.wait()
+        listening.cancel()
+        await asyncio.wait([listening])
+        assert changes.pause(0.1) == 0.1
+    finally:
+        await store.aclose()
+        await asyncio.to_thread(events.close)
 
 
 @pytest.mark.parametrize("state", ["running", "waiting", "queued"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from agentflow.core.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.journal.events import ends_of, events_of, log_of
 from agentflow.journal.postgres.connection import Connection, Work
+from agentflow.journal.postgres.jobs import TELL
 from agentflow.journal.postgres.link import Blocking, Link
 from agentflow.journal.writer import Unavailable
 
@@ -61,6 +63,8 @@ class PostgresEvents:
             )
 
         self._do(work)
+        with contextlib.suppress(OSError):  # whoever follows the run looks now and then, too
+            self._do(lambda db: db.execute(TELL, run), atomic=False)
 
     def close(self) -> None:
         with self._lock:
@@ -100,18 +104,18 @@ class PostgresEvents:
         if runs:
             self._do(work)
 
-    def _do(self, work: Work) -> Any:
+    def _do(self, work: Work, *, atomic: bool = True) -> Any:
         with self._lock:
-            return self._blocking.run(self._tried(work))
+            return self._blocking.run(self._tried(work, atomic))
 
-    async def _tried(self, work: Work) -> Any:
-        """Do work in a transaction, after a few attempts to begin one. Raises OSError, JournalError."""
+    async def _tried(self, work: Work, atomic: bool) -> Any:
+        """Do work, in a transaction if it is ``atomic``, after a few attempts to begin one. Raises OSError, JournalError."""
         left = _TRIES
         while True:
             left -= 1
             begun = False
             try:
-                async with self._link.transaction() as db:
+                async with self._link.transaction() if atomic else self._link.connection() as db:
                     begun = True
                     return await work(db)
             except Unavailable as error:

@@ -19,6 +19,10 @@ from agentflow.journal.postgres.schema import has_table
 TABLE = "af_job"
 CHANNEL = "af_job"
 """What workers listen to; it has the jobs of all schemas of a database."""
+CHANGES = "af_run"
+"""What followers of runs listen to; it has the runs of all schemas of a database."""
+TELL = f"select pg_notify('{CHANGES}', left($1, 1000))"
+"""Says that there is something new of a run: apart from the transaction that stored it, since those that notify commit one by one."""
 TENANT_MOST = 9_999
 """Number of unfinished runs of a tenant that count when its next one is queued."""
 _INSTALLING = 0x61666A6F62  # the advisory lock of whoever makes tables

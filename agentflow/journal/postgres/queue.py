@@ -17,7 +17,7 @@ import asyncpg
 from agentflow.core.journal import Claim, Deposit, EffectRow, FleetCounts, Leased, NewRun, QueueLoad, Schedule
 from agentflow.journal.postgres import forks, leases, schedules
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
-from agentflow.journal.postgres.jobs import CANCEL, CANCELLED, CHANNEL, LOAD, Engine, check_engine, lost
+from agentflow.journal.postgres.jobs import CANCEL, CANCELLED, CHANGES, CHANNEL, LOAD, Engine, check_engine, lost
 from agentflow.journal.postgres.link import PostgresDatabase
 from agentflow.journal.postgres.owner import OwnerSession
 from agentflow.journal.postgres.rows import unescape
@@ -107,6 +107,24 @@ class PostgresQueue:
 
     async def cancelled(self) -> list[str]:
         return [run for (run,) in await self._writer.ask(lambda db: db.fetch(CANCELLED, self._owner.id))]
+
+    async def changes(self, wake: Callable[[str | None], None]) -> None:
+        lost = asyncio.Event()
+
+        def told(_db: object, _pid: int, _channel: str, run: str) -> None:
+            wake(run)
+
+        while True:
+            lost.clear()
+            try:
+                async with _connection(self._url) as db:
+                    db.add_termination_listener(lambda *_: lost.set())
+                    await db.add_listener(CHANGES, told)
+                    wake(None)
+                    await lost.wait()
+            except _ERRORS as error:
+                _log.debug("nothing is said of runs that are followed: %s", error)
+            await asyncio.sleep(_AWAY_S)
 
     async def load(self) -> list[QueueLoad]:
         rows = await self._writer.ask(lambda db: db.fetch(LOAD))

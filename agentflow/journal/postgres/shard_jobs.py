@@ -48,6 +48,11 @@ class ShardedQueue:
     async def cancelled(self) -> list[str]:
         return [run for runs in await self._shards.ask(lambda shard: shard.jobs.cancelled()) for run in runs]
 
+    async def changes(self, wake: Callable[[str | None], None]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for shard in self._shards.every:
+                group.create_task(shard.jobs.changes(wake))
+
     async def load(self) -> list[QueueLoad]:
         joined: dict[tuple[str, str], QueueLoad] = {}
         for loads in await self._shards.all(lambda shard: shard.jobs.load()):

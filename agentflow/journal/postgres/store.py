@@ -24,8 +24,8 @@ from agentflow.journal.errors import owned_run, unknown_run
 from agentflow.journal.postgres import forks, leases, openings, sessions
 from agentflow.journal.postgres.blobs import Blobs
 from agentflow.journal.postgres.cleaning import Survey, collect, remove, survey
-from agentflow.journal.postgres.connection import Connection, Row, blobs_in
-from agentflow.journal.postgres.jobs import DEAD_CLAIMS, JOB, JOB_COLUMNS, Engine, free_claims
+from agentflow.journal.postgres.connection import Connection, Row, Work, blobs_in
+from agentflow.journal.postgres.jobs import DEAD_CLAIMS, JOB, JOB_COLUMNS, TELL, Engine, free_claims
 from agentflow.journal.postgres.leases import LEASED
 from agentflow.journal.postgres.link import Link, PostgresDatabase
 from agentflow.journal.postgres.owner import STALE_S, OwnerSession, end_stale, is_alive
@@ -90,7 +90,7 @@ where run = $1
 """
 _FINISH_ALONE = f"""
 {_FINISH} and epoch = $6 and fork is null and not exists (select from af_session where holder = $1)
-  and not exists (select from af_lease l where l.run = $1) returning 1
+  and not exists (select from af_lease l where l.run = $1) returning queue is not null
 """
 """The end of a run that has nothing besides its own row."""
 
@@ -181,8 +181,12 @@ class PostgresJournal:
         return future
 
     async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
+        shared = False
+
         async def work(db: Connection) -> bool:
+            nonlocal shared
             row = run_of(await _owned(db, run, epoch))
+            shared = row.queue is not None
             if row.seq != seq or (row.parent is not None and not await forks.is_wanted(db, run)):
                 return False
             await db.execute(
@@ -204,6 +208,8 @@ class PostgresJournal:
             raise
         if parked:
             self._held.pop(run, None)
+            if shared:
+                self._tell(run)
         return parked
 
     async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
@@ -246,10 +252,10 @@ class PostgresJournal:
     ) -> None:
         outcome = (run, status, dump(result), dump(error), spent_s)
 
-        async def end(db: Connection) -> bool:
-            return bool(await db.fetchval(_FINISH_ALONE, *outcome, epoch))
+        async def end(db: Connection) -> bool | None:
+            return await db.fetchval(_FINISH_ALONE, *outcome, epoch)
 
-        async def work(db: Connection) -> None:
+        async def work(db: Connection) -> bool:
             before = run_of(await _owned(db, run, epoch))
             if status in ENDED:
                 await sessions.let_go(db, run, session)
@@ -260,14 +266,19 @@ class PostgresJournal:
                 await leases.end(db, run)
             if branch is not None and before.status == "running":
                 await self._engine.enqueue(db, await forks.ended(db, self._blobs, run, branch))
+            return before.queue is not None
 
         try:
-            if status not in ENDED or branch is not None or not await self._writer.ask(end):
-                await self._writer.do(work)
+            alone = status in ENDED and branch is None
+            shared: bool | None = await self._writer.ask(end) if alone else None
+            if shared is None:
+                shared = await self._writer.do(work)
         except BaseException:  # whatever became of it, this process does not work on it any more
             self._give_back(run, epoch)
             raise
         self._held.pop(run, None)
+        if shared:
+            self._tell(run)
 
     async def has(self, run: str) -> bool:
         """Whether there is a run of this id."""
@@ -381,12 +392,18 @@ class PostgresJournal:
             )
             await self._engine.enqueue(db, [run])
 
+        self._submit(work)  # the owner's end gives it up too
+
+    def _tell(self, run: str) -> None:
+        """Say to those who follow a run of workers that there is something new of it."""
+        self._submit(lambda db: db.execute(TELL, run), atomic=False)
+
+    def _submit(self, work: Work, *, atomic: bool = True) -> None:
+        """Do ``work`` in the background; if that fails, it is left out."""
         if not self._writer.closed:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            future.add_done_callback(
-                lambda done: done.cancelled() or done.exception()
-            )  # the owner's end gives it up too
-            self._writer.submit(Job(future, work))
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._writer.submit(Job(future, work, atomic=atomic))
 
 
 async def _row(db: Connection, run: str, lock: str = "") -> Row:
