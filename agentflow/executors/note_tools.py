@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.call import CallContext
@@ -46,8 +48,13 @@ _RECALL = ToolSpec(
     },
 )
 
-_ID = {"type": "string"}
-_NOTES = {"type": "array", "items": {"type": "string"}, "maxItems": _MAX_RECALLED}
+NOTE_TOOLS: Mapping[str, tuple[ToolSpec, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "remember": (_REMEMBER, {"type": "string"}),
+        "recall": (_RECALL, {"type": "array", "items": {"type": "string"}, "maxItems": _MAX_RECALLED}),
+    }
+)
+"""The two tools by name, each with the schema of its value."""
 
 
 def note_tools(notes: NotePort) -> list[Tool]:
@@ -74,9 +81,10 @@ def note_tools(notes: NotePort) -> list[Tool]:
         texts, matches = [note.text for note in recalled], [plain(note) for note in recalled]
         return TaskResult.complete(to_json(shown), texts, matches=matches)
 
+    (remembering, kept), (recalling, texts_of) = NOTE_TOOLS["remember"], NOTE_TOOLS["recall"]
     return [
-        Tool(spec=_REMEMBER, call=remember, idempotent=True, sequential=True, builtin=True, returns=_ID),
-        Tool(spec=_RECALL, call=recall, read_only=True, idempotent=True, builtin=True, returns=_NOTES),
+        Tool(spec=remembering, call=remember, idempotent=True, sequential=True, builtin=True, returns=kept),
+        Tool(spec=recalling, call=recall, read_only=True, idempotent=True, builtin=True, returns=texts_of),
     ]
 
 

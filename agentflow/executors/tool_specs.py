@@ -87,6 +87,7 @@ SCHEMAS = MappingProxyType(
             idempotent=False,
             sequential=True,
             approval=True,
+            returns=_TEXT,
         ),
         "system:execute_shell_command": Entry(
             description="Run one program with arguments and return its output. No pipes or redirections: no shell.",
@@ -105,6 +106,7 @@ SCHEMAS = MappingProxyType(
             schema=_object(),
             idempotent=True,
             sequential=True,
+            returns=_TEXT,
         ),
         "system:prime_handler_data_context": Entry(
             description="Prime the conversation with context: the files that a query finds, the named files, or both.",
@@ -113,6 +115,7 @@ SCHEMAS = MappingProxyType(
                 initial_files=_with(_PATHS, "paths of files to include"),
             ),
             sequential=True,
+            returns=_TEXT,
         ),
     }
 )

@@ -93,18 +93,23 @@ class ChosenAnswers:
     answers: list[Answer] = field(default_factory=list[Answer])
     changed: list[list[str]] = field(default_factory=list[list[str]])
     _counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    _names: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._names = frozenset([point.name for point in self.script])
 
     def answer(self, name: str, branch: str, shape: Shape) -> Answer:
         """The next answer of ``name`` in ``branch``."""
         number = self._counts[name, branch]
         self._counts[name, branch] += 1
         changed: list[str] = []
+        script = self.script if name in self._names else None
 
         def choose(at: str, options: int) -> int:
             point = Point(name, at, branch, number)
-            taken = self.script.get(point)
+            taken = None if script is None else script.get(point)
             if taken is None:
-                taken = self.script.get(point.for_good, 0)
+                taken = 0 if script is None else script.get(point.for_good, 0)
             if taken == ANOTHER:
                 taken = number % options
             taken = taken if taken < options else 0
@@ -128,7 +133,8 @@ class ChosenAnswers:
         value: Any = None
         if kind in ("value", "late"):
             schema = shape.schema if shape.schema is not None else {"type": "string"}
-            value = self.values.value({**schema, **self.values.assumed.get(name, {})}, "=", choose)
+            assumed = self.values.assumed.get(name)
+            value = self.values.value({**schema, **assumed} if assumed else schema, "=", choose)
         if kind == "calls":
             tool, schema = shape.tools[choose("tool", len(shape.tools)) if len(shape.tools) > 1 else 0]
             value = {"tool": tool, "arguments": self.values.value(schema, f"={tool}", choose)}

@@ -142,6 +142,8 @@ def _pick(options: Sequence[Any], at: str, choose: Choose) -> Any:
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """A schema with its reference resolved and its ``allOf`` merged."""
+    if type(schema) is dict and "$ref" not in schema and "allOf" not in schema:
+        return cast("Mapping[str, Any]", schema)
     mapping = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else _ANY
     for _ in range(20):
         reference: object = mapping.get("$ref")

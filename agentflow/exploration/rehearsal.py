@@ -10,13 +10,13 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import CallWorkflow, Draw, Effect, HostCall, Solve, Step, TaskCall, ToolCall
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.limits import Limits
-from agentflow.core.messages import ToolSpec
 from agentflow.core.names import CompiledTask
 from agentflow.core.ports import Tool
 from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.core.values import to_json
+from agentflow.executors.note_tools import NOTE_TOOLS
 from agentflow.executors.system_tools import SystemTools
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.exploration.answers import Answer, Answers, Shape, branch_of
@@ -47,7 +47,6 @@ from agentflow.tasks.service import TaskService
 
 STEPS = 20_000
 EFFECTS = 60
-_ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +96,8 @@ class Rehearsal:
         tasks.publish([_without_code(template) for template in setting.templates])
         for tool in SystemTools(memory, files, commands, DataContexts(memory, files)).tools():
             tools.add(replace(tool, approval=False))
-        for name in sorted(TOOL_FORMS):
-            tools.add(self._stand_in(Tool(spec=ToolSpec(name, "", dict(_ANY_ARGUMENTS)), call=_never, builtin=True)))
+        for spec, returns in NOTE_TOOLS.values():
+            tools.add(self._stand_in(Tool(spec=spec, call=_never, builtin=True, returns=returns)))
         for tool in setting.tools:
             tools.add(self._stand_in(tool))
         effects = _RehearsedEffects(

@@ -76,16 +76,16 @@ class _Parent:
         self.run = run
         self.novelty = novelty
         choices = run.chosen.choices
-        often = Counter([choice.point.for_good for choice in choices])
+        goods = [choice.point.for_good for choice in choices]
+        often = Counter(goods)
         most = _ALIKE_ENDLESS if isinstance(run.trial.error, LimitExceeded) else _ALIKE
         seen: Counter[Point] = Counter()
-        self._good = {choice.point.for_good: choice.options for choice in choices}
-        self._single: list[Choice] = []
-        for choice in choices:
-            good = choice.point.for_good
+        self._good = {good: choice.options for good, choice in zip(goods, choices, strict=True)}
+        self._single: list[tuple[Choice, Point]] = []
+        for choice, good in zip(choices, goods, strict=True):
             seen[good] += 1
             if often[good] > 1 and seen[good] <= most:
-                self._single.append(choice)
+                self._single.append((choice, good))
         self.most = max([options - 1 for options in self._good.values()], default=-1) + _LAST
         self._yielded: set[tuple[Point, int]] = set()
         self._repeated = frozenset([good for good, count in often.items() if count > 1])
@@ -103,10 +103,9 @@ class _Parent:
                     self._yielded.add(change)
                     others = {point: each for point, each in script.items() if point.for_good != good}
                     yield ({**others, good: taken} if taken else others), change
-        for choice in self._single:
+        for choice, good in self._single:
             for taken in range(min(choice.options, rank + 1)):
-                change = choice.point, taken
-                alike = choice.point.for_good, taken
+                change, alike = (choice.point, taken), (good, taken)
                 if taken != choice.taken and change not in self._yielded and taken + _RETRIED * tries[alike] <= rank:
                     self._yielded.add(change)
                     yield {**script, choice.point: taken}, alike
