@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from agentflow.arguments import directory, notes_of, patterns, policy_of, recording_of, roots_of
+from agentflow.arguments import directory, language_of, notes_of, patterns, policy_of, recording_of, roots_of
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
 from agentflow.connect.servers import McpServer
@@ -242,6 +242,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
         self.notes = notes_of(notes, os.path.realpath(roots[0]), durable, self.redactor)
         for tool in note_tools(self.notes) if self.notes is not None else ():
             self.tools.add(tool)
+        policy = policy_of(provenance, settings.provenance)
+        language = language_of(check_surface(surface) or settings.surface, policy)
         saved = workflows or settings.workflows
         self.workflows = WorkflowLibrary(
             ProgramCheck(templates, self.tools, self.limits), Path(saved) if saved else None
@@ -252,10 +254,9 @@ class AgentFlow(OperationMethods, WorkerMethods):
             language_card,
             GrantedNames(templates, self.tools, self.workflows),
             explorer=explorer,
-            surface=check_surface(surface) or settings.surface,
+            surface=language,
         )
         asks = ranker is not None or embedder is not None
-        policy = policy_of(provenance, settings.provenance)
         self.facts = Facts(
             templates,
             self.tools,

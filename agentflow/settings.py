@@ -184,7 +184,7 @@ class Settings(BaseModel):
     """A table of MCP servers by name, each a table of ``command`` and ``env``, or ``url`` and ``headers``, and the options of
     ``McpStdio`` and ``McpHttp``. Read from a file only after ``agentflow mcp trust``."""
     provenance: Annotated[dict[str, Any], _judged(narrowing)] = {}
-    """A policy of where values may go, as in a policy file: ``default`` and ``[[provenance.sink]]``. It is in force beside the flow's own, and so can
+    """A policy of where values may go, as in a policy file: ``default``, ``strict`` and ``[[provenance.sink]]``. It is in force beside the flow's own, and so can
     only narrow it; ``sources`` is for that one."""
     surface: Surface = "sexp"
     """The language in which models write programs for ``solve``: ``sexp`` or ``python``."""

@@ -5,6 +5,7 @@ The model obeys whatever it reads, and nobody has to notice: the address of a ma
 
 import asyncio
 import os
+from dataclasses import replace
 
 from agentflow import AgentFlow, ApprovalRequest, Provenance, ScriptedProvider, SexpEvaluationError, Sink
 
@@ -18,6 +19,10 @@ PROGRAM = """
 (send (to address) (text "Our offer: ..."))
 """
 ENDORSED = PROGRAM.replace("(to address)", '(to (endorse address "the address on the page of the partner"))')
+CHOICE = """
+(define page (value-of (fetch (url "https://partner.example"))))
+(if (string-contains? page "Offers") (send (to "boss@work.example") (text "They want offers.")))
+"""
 POLICY = Provenance(
     rules=[Sink("send", "to", allow=["user"])],
     sources={"fetch": "web"},
@@ -62,6 +67,8 @@ async def main() -> None:
     await attempt("a policy of three lines", PROGRAM, POLICY)
     await attempt("the same, and a person is asked for the stranger", ENDORSED, POLICY)
     await attempt("and for the partner", ENDORSED, POLICY, HONEST)
+    await attempt("a mail to the boss, if the page says so", CHOICE, POLICY)
+    await attempt("and where what is tested counts, too", CHOICE, replace(POLICY, strict=True))
 
 
 asyncio.run(main())

@@ -144,7 +144,7 @@ class FlowOptions(McpOptions, ModelOptions):
         typer.Option(
             "--policy",
             metavar="FILE",
-            help="Follow where values came from, and deny what this policy (TOML: default, [[sink]], [sources]) does not allow.",
+            help="Follow where values came from, and deny what this policy (TOML: default, strict, [[sink]], [sources]) does not allow.",
         ),
     ] = None
     explain: Annotated[

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList, as_list
@@ -22,6 +22,8 @@ Sources: TypeAlias = frozenset[str]
 NO_SOURCES: Sources = frozenset()
 UNKNOWN: Sources = frozenset(("unknown",))
 """The sources of what was recorded when nobody asked where it came from."""
+Following: TypeAlias = "bool | Literal['strict']"
+"""How values of a program are followed: not at all, as data, or ``"strict"``: by what was tested to get there, too."""
 UNBOXED = frozenset((*LEAVES, Symbol))
 """Types of values that are no boxes and hold none."""
 _HOLDING = frozenset((list, tuple, dict, SharedList, OrderedSet))

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.frozen import frozen
-from agentflow.core.labels import NO_SOURCES, Sources
+from agentflow.core.labels import NO_SOURCES, Following, Sources
 from agentflow.core.readers import allowed_readers, is_restriction, kept_from, only_for, readers_of
 from agentflow.core.reading import Reading
 
@@ -134,6 +134,8 @@ class Provenance:
     the result of the run may see everything.
     ``capacity`` is how many values the schema of a task's answer may have at most for the answer to come from nowhere, since it can tell
     hardly anything: a number, or ``"enum"`` for 64; None, the default, for no answer.
+    With ``strict``, what a test depended on counts for everything that is done or given because of it: arms, rounds of loops, which elements
+    are left of a list, what follows a call that may have failed.
     With ``explain`` nothing is denied: what would have been is a warning, ``provenance/denied``.
 
     ``narrowed_by`` are policies that must allow too, such as that of a directory's settings. Raises ConfigurationError
@@ -146,6 +148,7 @@ class Provenance:
     explain: bool = False
     readers: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     capacity: int | Literal["enum"] | None = None
+    strict: bool = False
     narrowed_by: tuple[Provenance, ...] = ()
 
     def __post_init__(self) -> None:
@@ -172,11 +175,11 @@ class Provenance:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], where: str = "the policy") -> Provenance:
-        """A policy from the table of a TOML file: ``default``, ``capacity``, tables ``[[sink]]``, ``[sources]`` and ``[readers]``.
+        """A policy from the table of a TOML file: ``default``, ``capacity``, ``strict``, tables ``[[sink]]``, ``[sources]`` and ``[readers]``.
 
         Raises ConfigurationError (``provenance/policy``), which names ``where`` and the key.
         """
-        unknown = [key for key in table if key not in ("default", "capacity", "sink", "sources", "readers")]
+        unknown = [key for key in table if key not in ("default", "capacity", "sink", "sources", "readers", "strict")]
         sinks: Any = table.get("sink", [])
         renamed: Any = table.get("sources", {})
         if unknown:
@@ -187,6 +190,8 @@ class Provenance:
             [isinstance(each, str) for each in cast("Mapping[str, Any]", renamed).values()]
         ):
             raise _malformed(where, "sources is a table of texts")
+        if not isinstance(table.get("strict", False), bool):
+            raise _malformed(where, "strict is true or false")
         readers: Any = table.get("readers", {})
         if not isinstance(readers, Mapping) or not all([_is_texts(each) for each in cast("Any", readers).values()]):
             raise _malformed(where, "readers is a table of lists of texts")
@@ -204,6 +209,7 @@ class Provenance:
             sources=cast("Any", renamed),
             readers=cast("Any", readers),
             capacity=table.get("capacity"),
+            strict=table.get("strict", False),
         )
 
     @classmethod
@@ -265,6 +271,11 @@ class Provenance:
         """Who may see what came from ``sources``, as sources that say only that."""
         lists = [allowed_readers(each, one.readers) for each in sources for one in (self, *self.narrowed_by)]
         return frozenset([only_for(allowed) for each in lists for allowed in each])
+
+    @property
+    def following(self) -> Following:
+        """How programs are followed: strictly, if one of the policies in force says so."""
+        return "strict" if any([one.strict for one in (self, *self.narrowed_by)]) else True
 
     @property
     def most_values(self) -> int:

@@ -6,13 +6,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import NO_SOURCES, Sources, joined
+from agentflow.core.labels import NO_SOURCES, Following, Sources, joined
 from agentflow.core.names import Definitions
 from agentflow.core.source import Span
 
 
 class Guard(Protocol):
     """The policy of a run, and what has flown in it."""
+
+    @property
+    def following(self) -> Following:
+        """How programs of the run are followed."""
+        ...
+
+    @property
+    def explains(self) -> bool:
+        """Whether what the policy forbids is told, and done."""
+        ...
 
     def judge(
         self,
@@ -105,6 +115,11 @@ class Reading:
         if self._alone is not None:
             return self._alone
         return joined(self.sources, self.default if self._said is None else self._said)
+
+
+def following(reading: Reading | None) -> Following:
+    """How programs are followed in a call that has this reading."""
+    return False if reading is None else reading.guard.following
 
 
 def files_read(reading: Reading | None, paths: Iterable[str]) -> None:

@@ -203,3 +203,49 @@ class Runtime(Protocol):
     def operation(self, op: Operation, d: int, span: Span, *arguments: Any) -> Coroutine[Any, Any, Any]:
         """Carry out an operation (to be awaited); gives its value."""
         ...
+
+
+class StrictRuntime(Runtime, Protocol):
+    """The strand of a program under a strict policy, as the further code of such programs sees it (:mod:`agentflow.lang.emit_strict`).
+
+    ``ambient`` are the sources on which it depends that the code is where it is; ``trying`` counts the forms around it that may catch an error.
+    """
+
+    ambient: frozenset[str]
+    trying: int
+
+    def raise_to(self, sources: frozenset[str]) -> None:
+        """What is done next depends on these sources."""
+        ...
+
+    def chosen(self, value: Any) -> bool:
+        """Whether a value counts as true, by which something is chosen."""
+        ...
+
+    def opened(self, value: Any) -> Any:
+        """A value out of its box, by which something is decided."""
+        ...
+
+    def left(self, before: frozenset[str], value: Any) -> Any:
+        """A value that is given where the ambient sources were ``before``."""
+        ...
+
+    def marked(self, value: Any) -> Any:
+        """The value of a variable that is bound here."""
+        ...
+
+    def upgraded(self, value: Any, since: frozenset[str]) -> Any:
+        """The value of a variable that may be changed by what has just been chosen, if it says that it may be because of ``since``."""
+        ...
+
+    def upgrade(self, cell: Cell, since: frozenset[str]) -> None:
+        """The same for a variable of the environment."""
+        ...
+
+    def written(self, name: str, old: Any, value: Any, since: frozenset[str]) -> Any:
+        """The value that a variable gets, if ``old`` says already that it may change because of ``since``. Raises."""
+        ...
+
+    def defined(self, name: str, old: Any, value: Any) -> Any:
+        """The value with which a variable is defined, or defined again. Raises."""
+        ...

@@ -15,10 +15,12 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agentflow.core.labels import Following
 from agentflow.core.source import Source
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import AGAIN
 from agentflow.lang.closure import LambdaInfo
+from agentflow.lang.emit_strict import CHOOSING, StrictCode
 from agentflow.lang.ir import IR, Lambda, Var
 from agentflow.lang.positions import Positions
 from agentflow.lang.stack import LEVELS, on_fresh_stack
@@ -107,7 +109,8 @@ class Generator:
     """One translation. ``constants`` are (name, value) parameters of ``link``, ``cells`` maps names to parameters.
 
     ``groups`` are the operands of a large form that are evaluated in functions of their own. ``labelled`` code calls the labelled twins
-    of primitives (:mod:`agentflow.lang.builtins.labelled`), and is the same else.
+    of primitives (:mod:`agentflow.lang.builtins.labelled`), and is the same else; if it is "strict", it tells the strand what it tests
+    (:mod:`agentflow.lang.emit_strict`).
     """
 
     def __init__(
@@ -116,11 +119,11 @@ class Generator:
         defined: set[str],
         groups: Mapping[int, list[list[Any]]] | None = None,
         *,
-        labelled: bool = False,
+        labelled: Following = False,
     ) -> None:
         self.source = source
         self.groups = groups
-        self.labelled = labelled
+        self.labelled: Following = labelled
         self.positions = Positions(source)
         self.defined = defined
         self.constants: list[tuple[str, Any]] = []
@@ -145,6 +148,7 @@ class Generator:
         self.lambdas: dict[str, LambdaInfo] = {}
         self.level = 0
         self.deepest = 0
+        self.strict: StrictCode | None = StrictCode(self) if labelled == "strict" else None
 
     # -- small parts ----------------------------------------------------------------------------------------------
 
@@ -198,10 +202,15 @@ class Generator:
         node._h = 1 + max(height(test), height(then), height(other))  # type: ignore[attr-defined]
         return node
 
-    def test(self, value: ast.expr) -> ast.expr:
-        """Whether a value counts as true: code that asks no object of the host (:func:`~agentflow.lang.truth.truth`)."""
+    def test(self, value: ast.expr, node: IR | None = None) -> ast.expr:
+        """Whether a value counts as true: code that asks no object of the host (:func:`~agentflow.lang.truth.truth`).
+
+        ``node`` is what is done, or not, because of it.
+        """
         if is_bool(value) or isinstance(value, ast.Constant):
             return value
+        if self.strict is not None:
+            return self.strict.test(value, node)
         simple = isinstance(value, ast.Name)
         named = value if simple else ast.NamedExpr(ast.Name("r_", STORE, **self.loc), value, **self.loc)
         again = self.name(value.id if isinstance(value, ast.Name) else "r_")
@@ -348,7 +357,9 @@ class Generator:
             return value
         saved, self.loc = self.loc, self.location_of(node.at)
         method = _EXPR.get(type(node))
-        if method is not None:
+        if self.strict is not None and type(node) in CHOOSING:
+            value = self.strict.scoped(lambda: self._unscoped(node))
+        elif method is not None:
             value = method(self, node)
             if height(value) > _MAX_HEIGHT:
                 value = self.spill(value)
@@ -361,6 +372,15 @@ class Generator:
         self.level -= 1
         return value
 
+    def _unscoped(self, node: IR) -> ast.expr:
+        method = _EXPR.get(type(node))
+        if method is not None:
+            return method(self, node)
+        name = self.tmp()
+        self.owner[name] = self.fn
+        _STMT[type(node)](self, node, Dest("assign", name))
+        return self.temp(name)
+
     def stmt(self, node: IR, dest: Dest) -> None:
         """Compile ``node`` to statements that deliver its value to ``dest``."""
         self.level += 1
@@ -371,7 +391,9 @@ class Generator:
             return
         saved, self.loc = self.loc, self.location_of(node.at)
         method = _STMT.get(type(node))
-        if method is not None:
+        if self.strict is not None and type(node) in CHOOSING and not dest.final:
+            self.strict.scope(dest, lambda inner: _STMT[type(node)](self, node, inner))
+        elif method is not None:
             method(self, node, dest)
         else:
             self.deliver(_EXPR[type(node)](self, node), dest)
@@ -476,6 +498,8 @@ class Generator:
     def bind(self, var: Var, value: ast.expr) -> None:
         """Assign a variable its initial value."""
         self.names[var.py] = var.name
+        if self.strict is not None and var.mutated:
+            value = self.strict.marked(value)
         self.assign(var.py, value)
         self.own(var)
 

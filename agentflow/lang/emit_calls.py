@@ -53,10 +53,13 @@ def define_code(g: Generator, node: Lambda) -> str:
     looped = node.self_tail and not any(each.captured for each in everything)
     outer_loops, g.loops = g.loops, {}
     outer_self, g.self_loop = g.self_loop, None
+    outer_strict = None if g.strict is None else g.strict.enter_function()
 
     def build() -> None:
         for each in everything:
             g.own(each)
+            if g.strict is not None and each.mutated:
+                g.assign(each.py, g.strict.marked(g.name(each.py)))
         if not looped:
             g.stmt(node.body, RETURN)
             return
@@ -69,6 +72,8 @@ def define_code(g: Generator, node: Lambda) -> str:
     code = g.function(py, params, node.rest.py if node.rest else None, fn, build, prologue=not looped)
     g.loops = outer_loops
     g.self_loop = outer_self
+    if g.strict is not None:
+        g.strict.loops = outer_strict or []
     g.body.append(code)
     return py
 
@@ -156,7 +161,11 @@ def call_statement(g: Generator, node: ir.Call, dest: Dest) -> None:
         if len(node.args) == len(lam.params) and lam.rest is None and _self_call(g, node, lam, loop):
             return
     if node.pairs is not None:
-        _either(g, node, node.pairs, dest)
+        pairs = node.pairs
+        if g.strict is not None and not dest.final:
+            g.strict.scope(dest, lambda inner: _either(g, node, pairs, inner))
+        else:
+            _either(g, node, pairs, dest)
         return
     if dest is RETURN and g.fn.tail_ok:
         _tail_call(g, node)
@@ -262,12 +271,16 @@ def call(g: Generator, node: ir.Call) -> ast.expr:
     if node.pairs is not None:
         name = g.tmp()
         g.owner[name] = g.fn
+        before = None if g.strict is None else g.spill(g.rt("ambient"))
         _either(g, node, node.pairs, Dest("assign", name))
+        if g.strict is not None:
+            g.assign(name, g.strict.left(g.name(name), before))
         return g.temp(name)
     code, tails = callee(g, node, len(node.args))
     values, code = _arguments(g, node.args, code)
     result = g.await_(g.call(code, [g.name("rt"), g.deeper(), *values]))
-    return untailed(g, result) if tails else result
+    result = untailed(g, result) if tails else result
+    return result if g.strict is None else g.strict.left(result)
 
 
 def _arguments(g: Generator, args: list[IR], code: ast.expr) -> tuple[list[ast.expr], ast.expr]:
@@ -457,7 +470,12 @@ def define(g: Generator, node: ir.Define, dest: Dest) -> None:
     var, value = node.var, node.value
     if isinstance(value, Lambda) and var.known is value and not var.escapes and dest.kind == "drop":
         g.names[var.py] = var.name
+        if g.strict is not None and id(node) not in g.strict.direct:
+            g.body.append(ast.Expr(g.strict.new_in_arm(var.name, g.const(None)), **g.loc))
         define_code(g, value)
         g.deliver(g.const(None), dest)
         return
-    give(g, g.expr(value), dest, lambda each: g.bind(var, each))
+    code = g.expr(value)
+    if g.strict is not None:
+        code = g.strict.defined(node, code)
+    give(g, code, dest, lambda each: g.bind(var, each))

@@ -34,7 +34,7 @@ def if_statement(g: Generator, node: ir.If, dest: Dest) -> None:
     if not dest.final and dest.kind != "drop":
         g.deliver(if_expression(g, node), dest)
         return
-    test = g.test(g.expr(node.test))
+    test = g.test(g.expr(node.test), node)
     then = g.block(node.then, dest)
     if dest.final:
         g.body.append(ast.If(test, then, [], **g.loc))
@@ -46,7 +46,7 @@ def if_statement(g: Generator, node: ir.If, dest: Dest) -> None:
 
 @expression(ir.If)
 def if_expression(g: Generator, node: ir.If) -> ast.expr:
-    test = g.test(g.expr(node.test))
+    test = g.test(g.expr(node.test), node)
     then_out, then = g.capture(lambda: g.expr(node.then))
     other_out, other = g.capture(lambda: g.expr(node.other))
     if not then_out and not other_out:
@@ -74,7 +74,7 @@ def cond(g: Generator, node: ir.Cond, dest: Dest) -> None:
         if clause.bind is not None:
             g.bind(clause.bind, test)
             test = g.name(clause.bind.py)
-        branch = ast.If(g.test(test), g.block(clause.body, dest), [], **g.loc)
+        branch = ast.If(g.test(test, node), g.block(clause.body, dest), [], **g.loc)
         g.body.append(branch)
         if not dest.final:
             levels.append(g.body)
@@ -95,7 +95,7 @@ def logic_expression(g: Generator, node: ir.Logic) -> ast.expr:
         g.body.extend(parts[0][0])
         values = [value for _, value in parts]
         if not plain:
-            return _chain(g, values, every=node.every)
+            return _chain(g, values, node)
         combined = ast.BoolOp(ast.And() if node.every else ast.Or(), values, **g.loc)
         combined._h = 1 + max(map(height, values))  # type: ignore[attr-defined]
         return combined
@@ -104,23 +104,23 @@ def logic_expression(g: Generator, node: ir.Logic) -> ast.expr:
     g.body.extend(parts[0][0])
     g.assign(name, parts[0][1])
     for out, value in parts[1:]:
-        test = g.test(g.name(name))
+        test = g.test(g.name(name), node)
         test = test if node.every else ast.UnaryOp(ast.Not(), test, **g.loc)
         body, _ = g.capture(lambda out=out, value=value: (g.body.extend(out), g.assign(name, value)))
         g.body.append(ast.If(test, body, [], **g.loc))
     return g.temp(name)
 
 
-def _chain(g: Generator, values: list[ast.expr], *, every: bool) -> ast.expr:
+def _chain(g: Generator, values: list[ast.expr], node: ir.Logic) -> ast.expr:
     """The value of ``and`` or ``or``: each value but the last decides, by its truth, whether it is the whole's."""
     code = values[-1]
     for each in reversed(values[:-1]):
         again = g.name(each.id if isinstance(each, ast.Name) else "r_")
         kept = each if isinstance(each, ast.Constant) else again
-        test = g.test(each)
+        test = g.test(each, node)
         if is_bool(each) and not isinstance(each, ast.Constant):
             test = ast.NamedExpr(ast.Name("r_", STORE, **g.loc), each, **g.loc)
-        code = g.ifexp(test, code, kept) if every else g.ifexp(test, kept, code)
+        code = g.ifexp(test, code, kept) if node.every else g.ifexp(test, kept, code)
     return code
 
 
@@ -131,7 +131,7 @@ def logic_statement(g: Generator, node: ir.Logic, dest: Dest) -> None:
         return
     for each in node.items[:-1]:
         value = g.atom(g.expr(each))
-        test = g.test(value)
+        test = g.test(value, node)
         test = ast.UnaryOp(ast.Not(), test, **g.loc) if node.every else test
         statements, _ = g.capture(lambda value=value: g.deliver(value, dest))
         g.body.append(ast.If(test, statements, [], **g.loc))
@@ -160,13 +160,15 @@ def let(g: Generator, node: ir.Let, dest: Dest) -> None:
 
 def _scope(g: Generator, node: ir.Let, dest: Dest) -> None:
     initialised = {id(var) for var, _ in node.inits}
+    if g.strict is not None:
+        g.strict.enter(node.body)
     for var in node.vars:
         if id(var) not in initialised:
             g.own(var)
             g.owner[var.py] = g.fn
             if var.known is not None:
                 g.owner[code_name(g, var.known)] = g.fn
-            if var.early:
+            if var.early or (g.strict is not None and var.mutated):
                 g.assign(var.py, g.const_param(UNBOUND, "U"))
     for var, value in node.inits:
         if isinstance(value, ir.Lambda) and var.known is value and not var.escapes:
@@ -215,6 +217,8 @@ def _rounds(
     for each in variables:
         g.own(each)
     inside = dest if dest.kind == "return" else Dest(dest.kind, dest.name, leave=True)
+    if g.strict is not None:
+        g.strict.loops.append(node)
     outer = g.loops.get(node.loop)
     g.loops[node.loop] = Loop(g.fn, variables)
 
@@ -232,6 +236,8 @@ def _rounds(
         g.helper(node.params, args, body, inside)
 
     body, _ = g.capture(build)
+    if g.strict is not None:
+        g.strict.loops.pop()
     if outer is None:
         del g.loops[node.loop]
     g.body.append(ast.While(g.const(True), [*g.fuel(), *body], [], **g.loc))
@@ -241,7 +247,10 @@ def _rounds(
 
 @statement(ir.Repeat)
 def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
-    count = g.call(g.const_param(rounds, "rounds"), [g.expr(node.count)])
+    asked = g.expr(node.count)
+    if g.strict is not None:
+        asked = g.strict.looked_at(asked, node)
+    count = g.call(g.const_param(rounds, "rounds"), [asked])
     count = g.call(g.rt("rounds"), [count, g.span(node.at)])
 
     def build(inner: Dest) -> None:
@@ -263,7 +272,7 @@ def repeat(g: Generator, node: ir.Repeat, dest: Dest) -> None:
 @statement(ir.While)
 def while_(g: Generator, node: ir.While, dest: Dest) -> None:
     def build(inner: Dest) -> None:
-        before, test = g.capture(lambda: g.test(g.expr(node.test)))
+        before, test = g.capture(lambda: g.test(g.expr(node.test), node))
         stop = [ast.If(ast.UnaryOp(ast.Not(), test, **g.loc), [ast.Break(**g.loc)], [], **g.loc)]
         body = g.block(node.body, DROP)
         g.body.append(ast.While(g.const(True), [*g.fuel(), *before, *stop, *body], [], **g.loc))
@@ -284,7 +293,7 @@ def try_(g: Generator, node: ir.Try, dest: Dest) -> None:
 
 
 def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
-    g.fn.blocks += 2
+    g.fn.blocks += 2 if g.strict is None else 3
     name = g.tmp()
     g.owner[name] = g.fn
     target = Dest("assign", name)
@@ -294,8 +303,10 @@ def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
         if node.handler is None or node.var is None:
             g.stmt(node.body, target)
             return
-        guarded = g.block(node.body, target)
-        g.body.append(ast.Try(guarded, [_handler(g, node, node.var, target)], [], [], **g.loc))
+        if g.strict is not None:
+            g.strict.catching(node, lambda: _caught(g, node, target))
+            return
+        _caught(g, node, target)
 
     if final is None:
         body()
@@ -304,10 +315,18 @@ def _try(g: Generator, node: ir.Try, dest: Dest) -> None:
         clean = g.operation("finally", node.at, [g.name("x_"), final])
         again: list[ast.stmt] = [ast.Expr(clean, **g.loc), ast.Raise(None, None, **g.loc)]
         handler = ast.ExceptHandler(g.const_param(BaseException, "BaseException_"), "x_", again, **g.loc)
-        normal = ast.Expr(g.await_(g.call(final, [g.name("rt"), g.deeper()])), **g.loc)
+        after = g.await_(g.call(final, [g.name("rt"), g.deeper()]))
+        normal = ast.Expr(after if g.strict is None else g.strict.left(after), **g.loc)
         g.body.append(ast.Try(guarded, [handler], [normal], [], **g.loc))
-    g.fn.blocks -= 2
+    g.fn.blocks -= 2 if g.strict is None else 3
     g.deliver(g.temp(name), dest)
+
+
+def _caught(g: Generator, node: ir.Try, target: Dest) -> None:
+    """The body and the handler of a ``catch``."""
+    assert node.var is not None
+    guarded = g.block(node.body, target)
+    g.body.append(ast.Try(guarded, [_handler(g, node, node.var, target)], [], [], **g.loc))
 
 
 def _handler(g: Generator, node: ir.Try, var: Var, target: Dest) -> ast.ExceptHandler:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, cast
 
+from agentflow.core.labels import Following
 from agentflow.lang import emit_calls, emit_control, emit_values
 from agentflow.lang.abi import Code
 from agentflow.lang.analyzer import Analyzer
@@ -41,7 +42,7 @@ def compiled_part(
     filename: str,
     direct: set[str] | None = None,
     *,
-    labelled: bool = False,
+    labelled: Following = False,
 ) -> Part:
     """Compile forms; calls of ``direct`` variables (None: of any) need no lookup in the environment.
 
@@ -92,6 +93,8 @@ def _link(g: Generator, tree: Any, first: Node) -> ast.FunctionDef:
     fn = g.fn
 
     def build() -> None:
+        if g.strict is not None:
+            g.strict.enter(tree)
         g.stmt(tree, RETURN)
         body, g.body = g.body, []
         for name in g.global_py.values():

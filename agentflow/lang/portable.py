@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from agentflow.core.errors import DataError, SexpEvaluationError
-from agentflow.core.labels import Label, box, strip
+from agentflow.core.labels import Following, Label, box, strip
 from agentflow.core.limits import Limits
 from agentflow.core.names import ASKED, NameInfo, Names, Template, narrowed
 from agentflow.core.ordered_set import OrderedSet
@@ -183,7 +183,7 @@ def load_closure(
     limits: Limits | None = None,
     grants: Iterable[str] | None = None,
     cache: ProgramCache | None = None,
-    labelled: bool = False,
+    labelled: Following = False,
 ) -> Closure:
     """The closure that :func:`dump_closure` described, with the authority it had.
 

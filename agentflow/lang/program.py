@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.labels import Following
 from agentflow.core.limits import Limits
 from agentflow.core.names import UNKNOWN, VARIABLE, NameInfo, Names
 from agentflow.core.source import Source, Surface
@@ -72,10 +73,10 @@ class Program:
         allow: frozenset[str] | None,
         limits: Limits,
         *,
-        labelled: bool = False,
+        labelled: Following = False,
     ) -> None:
         self.source = source
-        self.labelled = labelled
+        self.labelled: Following = labelled
         self.filename = filename
         self._parts = parts
         self.fitted: object = None
@@ -197,12 +198,12 @@ class ProgramCache:
         limits: Limits,
         revision: object,
         *,
-        labelled: bool = False,
+        labelled: Following = False,
     ) -> Program | None:
         """``program`` as it is, or as it is kept, if it is known to fit at ``revision``: without a look at its names."""
         if isinstance(program, Program):
             same = program.allow == allow and (program.limits is limits or program.limits == limits)
-            return program if same and program.labelled is labelled and program.fitted == revision else None
+            return program if same and program.labelled == labelled and program.fitted == revision else None
         text = program if isinstance(program, str) else program.text
         name = _TEXT if isinstance(program, str) else program.name
         surface = "sexp" if isinstance(program, str) else program.surface
@@ -232,7 +233,7 @@ def compile_program(
     revision: object = None,
     allowance: Allowance | None = None,
     passes: Sequence[Pass] = (),
-    labelled: bool = False,
+    labelled: Following = False,
 ) -> Program:
     """Read, check and compile a program.
 
@@ -240,7 +241,8 @@ def compile_program(
     program defines; ``env_names`` are names that are variables. With ``allow``, a task or tool that it does not name is
     an error, and so is what is certain to fail when it is reached. ``cache`` keeps the result; ``revision`` spares comparing
     its names again, see :meth:`Program.fits`. ``allowance`` bounds its macros (None: by ``limits.steps``). ``passes`` change
-    the program before code is written for it; then it is not for ``cache``. ``labelled``: its values may stand in boxes.
+    the program before code is written for it; then it is not for ``cache``. ``labelled``: its values may stand in boxes; "strict": and what it tests
+    is followed, too.
     Raises SexpSyntaxError, SexpEvaluationError (the first of several: ``error.others`` holds the rest) and LimitExceeded.
     """
     source = as_source(source)
@@ -282,7 +284,7 @@ def compiled_before(
     env_names: Iterable[str] = (),
     cache: ProgramCache,
     revision: object = None,
-    labelled: bool = False,
+    labelled: Following = False,
 ) -> Program | None:
     """What ``cache`` has for these arguments of :func:`compile_program`."""
     source = as_source(source)
@@ -292,7 +294,7 @@ def compiled_before(
 
 
 def _key(
-    name: str, text: str, surface: Surface, granted: frozenset[str] | None, limits: Limits, labelled: bool
+    name: str, text: str, surface: Surface, granted: frozenset[str] | None, limits: Limits, labelled: Following
 ) -> tuple[Any, ...]:
     """What programs in a cache differ by, besides their free names."""
     return (name, text, surface, granted, limits.source_bytes, limits.nesting, limits.nodes, labelled)
@@ -345,7 +347,7 @@ def _compile(
     strict: bool = False,
     allowance: Allowance | None = None,
     passes: Sequence[Pass] = (),
-    labelled: bool = False,
+    labelled: Following = False,
 ) -> Program:
     program = assemble(
         source,
@@ -375,7 +377,7 @@ def assemble(
     strict: bool = False,
     allowance: Allowance | None = None,
     passes: Sequence[Pass] = (),
-    labelled: bool = False,
+    labelled: Following = False,
 ) -> Program:
     """The program of forms that were read before; ``macros`` are in force already.
 
@@ -412,9 +414,16 @@ def _python(
     port: Names | None,
     passes: Sequence[Pass] = (),
     *,
-    labelled: bool = False,
+    labelled: Following = False,
 ) -> Program:
     """The program of a text in Python."""
+    if labelled == "strict":
+        raise SexpEvaluationError(
+            "a strict policy follows what programs test, and that it can in S-expressions only: this is a text in Python",
+            code="provenance/surface",
+            span=source.span(0, 1),
+            hint="write it in S-expressions, or leave strict out of the policy",
+        )
     from agentflow.lang.python.compiling import compile_python  # Most processes never see such a text.
 
     filename = _filename(source)

@@ -32,7 +32,7 @@ from pydantic import BaseModel
 
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import Label, box
+from agentflow.core.labels import Following, Label, box
 from agentflow.core.media import MEDIA_PARTS
 from agentflow.core.message_json import read_part
 from agentflow.core.messages import Usage
@@ -80,9 +80,9 @@ class Codec:
     ``labelled``: they are to run in a flow with a policy.
     """
 
-    def __init__(self, names: Names | None = None, *, labelled: bool = False) -> None:
+    def __init__(self, names: Names | None = None, *, labelled: Following = False) -> None:
         self._names = names
-        self._labelled = labelled
+        self._labelled: Following = labelled
         self._programs = ProgramCache(_PROGRAMS)
 
     def encode(self, value: Any) -> Any:
@@ -427,9 +427,11 @@ _HELD = frozenset({list, dict})
 class _Reader:
     """Reads one value."""
 
-    def __init__(self, names: Names | None, source: Source | None, programs: ProgramCache, *, labelled: bool) -> None:
+    def __init__(
+        self, names: Names | None, source: Source | None, programs: ProgramCache, *, labelled: Following
+    ) -> None:
         self._names = names
-        self._labelled = labelled
+        self._labelled: Following = labelled
         self._programs = programs
         self._source = source
         self._nodes: list[Any] = []

@@ -110,7 +110,9 @@ class Engine:
         self._solver = solver
         self.provenance = provenance
         self.roots = roots
-        self.compiler = ProgramCompiler(self.effects, self.limits, labelled=provenance is not None)
+        self.compiler = ProgramCompiler(
+            self.effects, self.limits, labelled=provenance is not None and provenance.following
+        )
         self.admission = Admission(self.compiler, tools, estimator)
         self._approver = approver
         self._answerer = answerer

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import LimitExceeded
+from agentflow.core.reading import following
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
@@ -16,12 +17,8 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.calls import located_error
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
-from agentflow.runtime.labelled import LabelledStrand
-from agentflow.runtime.labelled_operations import LABELLED_OPERATIONS
 from agentflow.runtime.naming import EffectHandler, Publish
-from agentflow.runtime.operations import OPERATIONS
-from agentflow.runtime.strand import Strand
-from agentflow.runtime.strands import strand_at
+from agentflow.runtime.strands import procedure_for, strand_at
 
 
 def run_program(
@@ -43,13 +40,10 @@ def run_program(
     """
     names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
     unfit = names is not None and not program.fits(describer(names))
-    other = program.labelled is (call.reading is None)
+    other = program.labelled != following(call.reading)
     if unfit or other or (call.grants is not None and program.allow != call.grants):
         return _run_refitted(program, env, performer, call, budget, programs, publish)
-    make = Strand if call.reading is None else LabelledStrand
-    operations = OPERATIONS if call.reading is None else LABELLED_OPERATIONS
-    strand = make(call, budget, performer, operations, programs=programs, env=env, publish=publish)
-    return strand.main(program, env)
+    return strand_at(call, budget, performer, programs=programs, env=env, publish=publish).main(program, env)
 
 
 async def _run_refitted(
@@ -72,7 +66,7 @@ async def _run_refitted(
             allow=call.grants,
             cache=programs,
             allowance=allowance,
-            labelled=call.reading is not None,
+            labelled=following(call.reading),
         )
 
     fitted = await beside_the_loop(program, compiling, program.limits, budget)
@@ -96,7 +90,7 @@ async def call_closure(
     if isinstance(function, Closure):
         call.program_loaded(function.info.source, function.info.source.surface)
     try:
-        return await apply(strand, function, arguments, strand.first_depth)
+        return await apply(strand, procedure_for(strand, function), arguments, strand.first_depth)
     except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span
         final = located_error(error)
         if isinstance(final, LimitExceeded):

@@ -8,6 +8,7 @@ from typing import Any, cast
 from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.names import DEFINE, Template, narrowed
+from agentflow.core.reading import following
 from agentflow.core.shared_list import plain_lists
 from agentflow.core.source import Source, Span
 from agentflow.core.values import Symbol, name_of, pairs_to_dict, text_size
@@ -167,7 +168,7 @@ async def run_data(
             allow=call.grants,
             cache=rt.programs,
             allowance=allowance,
-            labelled=call.reading is not None,
+            labelled=following(call.reading),
         )
 
     compiled = await beside_the_loop(source, compiling, rt.limits, budget)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from agentflow.core.labels import Following
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
 from agentflow.core.source import Source
@@ -25,10 +26,10 @@ class ProgramCompiler:
     has none of its own; ``labelled`` programs know where their values came from. ``cache`` is public: what runs programs compiles those that they write with it.
     """
 
-    def __init__(self, effects: EffectRunner, limits: Limits, *, labelled: bool = False) -> None:
+    def __init__(self, effects: EffectRunner, limits: Limits, *, labelled: Following = False) -> None:
         self._effects = effects
         self._limits = limits
-        self._labelled = labelled
+        self._labelled: Following = labelled
         self.cache = ProgramCache()
 
     def compile(
@@ -98,7 +99,7 @@ class ProgramCompiler:
         source, fitting = program, None
         if isinstance(program, Program):
             same = program.allow == grants and (program.limits is limits or program.limits == limits)
-            same = same and program.labelled is self._labelled
+            same = same and program.labelled == self._labelled
             if same and program.fits(describer(names, frozenset(bindings)), revision):
                 fitting = program
             source = program.source

@@ -12,7 +12,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.events import Denied
 from agentflow.core.frozen import frozen
-from agentflow.core.labels import NO_SOURCES, Sources, box, joined, stripped
+from agentflow.core.labels import NO_SOURCES, Following, Sources, box, joined, stripped
 from agentflow.core.names import Definitions
 from agentflow.core.notes import Notes
 from agentflow.core.ports import TemplatePort, Tool, ToolPort
@@ -66,6 +66,16 @@ class RunGuard:
         self.denials: list[Denial] = []
         self._sources: dict[str, tuple[Tool | None, Sources]] = {}
         self._flows: deque[_Noted] = deque(maxlen=_NOTED)
+
+    @property
+    def following(self) -> Following:
+        """How programs of the run are followed."""
+        return self.policy.following
+
+    @property
+    def explains(self) -> bool:
+        """Whether what the policy forbids is told, and done."""
+        return self.policy.explain
 
     def judge(
         self,

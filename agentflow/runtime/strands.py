@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from agentflow.core.call import CallContext
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import ProgramCache
@@ -11,6 +13,8 @@ from agentflow.runtime.labelled_operations import LABELLED_OPERATIONS
 from agentflow.runtime.naming import EffectHandler, Publish
 from agentflow.runtime.operations import OPERATIONS
 from agentflow.runtime.strand import Strand
+from agentflow.runtime.strict import Called, StrictStrand
+from agentflow.runtime.strict_operations import STRICT_OPERATIONS
 
 
 def strand_at(
@@ -25,7 +29,14 @@ def strand_at(
     """A strand for a program at ``call``."""
     if call.reading is None:
         return Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
+    if call.reading.guard.following == "strict":
+        return StrictStrand(call, budget, performer, STRICT_OPERATIONS, programs=programs, env=env, publish=publish)
     return LabelledStrand(call, budget, performer, LABELLED_OPERATIONS, programs=programs, env=env, publish=publish)
+
+
+def procedure_for(strand: Strand, function: Any) -> Any:
+    """A procedure as code of the host calls it on a strand of its own: its value says all that it depends on."""
+    return Called(function) if isinstance(strand, StrictStrand) else function
 
 
 def host_strand_at(call: CallContext, budget: Budget, performer: EffectHandler) -> Strand:

@@ -1,6 +1,7 @@
 """What following values costs: ``python tests/benchmarks/provenance_cost.py``.
 
-Processor time of programs in a flow with a policy as a ratio of the same programs without one: over bare values, and with their data in boxes.
+Processor time of programs in a flow with a policy as a ratio of the same programs without one: over bare values, and with their data in boxes;
+the same with a strict policy, in S-expressions.
 Off and on alternate, and the ratio is the median of their rounds. Below, what a primitive over boxes and an effect cost more, in microseconds and
 in asyncio tasks of the same run, which is what machines can be compared by.
 """
@@ -80,25 +81,35 @@ async def main() -> None:
     """Print the table."""
     tasks: list[float] = []
     more: dict[str, list[float]] = {"a primitive over boxes": [], "an effect": []}
-    async with flow_with(None) as off, flow_with(Provenance(rules=[Sink("send", "to")])) as on:
-        print(f"{'':30}{'off, ms':>10}{'bare':>8}{'boxes':>8}")
+    rules = [Sink("send", "to")]
+    async with (
+        flow_with(None) as off,
+        flow_with(Provenance(rules=rules)) as on,
+        flow_with(Provenance(rules=rules, strict=True)) as strict,
+    ):
+        print(f"{'':30}{'off, ms':>10}{'bare':>8}{'boxes':>8}{'strict':>8}{'boxes':>8}")
         for surface, programs in (("sexp", PROGRAMS), ("python", PYTHON)):
             for name, program in programs.items():
                 without: list[float] = []
                 bare: list[float] = []
                 boxes: list[float] = []
+                told: list[float] = []
+                told_boxes: list[float] = []
                 for _ in range(ROUNDS):
                     tasks.append(await of_a_task())
                     without.append(await seconds(off, program, {"n": 18}, surface))
                     bare.append(await seconds(on, program, {"n": 18}, surface))
                     boxes.append(await seconds(on, program, {"n": Labelled(18, "web")}, surface))
+                    if surface == "sexp":
+                        told.append(await seconds(strict, program, {"n": 18}, surface))
+                        told_boxes.append(await seconds(strict, program, {"n": Labelled(18, "web")}, surface))
                     if name == "1,000 tools":
                         more["an effect"].append((bare[-1] - without[-1]) / 1_000)
                     if surface == "sexp" and name in COUNTS:
                         more["a primitive over boxes"].append((boxes[-1] - without[-1]) / COUNTS[name])
                 print(
                     f"{surface + ' ' + name:34}{1000 * statistics.median(without):6.1f}"
-                    + "".join([f"{_ratio(each, without):8.2f}" for each in (bare, boxes)])
+                    + "".join([f"{_ratio(each, without):8.2f}" for each in (bare, boxes, told, told_boxes) if each])
                 )
     task = statistics.median(tasks)
     print(f"\nan asyncio task: {1e6 * task:.1f} us")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from agentflow.core.errors import AgentflowError
+from agentflow.core.labels import Following
 from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, Template
 from agentflow.lang import abi, builtins, support
@@ -28,6 +30,8 @@ from tests.support.manual import Block, blocks
 MANUAL = Path(__file__).parents[1] / "spec"
 BLOCKS: list[Block] = [block for page in sorted(MANUAL.glob("*.md")) for block in blocks(page)]
 RUNTIME = {name for name in vars(abi.Runtime) if not name.startswith("_")} | set(abi.Runtime.__annotations__)
+STRICT = RUNTIME | {name for name in vars(abi.StrictRuntime) if not name.startswith("_")} | {"ambient", "trying"}
+"""What code of programs under a strict policy may ask."""
 VALUES = {"v", "arity", "code", "check_arity"}
 """The attributes of cells, closures and primitives, which generated code holds as well."""
 
@@ -53,6 +57,9 @@ MORE = [
 ]
 
 
+LOCAL = "(define (f x) (if x (set! x 1)) x) (f 2)"
+
+
 def codes(code: CodeType) -> Iterator[CodeType]:
     """A code object and all within it."""
     yield code
@@ -61,9 +68,9 @@ def codes(code: CodeType) -> Iterator[CodeType]:
             yield from codes(each)
 
 
-def attributes(text: str) -> set[str]:
+def attributes(text: str, *, labelled: Following = False) -> set[str]:
     """The names of all attributes that the code generated for a program touches."""
-    program = compile_program(text, names=Tools())
+    program = compile_program(text, names=Tools(), labelled=labelled)
     main = program.link(SexpEnvironment())
     return {name for code in codes(main.__code__) for name in code.co_names}  # type: ignore[attr-defined]
 
@@ -83,6 +90,18 @@ def test_generated_code_touches_what_the_seam_declares() -> None:
     assert RUNTIME - seen <= asked_by_primitives, "nothing is declared that nobody asks for"
 
 
+def test_strict_code_touches_what_its_seam_declares() -> None:
+    """So it is with code that tells its strand what it tests; it asks nothing else in addition."""
+    seen: set[str] = set()
+    for text in [*MORE, LOCAL, *(block.expectations[0].program for block in BLOCKS if block.expectations)]:
+        try:
+            seen |= attributes(text, labelled="strict")
+        except AgentflowError:
+            continue  # an example of an error
+    assert seen <= STRICT | VALUES, seen - STRICT - VALUES
+    assert STRICT - RUNTIME - seen <= {"raise_to"}, "nothing is declared that nobody asks for"
+
+
 @pytest.mark.parametrize(
     "module", [*sorted(Path(builtins.__file__).parent.glob("*.py")), Path(support.__file__)], ids=lambda p: p.stem
 )
@@ -93,7 +112,8 @@ def test_primitives_touch_what_the_seam_declares(module: Path) -> None:
         for node in ast.walk(ast.parse(module.read_text("utf-8")))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "rt"
     }
-    assert names <= RUNTIME, names - RUNTIME
+    allowed = STRICT if module.stem == "strict" else RUNTIME
+    assert names <= allowed, names - allowed
 
 
 @pytest.mark.parametrize("strand", [Strand, MacroStrand])

@@ -202,7 +202,7 @@ def _method_value(g: Emitter, node: ast.Attribute, kind: str, dotted: str) -> as
         hint = hint or f"write lambda x: x.{node.attr}()"
         g.wrong(node, "name/not-here", f"'{dotted}' is not there in workflow texts", hint)
         return g.const(None)
-    procedure = method_of(type_, node.attr, dotted, labelled=g.labelled)
+    procedure = method_of(type_, node.attr, dotted, labelled=bool(g.labelled))
     return g.const_param(procedure, f"M_{kind}_{node.attr}")
 
 

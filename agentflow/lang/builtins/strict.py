@@ -1,0 +1,145 @@
+"""Twins of primitives under a ``strict`` policy: labelled twins that tell the strand what they looked at, too.
+
+What a list's elements are is not all that it says: a procedure that is called for each of them is called because of the list. So the
+strand's ambient sources are raised while it is. Of primitives that look at what a procedure gives, they stay raised after each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any, ClassVar
+
+from agentflow.core.errors import AgentflowError
+from agentflow.core.labels import Label, box, each_boxed, joined, outer_sources, sources_of, sources_within, stripped
+from agentflow.core.shared_list import as_list
+from agentflow.core.work import Work
+from agentflow.lang.abi import Code, Runtime, StrictRuntime
+from agentflow.lang.builtins.labelled import letters_of, opened, twin_of
+from agentflow.lang.builtins.registry import Primitive
+from agentflow.lang.calling import TAIL, Sliced, begun, bounce
+
+_CALLED = {"map": 0, "for-each": 0, "reduce": 0, "filter": 0, "sort": 1}
+"""Primitives that call a procedure, and which argument that is."""
+_LOOKED_AT = frozenset({"filter", "sort"})
+"""Those that look at what it gives."""
+
+
+class Called:
+    """A procedure as a primitive or the runtime calls it: after each call the ambient sources are put back, and its value says them.
+
+    With ``look``, they are raised by what that says of the value, for good: whoever calls it looks at the value.
+    """
+
+    is_procedure: ClassVar[bool] = True
+    __slots__ = ("function", "look")
+
+    def __init__(self, function: Any, look: Callable[[StrictRuntime, Any], None] | None = None) -> None:
+        self.function = function
+        self.look = look
+
+    def code(self, code: Code) -> Code:
+        """The code of a call, which makes its tail calls itself."""
+        look = self.look
+
+        async def called(rt: Any, d: int, *arguments: Any) -> Any:
+            before = rt.ambient
+            value = await code(rt, d, *arguments)
+            if value is TAIL:
+                value = await bounce(rt, d)
+            value = rt.left(before, value)
+            if look is not None:
+                look(rt, value)
+            return value
+
+        return called
+
+
+def look_outside(rt: StrictRuntime, value: Any) -> None:
+    """What is done next depends on a value as a whole."""
+    if type(value) is Label:
+        rt.raise_to(value.sources)
+
+
+@cache
+def strict_twin_of(primitive: Primitive) -> Primitive:
+    """The twin of a primitive under a strict policy: itself if it looks into none of its arguments."""
+    if (primitive.canonical or primitive.name) == "sources":
+        return replace(primitive, function=_sources)
+    if set(primitive.flow) == {"k"} and not primitive.is_async:
+        return primitive
+    if primitive.is_async:
+        return replace(primitive, function=_async(primitive))
+    return replace(primitive, function=_noticing(primitive), needs_rt=True)
+
+
+def _sources(rt: Runtime, value: Any) -> Any:
+    return begun(_origins(value))
+
+
+def _origins(value: Any) -> Work[Any]:
+    _, origins = yield from stripped(value)
+    return box(sorted(origins), origins)  # which those are may depend on what they say
+
+
+def _noticing(primitive: Primitive) -> Callable[..., Any]:
+    """A twin that tells the strand what it looked at where somebody may catch its error."""
+    function, needs_rt = twin_of(primitive).function, primitive.needs_rt
+
+    def twin(rt: StrictRuntime, *arguments: Any) -> Any:
+        if not rt.trying:
+            return function(rt, *arguments) if needs_rt else function(*arguments)
+        try:
+            value = function(rt, *arguments) if needs_rt else function(*arguments)
+        except AgentflowError:
+            raise  # it says itself what it depends on
+        except Exception:
+            rt.raise_to(sources_of(list(arguments)))
+            raise
+        if type(value) is Sliced:
+            return Sliced(_noticed(rt, value.work))
+        look_outside(rt, value)
+        return value
+
+    return twin
+
+
+def _noticed(rt: StrictRuntime, work: Work[Any]) -> Work[Any]:
+    value = yield from work
+    look_outside(rt, value)
+    return value
+
+
+def _async(primitive: Primitive) -> Callable[..., Any]:
+    function = primitive.function
+    name = primitive.canonical or primitive.name
+    at = _CALLED.get(name)
+    look = look_outside if name in _LOOKED_AT else None
+
+    async def twin(rt: Any, d: int, *arguments: Any) -> Any:
+        letters = letters_of(primitive, len(arguments))
+        values, sources = await rt.work(opened(letters, arguments))
+        if name == "sort" and len(values) == 2:  # the order depends on every element
+            sources = joined(sources, sources_within(values[0]))
+        before = rt.ambient
+        if sources:
+            rt.raise_to(sources)
+            values = [
+                each_boxed(value, outer_sources(argument)) if letter == "e" and as_list(value) is not None else value
+                for letter, value, argument in zip(letters, values, arguments, strict=True)
+            ]
+        values = [strict_twin_of(each) if type(each) is Primitive else each for each in values]
+        if at is not None and at < len(values):
+            values[at] = Called(values[at], look)
+        value = await function(rt, d, *values)
+        if value is TAIL:
+            if not sources:
+                return value
+            value = await bounce(rt, d)
+        return rt.left(before, box(value, sources))
+
+    return twin
+
+
+__all__ = ["Called", "look_outside", "strict_twin_of"]

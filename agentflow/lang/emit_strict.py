@@ -1,0 +1,221 @@
+"""Code of programs under a ``strict`` policy: what a test depended on is told to the strand, and marks all that is done because of it.
+
+``rt.ambient`` are the sources on which it depends that the code is here at all. A test raises it; where its arms end it is put
+back, and what they gave has been put in a box that says so (:meth:`StrictCode.scoped`). Functions leave it raised, and whoever called
+them puts it back, so that calls in tail position need nothing. Variables that arms may change are marked before one is chosen, so that
+they say the same whichever it is; what else changes them is refused by the strand where they do not say it yet.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
+
+from agentflow.core.labels import NO_SOURCES
+from agentflow.lang import ir
+from agentflow.lang.environment import UNBOUND
+from agentflow.lang.ir import IR, Var
+from agentflow.lang.writes import Target, targets
+
+Generator: TypeAlias = Any
+"""A :class:`~agentflow.lang.codegen.Generator`, whose module imports this one; so with the next two."""
+Dest: TypeAlias = Any
+PyFn: TypeAlias = Any
+
+CHOOSING: frozenset[type[Any]] = frozenset((ir.If, ir.Cond, ir.Logic, ir.NamedLoop, ir.Repeat, ir.While, ir.Try))
+"""Kinds of nodes that test something, and what they give depends on it."""
+_STORE = ast.Store()
+
+
+class StrictCode:
+    """What a generator adds to the code of such programs.
+
+    ``loops`` are the named lets around, of whose rounds a test in them decides. ``direct`` are the definitions that are steps of a body or of the
+    program, and in no arm.
+    """
+
+    def __init__(self, g: Generator) -> None:
+        self.g = g
+        self.loops: list[ir.NamedLoop] = []
+        self.direct: set[int] = set()
+        self.caught: tuple[PyFn, str] | None = None
+        self._targets: dict[int, tuple[IR, tuple[Target, ...]]] = {}
+
+    def enter(self, body: Any) -> None:
+        """Note the definitions that are steps of a body."""
+        items = body.items if isinstance(body, ir.Seq) else [body]
+        self.direct.update([id(each) for each in items if isinstance(each, ir.Define | ir.DefineGlobal)])
+
+    def enter_function(self) -> list[ir.NamedLoop]:
+        """Begin a function, in which no loop around goes round; gives those loops."""
+        loops, self.loops = self.loops, []
+        return loops
+
+    # -- tests ----------------------------------------------------------------------------------------------------
+
+    def test(self, value: ast.expr, node: IR | None) -> ast.expr:
+        """Whether a value counts as true, which is told to the strand."""
+        g = self.g
+        named = value if isinstance(value, ast.Name) else ast.NamedExpr(ast.Name("r_", _STORE, **g.loc), value, **g.loc)
+        again = g.name(value.id if isinstance(value, ast.Name) else "r_")
+        other = g.call(g.rt("chosen"), [again])
+        rest = ast.BoolOp(ast.And(), [g.is_(again, g.const(False), negate=True), other], **g.loc)
+        code: ast.expr = ast.BoolOp(ast.Or(), [g.is_(named, g.const(True)), rest], **g.loc)
+        written = self._written(node)
+        if written:
+            name = g.tmp()
+            g.owner[name] = g.fn
+            before = ast.NamedExpr(ast.Name(name, _STORE, **g.loc), g.rt("ambient"), **g.loc)
+            items = [before, code, *[self._upgraded(each, g.name(name)) for each in written]]
+            code = ast.Subscript(ast.Tuple(items, ast.Load(), **g.loc), g.const(1), ast.Load(), **g.loc)
+        code._h = getattr(value, "_h", 0) + 3  # type: ignore[attr-defined]
+        return code
+
+    def looked_at(self, value: ast.expr, node: IR) -> ast.expr:
+        """A value that decides how often ``node`` goes round."""
+        g = self.g
+        value = g.atom(value)
+        before = g.spill(g.rt("ambient"))
+        value = g.spill(g.call(g.rt("opened"), [value]))
+        self._upgrade(self._written(node), before)
+        return value
+
+    def rounds_over(self, values: list[ast.expr], node: ir.PrimCall, before: ast.expr) -> list[ast.expr]:
+        """The operands of a primitive that calls a procedure written in its place: once for each element of lists."""
+        g = self.g
+        written = self._written(node)
+        if written:
+            for each, operand in zip(values, node.args, strict=True):
+                if not isinstance(operand, ir.Lambda):
+                    g.body.append(ast.Expr(g.call(g.rt("opened"), [each]), **g.loc))
+            self._upgrade(written, before)
+        return values
+
+    def _written(self, node: IR | None) -> list[Target]:
+        written: dict[int | str, Target] = {}
+        for at in (*self.loops, *([node] if node is not None else [])):
+            if id(at) not in self._targets:
+                self._targets[id(at)] = (at, targets(at))
+            for each in self._targets[id(at)][1]:
+                written[each if isinstance(each, str) else id(each)] = each
+        return [each for each in written.values() if isinstance(each, str) or self._in_reach(each)]
+
+    def _in_reach(self, var: Var) -> bool:
+        """Whether a variable has been assigned, or declared, in the Python code so far."""
+        return var.py in self.g.owner
+
+    def _upgraded(self, target: Target, before: ast.expr) -> ast.expr:
+        """Mark a variable, unless that would be a change itself that it does not say it may have: then a change is refused."""
+        g = self.g
+        if isinstance(target, str):
+            return g.call(g.rt("upgrade"), [g.cell(target), self._since(before)])
+        owner = g.owner.setdefault(target.py, g.fn)
+        if owner is not g.fn:
+            g.fn.nonlocals.add(target.py)
+            owner.declared.add(target.py)
+        since = g.const_param(NO_SOURCES, "NO_SOURCES") if self._is_private(target) else self._since(before)
+        marked = g.call(g.rt("upgraded"), [g.name(target.py), since])
+        return ast.NamedExpr(ast.Name(target.py, _STORE, **g.loc), marked, **g.loc)
+
+    def _upgrade(self, written: Sequence[Target], before: ast.expr) -> None:
+        self.g.body.extend([ast.Expr(self._upgraded(each, before), **self.g.loc) for each in written])
+
+    def _is_private(self, var: Var) -> bool:
+        """Whether nothing but the function here sees a variable: whatever jumps over a change of it ends that, or marks the variable."""
+        return self.g.owner.get(var.py) is self.g.fn and not (var.captured or var.shared)
+
+    # -- where arms end -------------------------------------------------------------------------------------------
+
+    def left(self, value: ast.expr, before: ast.expr | None = None) -> ast.expr:
+        """A value as it leaves what may have raised the ambient sources since they were ``before`` (None: since it is evaluated)."""
+        g = self.g
+        return g.call(g.rt("left"), [g.rt("ambient") if before is None else before, value])
+
+    def scoped(self, build: Callable[[], ast.expr]) -> ast.expr:
+        """The value of an expression that tests something, as it leaves that."""
+        g = self.g
+        emitted, value = g.capture(build)
+        value = cast(ast.expr, value)
+        if not emitted:
+            return self.left(value)
+        before = g.spill(g.rt("ambient"))
+        g.body.extend(emitted)
+        return g.spill(self.left(value, before))
+
+    def scope(self, dest: Dest, build: Callable[[Dest], None]) -> None:
+        """The same for a statement whose value goes to ``dest``, after which the code goes on."""
+        g = self.g
+        before = g.spill(g.rt("ambient"))
+        if dest.kind == "drop":
+            build(dest)
+            g.body.append(ast.Expr(self.left(g.const(None), before), **g.loc))
+            return
+        name = g.tmp()
+        g.owner[name] = g.fn
+        build(type(dest)("assign", name))
+        g.deliver(self.left(g.temp(name), before), dest)
+
+    def catching(self, node: ir.Try, build: Callable[[], None]) -> None:
+        """What ``build`` emits, in which errors are caught: what is looked at in it decides whether it is done to its end."""
+        g = self.g
+        before = g.spill(g.rt("ambient"))
+        outer = self.caught
+        if outer is None or outer[0] is not g.fn:
+            self.caught = (g.fn, cast(ast.Name, before).id)
+        body, _ = g.capture(build)
+        self.caught = outer
+        after, _ = g.capture(lambda: self._upgrade(self._written(node), before))
+        g.body.append(self._trying(ast.Add()))
+        g.body.append(ast.Try(body, [], [], [self._trying(ast.Sub()), *after], **g.loc))
+
+    def _trying(self, operator: ast.operator) -> ast.stmt:
+        g = self.g
+        changed = ast.BinOp(g.rt("trying"), operator, g.const(1), **g.loc)
+        return ast.Assign([ast.Attribute(g.name("rt"), "trying", _STORE, **g.loc)], changed, **g.loc)
+
+    # -- variables ------------------------------------------------------------------------------------------------
+
+    def marked(self, value: ast.expr) -> ast.expr:
+        """A value that says why it is here."""
+        return self.g.call(self.g.rt("marked"), [value])
+
+    def set_local(self, node: ir.SetLocal, value: ast.expr) -> ast.expr:
+        """The value that a lexical variable gets."""
+        g, var = self.g, node.var
+        if self._is_private(var) and not node.foreign:
+            return self.marked(value)
+        return g.call(g.rt("written"), [g.const(var.name), g.name(var.py), value, self._since(g.rt("ambient"))])
+
+    def set_cell(self, name: str, value: ast.expr) -> ast.expr:
+        """The value that a variable of the environment gets."""
+        g = self.g
+        return g.call(g.rt("written"), [g.const(name), g.attr(g.cell(name), "v"), value, self._since(g.rt("ambient"))])
+
+    def define_cell(self, node: ir.DefineGlobal, value: ast.expr) -> ast.expr:
+        """The value that a variable of the environment is defined with."""
+        if id(node) not in self.direct:
+            return self.set_cell(node.name, value)
+        g = self.g
+        return g.call(g.rt("defined"), [g.const(node.name), g.attr(g.cell(node.name), "v"), value])
+
+    def defined(self, node: ir.Define, value: ast.expr) -> ast.expr:
+        """The value that a lexical variable is defined with."""
+        g, var = self.g, node.var
+        if id(node) not in self.direct:
+            return self.new_in_arm(var.name, value)
+        if not var.mutated:
+            return value
+        return g.call(g.rt("defined"), [g.const(var.name), g.name(var.py), value])
+
+    def new_in_arm(self, name: str, value: ast.expr) -> ast.expr:
+        """The value of a variable that only one arm defines."""
+        g = self.g
+        return g.call(g.rt("written"), [g.const(name), g.const_param(UNBOUND, "U"), value, g.rt("ambient")])
+
+    def _since(self, before: ast.expr) -> ast.expr:
+        """What a variable has to say already for a change of it to be allowed here, where the ambient sources are ``before``.
+
+        Within a form that catches errors, which marks its variables at its end, those when it began.
+        """
+        return self.g.name(self.caught[1]) if self.caught is not None and self.caught[0] is self.g.fn else before
