@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -61,6 +61,8 @@ class Text:
         self._home = ir.Function("main", None)
         self._owner: dict[Var, Scope] = {}
         self._writes: dict[Var, int] = {}
+        self._reads: dict[ast.AST, frozenset[Var] | None] = {}
+        self._written: dict[ast.AST, dict[Var, int]] = {}
         self._apart: set[Var] = set()
         self._again: set[Var] = set()
         for node, scope in g.scopes.scopes.items():
@@ -128,6 +130,25 @@ class Text:
         """Whether a variable is bound in one place, so that it has one value in each call."""
         return self._writes.get(var, 0) == 1 and var not in self._again
 
+    def reads(self, node: ast.expr) -> frozenset[Var] | None:
+        """The variables that an expression reads which does nothing but compute; None for any other."""
+        if node not in self._reads:
+            names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+            variables = [var for each in names if (var := self.variables.get(each)) is not None]
+            self._reads[node] = frozenset(variables) if _is_pure(node) else None
+        return self._reads[node]
+
+    def written(self, loop: ast.For | ast.While) -> Mapping[Var, int]:
+        """How often each variable is written in a loop."""
+        counts = self._written.get(loop)
+        if counts is None:
+            counts = self._written[loop] = {}
+            for each in own_nodes([loop], []):
+                var = self.variables.get(each)
+                if var is not None and not (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)):
+                    counts[var] = counts.get(var, 0) + 1
+        return counts
+
     # -- code -----------------------------------------------------------------------------------------------------
 
     def code(self, node: Function) -> Lambda:
@@ -156,6 +177,21 @@ class Text:
     def meaning(self, node: ast.AST) -> Meaning | None:
         """What a call turned out to be."""
         return self.g.meanings.get(node)
+
+
+_PURE = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.expr_context, ast.operator, ast.unaryop, ast.Subscript)
+_FUNCTIONS = frozenset(("len", "min", "max", "abs", "int"))
+
+
+def _is_pure(node: ast.expr) -> bool:
+    """Whether an expression does nothing but compute, of names, constants, arithmetic and lengths."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call):
+            if not isinstance(each.func, ast.Name) or each.func.id not in _FUNCTIONS or each.keywords:
+                return False
+        elif not isinstance(each, _PURE):
+            return False
+    return True
 
 
 def _function_of(scope: Scope) -> Scope | None:

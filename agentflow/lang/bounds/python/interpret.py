@@ -175,7 +175,7 @@ class Python(Interpreter):
 
     def peeked(self, node: ast.expr, scope: Scope) -> Value:
         """The abstract value of an operand of a test, if nothing happens in it."""
-        return self.value(node, scope)[0] if is_pure(node) else FOREIGN
+        return FOREIGN if self.text.reads(node) is None else self.value(node, scope)[0]
 
     def guards_in(self, test: ast.expr, scope: Scope) -> tuple[list[Guard], list[Guard]]:
         """The facts of a test that is true, and those of one that is false."""
@@ -183,13 +183,10 @@ class Python(Interpreter):
 
     def _steady(self, node: ast.expr) -> frozenset[Var] | None:
         """The variables that a pure expression reads; None if one may change."""
-        if not is_pure(node):
+        variables = self.text.reads(node)
+        if variables is None or self.heap.known.all or any(not self.text.once(var) for var in variables):
             return None
-        names = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each in self.text.variables]
-        variables = [var for each in names if (var := self.text.variables[each]) is not None]
-        if self.heap.known.all or any(not self.text.once(var) for var in variables):
-            return None
-        return frozenset(variables)
+        return variables
 
     @contextmanager
     def told(self, guards: Sequence[Guard]) -> Generator[None]:
@@ -208,8 +205,8 @@ class Python(Interpreter):
         var = self.text.variables.get(node)
         if var is None:
             return
-        for each in self.seen:
-            each[var] = each.get(var, NEVER).join(value)
+        if self.seen:
+            _put(self.seen[-1], var, value)
         scope.define(var, value)
 
     @contextmanager
@@ -221,6 +218,9 @@ class Python(Interpreter):
             yield state
         finally:
             self.seen.pop()
+            if self.seen:
+                for var, value in state.items():
+                    _put(self.seen[-1], var, value)
 
     def changed(self, what: str, values: Sequence[Value], at: Node) -> Cost:
         """An inner program changes what it is given."""
@@ -313,6 +313,12 @@ class Python(Interpreter):
         return value, flow.whole()
 
 
+def _put(state: State, var: Var, value: Value) -> None:
+    before = state.get(var)
+    if before is not value:
+        state[var] = value if before is None else before.join(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Statements in sequence, as a node that is followed."""
@@ -324,19 +330,6 @@ LEFT_OUT = Value(never=True, source="\1left out")
 """Stands for an argument that a call leaves out."""
 NONE = Value(size=NIL.size, sites=NOWHERE)
 """``None``, which a function without ``return`` gives."""
-_PURE = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.expr_context, ast.operator, ast.unaryop, ast.Subscript)
-_FUNCTIONS = frozenset(("len", "min", "max", "abs", "int"))
-
-
-def is_pure(node: ast.expr) -> bool:
-    """Whether an expression does nothing but compute, of names, constants, arithmetic and lengths."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call):
-            if not isinstance(each.func, ast.Name) or each.func.id not in _FUNCTIONS or each.keywords:
-                return False
-        elif not isinstance(each, _PURE):
-            return False
-    return True
 
 
 def both(a: Mapping[Var, Value], b: Mapping[Var, Value]) -> State:
@@ -383,7 +376,6 @@ __all__ = [
     "Statement",
     "both",
     "either",
-    "is_pure",
     "joined",
     "loop_values",
     "widened",

@@ -16,9 +16,10 @@ from agentflow.lang.bounds.python.interpret import Flow, Python, State, both, ei
 from agentflow.lang.bounds.scopes import Scope
 from agentflow.lang.bounds.values import FOREIGN, NEVER, Value
 from agentflow.lang.ir import Var
-from agentflow.lang.python.names import own_nodes
 
 _PASSES = 4
+_ROUND = 4
+"""What a round counts as besides what is visited in it, in visits: its variables are put together with those of the others."""
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class _Round:
 def _settled(i: Python, node: ast.For | ast.While, scope: Scope, steady: Mapping[Var, Value]) -> _Round:
     """Follow the body of a loop with the variables of any round; ``steady`` are those whose values are known."""
     before = scope.kept()
-    changing = _assigned(i, node)
+    changing = i.text.written(node).keys()
     seen: State = {}
     if changing - steady.keys():
         noted = i.reach.noted()
@@ -64,6 +65,7 @@ def _more(before: Value, value: Value) -> bool:
 
 
 def _round(i: Python, node: ast.For | ast.While, scope: Scope, state: Mapping[Var, Value]) -> tuple[Flow, State]:
+    i.visit(_ROUND)
     scope.put_back(state)
     with i.recorded() as seen:
         if isinstance(node, ast.For):
@@ -74,16 +76,6 @@ def _round(i: Python, node: ast.For | ast.While, scope: Scope, state: Mapping[Va
             with i.told(i.guards_in(node.test, scope)[0]):
                 flow = i.block(node.body, scope).after(cost)
     return flow, seen
-
-
-def _assigned(i: Python, node: ast.For | ast.While) -> set[Var]:
-    """The variables that a round assigns."""
-    variables: set[Var] = set()
-    for each in own_nodes([node], []):
-        var = i.text.variables.get(each)
-        if var is not None and not (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)):
-            variables.add(var)
-    return variables
 
 
 def _after(i: Python, node: ast.For | ast.While, scope: Scope, one: _Round, before: State, cost: Cost) -> Flow:
@@ -180,7 +172,7 @@ def _drained(i: Python, node: ast.While, scope: Scope) -> tuple[Bound, _Round] |
 
     A list that also grows has as many elements as it begins with and as it ever gets.
     """
-    changing = _assigned(i, node)
+    changing = i.text.written(node).keys()
     for each in node.body:
         if _leaves_early(each):
             return None
@@ -240,11 +232,7 @@ _WHOLE = (
 
 def _counters(i: Python, node: ast.While) -> Iterator[tuple[Var, int]]:
     """The variables that every round that completes changes once, by the same number."""
-    written: dict[Var, int] = {}
-    for each in own_nodes([node], []):
-        var = i.text.variables.get(each)
-        if var is not None and not (isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)):
-            written[var] = written.get(var, 0) + 1
+    written = i.text.written(node)
     for each in node.body:
         step = _step(i, each)
         if step is not None and not step[0].mutated and written.get(step[0]) == 1:
