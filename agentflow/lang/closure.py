@@ -16,7 +16,8 @@ class LambdaInfo:
     """Shared by all closures of one lambda: name, parameters, span; ``body`` the offsets of its body.
 
     ``optional`` are parameters that may be missing, after ``params``; only texts in Python have such.
-    ``portable`` is false if a macro produced part of it, because its text alone would lack the macro's definition.
+    ``portable`` is false if a macro produced part of it, because its text alone would lack the macro's definition. ``follows``: its code can be
+    called with values that stand in boxes.
     """
 
     name: str | None
@@ -28,6 +29,7 @@ class LambdaInfo:
     body: tuple[int, int]
     portable: bool
     optional: tuple[str, ...] = ()
+    follows: bool = True
 
     @property
     def least(self) -> int:

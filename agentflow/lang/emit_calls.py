@@ -95,6 +95,7 @@ def code_name(g: Generator, node: Lambda) -> str:
             end=node.at.end,
             body=node.body_place,
             portable=node.portable,
+            follows=bool(g.labelled),
         )
     return py
 

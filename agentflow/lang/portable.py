@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from agentflow.core.errors import DataError, SexpEvaluationError
-from agentflow.core.labels import Following, Label, box, strip
+from agentflow.core.labels import UNKNOWN, Following, Label, box, strip
 from agentflow.core.limits import Limits
 from agentflow.core.names import ASKED, NameInfo, Names, Template, narrowed
 from agentflow.core.ordered_set import OrderedSet
@@ -131,6 +131,7 @@ class _Dump:
             "grants": _listed(closure.grants),
             "bindings": bindings,
             "templates": templates,
+            **({"followed": True} if info.follows else {}),
         }
         if info.source.surface == "python":
             from agentflow.lang.python.portable import portable_text  # Most processes never see such a text.
@@ -189,8 +190,8 @@ def load_closure(
 
     ``names`` says what its free names are, and makes the tasks it carries (see compile_program). ``grants`` narrow what
     it and its tasks may call. A dump of version 1 does not say what its author was granted: it may call ``grants``, and
-    nothing without them. ``cache`` keeps what was compiled for other dumps of the same text; ``labelled``: it is to run in a flow with a policy. Raises DataError
-    (``closure/data``) for what is no such description, and what compiling its text or making its tasks raises.
+    nothing without them. ``cache`` keeps what was compiled for other dumps of the same text; ``labelled``: it is to run in a flow with a policy; what it
+    captured where nothing was followed then comes from ``unknown``. Raises DataError (``closure/data``) for what is no such description, and what compiling its text or making its tasks raises.
     """
     ceiling = None if grants is None else frozenset(grants)
     try:
@@ -218,6 +219,8 @@ def load_closure(
         for entry, closure in zip(entries, closures, strict=True):
             for name, value in entry["bindings"].items():
                 decoded = _decode(value, closures)
+                if labelled and not entry.get("followed") and not isinstance(decoded, Closure | Primitive):
+                    decoded = box(decoded, UNKNOWN)
                 closure.env.own(name).v = decoded if labelled else strip(decoded)[0]
         root: int = data["root"]
         return closures[root]

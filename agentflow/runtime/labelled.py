@@ -27,7 +27,7 @@ from agentflow.core.effects import (
     TaskCall,
     ToolCall,
 )
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.json_text import encoded
 from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, box, joined, sources_within, strip, stripped
 from agentflow.core.reading import Guard, Reading
@@ -39,6 +39,7 @@ from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.labelled import blame, twin_of
 from agentflow.lang.calling import TAIL, bounce
+from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.strand import Strand
 
@@ -72,6 +73,12 @@ class LabelledStrand(Strand):
             except AgentflowError as error:
                 blame(error, function.sources)
                 raise
+        if type(function) is Closure and not function.info.follows:
+            raise SexpEvaluationError(
+                f"{function.name or 'this procedure'} was made in a flow without a policy: it loses where values come from",
+                code="provenance/not-followed",
+                hint="make it in a flow with a policy, or pass on what dump_closure gives, and load that here",
+            )
         return super().pick(twin_of(function) if type(function) is Primitive else function, count, d)
 
     def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:

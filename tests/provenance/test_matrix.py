@@ -243,3 +243,29 @@ async def test_results_of_earlier_steps_are_read_by_the_next_task(mail: Open) ->
     with pytest.raises(AgentflowError) as denied:
         await made.flow.run(program)
     assert denied.value.code == "provenance/denied"
+
+
+@pytest.mark.parametrize(
+    ("surface", "text"),
+    [
+        ("sexp", '(let ((p "eve")) (lambda () (send (to p) (body "x"))))'),
+        (
+            "python",
+            'def whole():\n    p = "eve"\n    def f():\n        return send(to=p, body="x")\n    return f\nwhole()',
+        ),
+    ],
+)
+async def test_a_procedure_of_a_flow_without_a_policy(surface: Any, text: str, mail: Open) -> None:
+    """Called as it is, it is an error that says so; stored there and loaded here, what it captured comes from nobody knows where."""
+    from agentflow.lang.portable import dump_closure, load_closure
+
+    without, made = await mail(policy=None), await mail()
+    closure = (await without.flow.run(text, surface=surface)).value
+    with pytest.raises(AgentflowError) as refused:
+        await made.flow.run("(f)", bindings={"f": closure})
+    assert refused.value.code == "provenance/not-followed"
+    loaded = load_closure(dump_closure(closure), names=made.flow.engine.names(), labelled=True)
+    with pytest.raises(AgentflowError) as denied:
+        await made.flow.call(loaded)
+    assert denied.value.code == "provenance/denied" and denied.value.details["refused"] == ["unknown"]
+    assert made.sent == []
