@@ -83,7 +83,7 @@ class WorkerMethods(DurableMethods):
         compiled, values = await self._to_store(program, bindings, allow, limits)
         new = await runs.new_run(
             compiled,
-            values,
+            await self.engine.given(values),
             limits=limits,
             allow=allow,
             labels=labels,

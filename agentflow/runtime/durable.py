@@ -147,10 +147,9 @@ class DurableRuns:
         tenant: str = "",
         queue: str | None = None,
     ) -> NewRun:
-        """The row to be stored for a new run. Stores nothing itself. Raises as :meth:`start`."""
+        """The row to be stored for a new run of ``bindings`` as :meth:`Engine.given` gives them. Stores nothing itself. Raises as :meth:`start`."""
         check_name(None, labels, self._redactor)
         check_priority(priority)
-        bindings = await self._engine.given(bindings)
         source = program.source
         names = None if allow is None else sorted(allow)
         mark = self.sessions.mark(session)

@@ -321,8 +321,7 @@ class Engine:
         return await asyncio.to_thread(self.compiler.compile, source, bindings=bindings, grants=grants)
 
     async def carry_out(self, program: Program | PythonProgram, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run the program of a durable run at its outermost call and return its value."""
-        bindings = await self.given(bindings)
+        """Run the program of a durable run at its outermost call and return its value; ``bindings`` as :meth:`given` gives them, or as stored."""
         if isinstance(program, PythonProgram):
             return await program.target.carry_out(await _opened(bindings, call), call)
         return await self.evaluate(program, SexpEnvironment(bindings), call)
