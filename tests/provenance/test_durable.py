@@ -185,3 +185,34 @@ async def test_a_summary_has_the_sources_of_the_turns_it_stands_for(tmp_path: Pa
         result = await flow.run(f'(begin {task} (value-of (t (x "Who?"))))', session=session)
         assert session.compaction is not None and "web" in result.sources
     await made.flow.aclose()
+
+
+READERS = Provenance(rules=[Sink("send", readers_in="to")], sources={"fetch": "web"}, readers={"web": ["*@hr.example"]})
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        '(let ((p (value-of (fetch (url "u"))))) (hold) (send (to TO) (body p)))',
+        "(begin (hold) (send (to TO) (body secret)))",
+        "(let ((f (let ((p secret)) (lambda () (send (to TO) (body p)))))) (hold) (f))",
+        f'(begin {TASK} (let ((p (value-of (t (x "it"))))) (hold) (send (to TO) (body p))))',
+    ],
+    ids=["a tool", "a binding", "a closure", "a task"],
+)
+async def test_who_may_see_a_value_is_kept_through_a_restart(program: str, tmp_path: Path) -> None:
+    """What only some may see reaches nobody else when the run goes on elsewhere, and those still: readers of a source and of one value."""
+    called = {"tool_calls": [{"name": "fetch", "arguments": {"url": "u"}}]}
+    secret = Labelled("the code", readers=["*@hr.example"])
+    for to, sends in (("eve@example.org", False), ("ann@hr.example", True)):
+        root = tmp_path / to
+        root.mkdir()
+        gate = Gate()
+        made = opened(root, called, "an answer", policy=READERS)
+        async with made.flow as flow:
+            gate.add_to(flow)
+            await flow.start(program.replace("TO", f'"{to}"'), {"secret": secret}, run_id="r")
+            await gate.reached.wait()
+        made, result = await gone_on(root, policy=READERS)
+        assert [each for each, _ in made.sent] == ([to] if sends else []), result
+        assert sends or result.code == "provenance/readers"
