@@ -7,7 +7,8 @@ a full garbage collection takes, which is reported apart. Columns: the outcome (
 all threads in ms, and how many ms of the loop's own thread passed between the end of the timeout and the end of the run.
 
 Options: names of cases; ``--json``; ``--no-timeout`` lets each case run to its end (at most 60 s); ``--recorded`` has the
-events of each case searched for secrets and recorded in files; ``--durable`` has each case started as a durable run.
+events of each case searched for secrets and recorded in files; ``--durable`` has each case started as a durable run;
+``--labelled`` runs it in a flow with a policy, with its bindings in boxes.
 """
 
 from __future__ import annotations
@@ -69,10 +70,15 @@ class Ticker:
 
 
 async def measure(
-    case: Case, timeout_s: float | None, record: str | None = None, durable: str | None = None
+    case: Case,
+    timeout_s: float | None,
+    record: str | None = None,
+    durable: str | None = None,
+    *,
+    labelled: bool = False,
 ) -> dict[str, Any]:
     """Run one case and give its figures; ``record`` is the directory of its events, ``durable`` the URL of its journal."""
-    from agentflow import AgentFlow, ScriptedProvider
+    from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider
     from agentflow.core.source import Source
 
     async def take(value: Any = None) -> int:
@@ -101,9 +107,17 @@ async def measure(
 
     ticker = Ticker()
     bindings = case.bindings()
+    if labelled:
+        bindings = {name: Labelled(value, "web") for name, value in bindings.items()}
     replies = case.replies()
     provider = ScriptedProvider(replies)
-    async with AgentFlow(provider=provider, tools=[take, give, total], record=record or False, durable=durable) as flow:
+    async with AgentFlow(
+        provider=provider,
+        tools=[take, give, total],
+        record=record or False,
+        durable=durable,
+        provenance=Provenance() if labelled else None,
+    ) as flow:
         # Its compiler is imported here: where Python may write no bytecode, that takes 100 ms.
         await flow.run("1" if case.cold else Source.unnamed("1", case.surface))
         gc.collect()
@@ -162,12 +176,14 @@ def run_case(
     *,
     recorded: bool = False,
     durable: bool = False,
+    labelled: bool = False,
 ) -> dict[str, Any]:
     """The figures of one case, measured in a process of its own; ``outcome`` ``hung`` when it had to be killed."""
     command = [sys.executable, str(Path(__file__).resolve()), "--child", name]
     command += [] if timeout_s is not None else ["--no-timeout"]
     command += ["--recorded"] if recorded else []
     command += ["--durable"] if durable else []
+    command += ["--labelled"] if labelled else []
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, check=False)
     except subprocess.TimeoutExpired:
@@ -199,6 +215,7 @@ def main() -> None:
     parser.add_argument("--no-timeout", action="store_true")
     parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--durable", action="store_true")
+    parser.add_argument("--labelled", action="store_true")
     parser.add_argument("--child")
     options = parser.parse_args()
     timeout_s = None if options.no_timeout else 1.0
@@ -206,10 +223,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             record = directory if options.recorded else None
             durable = f"sqlite:///{directory}/runs.db" if options.durable else None
-            print(json.dumps(asyncio.run(measure(ALL[options.child], timeout_s, record, durable))))
+            figures = measure(ALL[options.child], timeout_s, record, durable, labelled=options.labelled)
+            print(json.dumps(asyncio.run(figures)))
         return
     rows = [
-        run_case(name, timeout_s, recorded=options.recorded, durable=options.durable) for name in options.names or ALL
+        run_case(name, timeout_s, recorded=options.recorded, durable=options.durable, labelled=options.labelled)
+        for name in options.names or ALL
     ]
     if options.json:
         print(json.dumps(rows))
