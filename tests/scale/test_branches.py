@@ -11,7 +11,7 @@ import pytest
 
 from agentflow import AgentFlow, Limits
 from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.journal import EffectRow, EffectState, NewRun
+from agentflow.core.journal import Deposit, EffectRow, EffectState, NewRun
 from agentflow.journal.postgres import PostgresJournal
 from tests.scale.child import app
 from tests.scale.workers import detached, working
@@ -199,9 +199,9 @@ async def test_branches_on_workers_within_other_forms(
         assert postgres_server.sql("select count(*) from af_fork", postgres_url) == "0"
 
 
-@pytest.mark.parametrize("order", ["waits first", "is given up first"])
+@pytest.mark.parametrize("order", ["waits first", "is given up first", "asks", "asks, cancelled by itself"])
 async def test_a_branch_that_begins_to_wait_as_it_is_cancelled_is_queued(postgres_url: str, order: str) -> None:
-    """Its worker has not seen the cancellation yet: stored as waiting it would wait for good."""
+    """Its worker has not seen the cancellation yet: stored as waiting, or as one that asks whether to go on, it would wait for good."""
     store = PostgresJournal(postgres_url)
     new = NewRun(program="(f)", digest="d", input={}, queue="default")
     form = EffectRow(path="0/0.0", kind="branches", name="pmap", content=b"", state=EffectState.OPEN)
@@ -213,11 +213,37 @@ async def test_a_branch_that_begins_to_wait_as_it_is_cancelled_is_queued(postgre
         branch = (await store.own("b")).run
         if order == "waits first":
             assert await store.park("b", branch.epoch, branch.seq, None)
-        await store.jobs.give_up("r", epoch, form.key)
+        if order == "asks, cancelled by itself":
+            await store.jobs.cancel("b")
+        else:
+            await store.jobs.give_up("r", epoch, form.key)
+        if order.startswith("asks"):
+            await store.finish("b", branch.epoch, "interrupted")
         if order == "is given up first":
             assert not await store.park("b", branch.epoch, branch.seq, None)
             await store.finish("b", branch.epoch, "queued")
         stored = await store.find("b")
         assert stored is not None and (stored.status, stored.cancelling) == ("queued", True)
+    finally:
+        await store.aclose()
+
+
+async def test_a_branch_that_asks_whether_to_go_on_keeps_its_share(postgres_url: str) -> None:
+    """What it had set aside goes back, and it takes from the budget of all of them when it goes on."""
+    store = PostgresJournal(postgres_url)
+    new = NewRun(program="(f)", digest="d", input={}, queue="default")
+    form = EffectRow(path="0/0.0", kind="branches", name="pmap", content=b"", state=EffectState.OPEN)
+    deposit = Deposit(usd=None, tokens=100, held_usd=0.0, held_tokens=0)
+    try:
+        await store.jobs.prepare()
+        await store.create("r", new)
+        epoch = (await store.own("r")).run.epoch
+        await store.jobs.fork("r", epoch, form, [("b", new)], [], deposit)
+        branch = (await store.own("b")).run
+        assert (await store.jobs.lease("b", 0.0, 60)).tokens == 60
+        await store.finish("b", branch.epoch, "interrupted")
+        assert (await store.jobs.lease("r", 0.0, 100)).tokens == 100
+        assert (await store.own("b")).leased
+        assert (await store.jobs.lease("b", 0.0, 1)).later
     finally:
         await store.aclose()

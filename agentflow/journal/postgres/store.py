@@ -257,13 +257,16 @@ class PostgresJournal:
 
         async def work(db: Connection) -> bool:
             before = run_of(await _owned(db, run, epoch))
+            asks = status == "interrupted"
+            cancelled = asks and (before.cancelling or not await forks.is_wanted(db, run))
+            queued = cancelled or status == "queued"  # what is to be cancelled asks nobody
             if status in ENDED:
                 await sessions.let_go(db, run, session)
-            await db.execute(_FINISH, *outcome)
-            if status == "queued":
+            await db.execute(_FINISH, run, "queued" if queued else status, *outcome[2:])
+            if queued:
                 await self._engine.enqueue(db, [run])
             elif before.queue is not None:
-                await leases.end(db, run)
+                await (leases.free if asks else leases.end)(db, run)
             if branch is not None and before.status == "running":
                 await self._engine.enqueue(db, await forks.ended(db, self._blobs, run, branch))
             return before.queue is not None
