@@ -22,7 +22,7 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.ir import Seq
 from agentflow.lang.linking import compiled_part, defined_in
-from agentflow.lang.parts import Part, in_order, split
+from agentflow.lang.parts import Part, apart, in_order, split
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Form, Node
@@ -102,8 +102,10 @@ class Program:
 
     def link(self, env: SexpEnvironment) -> Code:
         """The program as a coroutine function ``(rt, d)`` on the variables of ``env``."""
-        first, *others = self._parts
-        return in_order([part.code(env) for part in self._parts]) if others else first.code(env)
+        codes = [part.code(env) for part in self._parts]
+        if self.labelled == "strict":
+            codes[:-1] = map(apart, codes[:-1])
+        return in_order(codes)
 
     def bounds(self, bindings: Mapping[str, Any] | None = None) -> Analysis:
         """The most effects that the program may have, by ``task:NAME`` and ``tool:NAME``, and where nothing bounds them.

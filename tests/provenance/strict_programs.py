@@ -298,6 +298,8 @@ async def _main(first: int, count: int) -> int:
                     print(f"--- seed {seed} tells what is in a box\n{text}")
                     for each in runs:
                         print("   ", each)
+                if total % 500 == 0:
+                    print(f"{total} programs, {leaked} leaks", flush=True)
         print(
             f"{total} programs, {len(SECRETS) * total} runs of which {ended} ended, {sent} sends, {leaked} leaks; {observer.codes}"
         )

@@ -129,6 +129,10 @@ GOES_ON = {
         '(define (f) (let ((n 0)) (for-each (lambda (x) (set! n (+ n x))) (list 1 2)) n)) (if (> s 1) (f)) (send (to "a"))'
     ),
     "an endorsed test": '(if (endorse (> s -5) "asked") (send (to "a")))',
+    "in a long program": "(if (> s 1) 1 2)\n" * 40
+    + "\n".join([f"(define (g{i} x) (if (> x {i}) (+ x {i}) (* x {i} (- x {i}))))" for i in range(150)])
+    + "\n(if (> s 1) 1 2)" * 40
+    + '(send (to "a"))',
     "what the test allows": '(if (> s -5) (note (to "x"))) (send (to "a"))',
 }
 """What a strict policy lets through: each of these sends one thing."""
