@@ -15,7 +15,7 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList, as_list
 from agentflow.core.values import Symbol
 from agentflow.core.walk import LEAVES
-from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
 
 Sources: TypeAlias = frozenset[str]
 """Where a value came from: ``tool:fetch``, ``web``, ``file:docs/a.md``. Empty: from the program and its user."""
@@ -150,30 +150,36 @@ def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
     while pending:
         item = pending.pop()
         keep.append(item)
-        parts = _parts(item)
-        count += len(parts) + 1
-        if count >= PART:
-            yield count // ELEMENTS_PER_STEP
-            count = 0
-        if UNBOXED.issuperset(map(type, parts)):
-            continue
-        for each in parts:
-            if type(each) is Label:
-                sets.add(each.sources)
+        for parts in slices(_parts(item)):
+            count += len(parts) + 1
+            if count >= PART:
+                yield count // ELEMENTS_PER_STEP
+                count = 0
+            if UNBOXED.issuperset(map(type, parts)):
+                continue
+            if Label in map(type, parts):
                 holders.append(id(item))
-                each = each.value
-            if type(each) in _HOLDING:
-                around = inside.get(id(each))
-                if around is None:
-                    inside[id(each)] = [id(item)]
-                    pending.append(each)
-                else:
-                    around.append(id(item))
+            for each in parts:
+                if type(each) is Label:
+                    sets.add(each.sources)
+                    each = each.value
+                if type(each) in _HOLDING:
+                    around = inside.get(id(each))
+                    if around is None:
+                        inside[id(each)] = [id(item)]
+                        pending.append(each)
+                    else:
+                        around.append(id(item))
     if count >= ELEMENTS_PER_STEP:
         yield count // ELEMENTS_PER_STEP
     holding: set[int] = set()
+    count = 0
     while holders:
         at = holders.pop()
+        count += 1
+        if count >= PART:
+            yield 0
+            count = 0
         if at not in holding:
             holding.add(at)
             holders += inside[at]

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, AgentflowError, Provenance, ScriptedProvider, SexpEnvironment
+from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, SexpEnvironment
 from agentflow.core.labels import Label, box, strip
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
+from agentflow.lang.builtins.labelled import letters_of
 
 A = frozenset({"a"})
 VALUES: list[tuple[Any, Any]] = [
@@ -161,3 +162,32 @@ async def test_a_primitive_whose_work_is_not_sliced_reads_no_lists(name: str, tm
                     inside = [["secret"]] if isinstance(value, list) else {"secret": "secret"}
                     outcome = await calls(primitive, (*values[:at], inside, *values[at + 1 :]))
                     assert isinstance(outcome, AgentflowError) and "secret" not in outcome.render(), (name, values)
+
+
+@pytest.mark.parametrize("name", ["dict", "string-append", "list", "append", "max", "put", "<"])
+async def test_calls_with_many_arguments_follow_each(name: str, tmp_path: Path) -> None:
+    """One box among thousands of arguments is opened in slices as one of two is, and bare ones give what they give without a policy."""
+    plain: dict[str, list[Any]] = {
+        "dict": [str(at) for at in range(20_000)],
+        "append": [[1]] * 20_000,
+        "put": [{}, *[str(at) for at in range(20_000)]],
+        "max": list(range(20_000)),
+        "<": list(range(20_000)),
+    }
+    values = plain.get(name, ["a"] * 20_000)
+    async with AgentFlow(provider=ScriptedProvider(), root=tmp_path, provenance=Provenance()) as flow:
+        bare = await flow.run(f"(apply {name} xs)", bindings={"xs": values})
+        at = 12_001 if name != "put" else 12_000
+        boxed = await flow.run(
+            f"(apply {name} xs)", bindings={"xs": [*values[:at], Labelled(values[at], "web"), *values[at + 1 :]]}
+        )
+    assert (bare.value, bare.sources) == (boxed.value, set())
+    assert boxed.sources == {"web"}
+
+
+def test_letters_of_many_arguments_are_those_of_each() -> None:
+    """What becomes of many arguments is worked out at once, and is what is said of each position."""
+    for primitive in PRIMITIVES.values():
+        for count in (0, 1, 2, 3, 7, 8, 9, 20, 300, 301):
+            if primitive.accepts(count) and primitive.name not in ("apply", "reduce", "sort"):
+                assert letters_of(primitive, count) == tuple(primitive.flow_at(at) for at in range(count))

@@ -26,9 +26,9 @@ from agentflow.core.labels import (
     stripped,
 )
 from agentflow.core.shared_list import as_list
-from agentflow.core.work import Work
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.builtins.registry import FlowLetter, Primitive
-from agentflow.lang.calling import TAIL, Sentinel, Sliced, begun, bounce
+from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sentinel, Sliced, begun, bounce
 
 _LAST_OPENED = frozenset({"apply", "reduce"})
 """Primitives that call procedures with the elements of their last argument, and with the arguments before it as they are."""
@@ -39,15 +39,26 @@ _FEW = 8
 _LEFT_OUT = Sentinel("argument left out")
 
 
-@cache
 def letters_of(primitive: Primitive, count: int) -> tuple[FlowLetter, ...]:
     """What becomes of each of ``count`` arguments (see :meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`)."""
+    return _few_letters(primitive, count) if count < MANY_OPERANDS else _letters(primitive, count)
+
+
+@cache
+def _few_letters(primitive: Primitive, count: int) -> tuple[FlowLetter, ...]:
+    return _letters(primitive, count)
+
+
+def _letters(primitive: Primitive, count: int) -> tuple[FlowLetter, ...]:
     name = primitive.canonical or primitive.name
     if name in _LAST_OPENED:
-        return (*("k" for _ in range(count - 1)), "e") if count else ()
+        kept: tuple[FlowLetter, ...] = ("k",) * (count - 1)
+        return (*kept, "e") if count else ()
     if name == "sort" and count == 2:
         return ("e", "k")  # the elements are what the procedure is called with
-    return tuple([primitive.flow_at(at) for at in range(count)])
+    # A word is shorter than this, and ends in what comes in turns.
+    some: tuple[FlowLetter, ...] = tuple([primitive.flow_at(at) for at in range(min(count, _FEW))])
+    return (some + some[-2:] * ((count - len(some)) // 2 + 1))[:count]
 
 
 @cache
@@ -74,7 +85,9 @@ def opened(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> Work[tupl
     """The arguments as a primitive takes them, and the sources of all that it was given a look at."""
     values: list[Any] = []
     sources = NO_SOURCES
-    for letter, each in zip(letters, arguments, strict=True):
+    for at, (letter, each) in enumerate(zip(letters, arguments, strict=True), 1):
+        if not at % PART:
+            yield PART // ELEMENTS_PER_STEP
         if letter == "r" and type(each) not in UNBOXED:
             each, more = yield from stripped(each)
             sources = joined(sources, more)
@@ -122,7 +135,19 @@ def _twin(primitive: Primitive) -> Callable[..., Any]:
     """
     function, words = primitive.function, _Words(primitive)
 
+    def of_many(first: tuple[Any, ...], arguments: tuple[Any, ...]) -> Work[Any]:
+        values, sources = arguments, NO_SOURCES
+        for some in slices(arguments):
+            yield len(some) // ELEMENTS_PER_STEP
+            if Label in map(type, some):
+                values, sources = yield from opened(letters_of(primitive, len(arguments)), arguments)
+                break
+        value = called(lambda: function(*first, *values), sources)
+        return (yield from value.work) if type(value) is Sliced else value
+
     def general(first: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
+        if len(arguments) >= MANY_OPERANDS:
+            return begun(of_many(first, arguments))
         letters, _ = words(len(arguments))
         sources = NO_SOURCES
         values: list[Any] = []
@@ -175,13 +200,17 @@ def _of_any(function: Callable[..., Any], general: General, needs_rt: bool) -> C
     def with_strand(rt: Any, a: Any = _LEFT_OUT, b: Any = _LEFT_OUT, *others: Any) -> Any:
         if b is _LEFT_OUT or others:
             arguments = () if a is _LEFT_OUT else (a,) if b is _LEFT_OUT else (a, b, *others)
-            return general((rt,), arguments) if Label in map(type, arguments) else function(rt, *arguments)
+            if len(others) >= MANY_OPERANDS or Label in map(type, arguments):
+                return general((rt,), arguments)
+            return function(rt, *arguments)
         return general((rt,), (a, b)) if type(a) is Label or type(b) is Label else function(rt, a, b)
 
     def alone(a: Any = _LEFT_OUT, b: Any = _LEFT_OUT, *others: Any) -> Any:
         if b is _LEFT_OUT or others:
             arguments = () if a is _LEFT_OUT else (a,) if b is _LEFT_OUT else (a, b, *others)
-            return general((), arguments) if Label in map(type, arguments) else function(*arguments)
+            if len(others) >= MANY_OPERANDS or Label in map(type, arguments):
+                return general((), arguments)
+            return function(*arguments)
         return general((), (a, b)) if type(a) is Label or type(b) is Label else function(a, b)
 
     return with_strand if needs_rt else alone
@@ -224,6 +253,8 @@ def _sliced_twin(primitive: Primitive) -> Callable[..., Any]:
     words = _Words(primitive)
 
     def twin(rt: Any, *arguments: Any) -> Any:
+        if len(arguments) >= MANY_OPERANDS:
+            return begun(in_slices(rt, letters_of(primitive, len(arguments)), arguments))
         letters, (reads, opens) = words(len(arguments))
         for at in reads:
             if type(arguments[at]) not in UNBOXED:
