@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from agentflow.core.labels import Following
 from agentflow.core.source import Source, Span
 from agentflow.lang.abi import Code
 from agentflow.lang.calling import guard
@@ -16,8 +17,8 @@ class LambdaInfo:
     """Shared by all closures of one lambda: name, parameters, span; ``body`` the offsets of its body.
 
     ``optional`` are parameters that may be missing, after ``params``; only texts in Python have such.
-    ``portable`` is false if a macro produced part of it, because its text alone would lack the macro's definition. ``follows``: its code can be
-    called with values that stand in boxes.
+    ``portable`` is false if a macro produced part of it, because its text alone would lack the macro's definition. ``follows`` says whether its code
+    can be called with values that stand in boxes, and tells what it tests.
     """
 
     name: str | None
@@ -29,7 +30,7 @@ class LambdaInfo:
     body: tuple[int, int]
     portable: bool
     optional: tuple[str, ...] = ()
-    follows: bool = True
+    follows: Following = "strict"
 
     @property
     def least(self) -> int:

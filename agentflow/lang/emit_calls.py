@@ -95,7 +95,7 @@ def code_name(g: Generator, node: Lambda) -> str:
             end=node.at.end,
             body=node.body_place,
             portable=node.portable,
-            follows=bool(g.labelled),
+            follows=g.labelled,
         )
     return py
 

@@ -74,11 +74,7 @@ class LabelledStrand(Strand):
                 blame(error, function.sources)
                 raise
         if type(function) is Closure and not function.info.follows:
-            raise SexpEvaluationError(
-                f"{function.name or 'this procedure'} was made in a flow without a policy: it loses where values come from",
-                code="provenance/not-followed",
-                hint="make it in a flow with a policy, or pass on what dump_closure gives, and load that here",
-            )
+            raise not_followed(function, "without a policy: it loses where values come from")
         return super().pick(twin_of(function) if type(function) is Primitive else function, count, d)
 
     def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:
@@ -305,6 +301,15 @@ def _as_endorsed(value: Any) -> Work[str]:
     """A value of the host as the text by which an endorsed one is known again."""
     data, _ = yield from copied(value, opened)
     return (yield from encoded(data))
+
+
+def not_followed(function: Closure, why: str) -> SexpEvaluationError:
+    """The error of a call of a procedure that was compiled for another kind of flow."""
+    return SexpEvaluationError(
+        f"{function.name or 'this procedure'} was made in a flow {why}",
+        code="provenance/not-followed",
+        hint="make it in this flow; or load here what dump_closure gives there",
+    )
 
 
 def _read(call: CallContext) -> Reading:

@@ -20,11 +20,12 @@ from agentflow.lang.abi import Code
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.labelled import blame
 from agentflow.lang.builtins.strict import Called, strict_twin_of
+from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lang.truth import truth
 from agentflow.runtime.calls import calling_span
-from agentflow.runtime.labelled import LabelledStrand
+from agentflow.runtime.labelled import LabelledStrand, not_followed
 from agentflow.runtime.strand import Strand
 from agentflow.tasks.history import ProgramSteps
 
@@ -149,6 +150,8 @@ class StrictStrand(LabelledStrand):
         """The code of a value in operator position."""
         if type(function) is Called:
             return function.code(self.pick(function.function, count, d))
+        if type(function) is Closure and function.info.follows is True:
+            raise not_followed(function, "whose policy is not strict: what it tests would not count")
         if type(function) is Primitive:
             return Strand.pick(self, strict_twin_of(function), count, d)
         if type(function) is Label:

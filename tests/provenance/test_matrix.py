@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentflowError, Labelled, Session
+from agentflow import AgentflowError, Labelled, Provenance, Session
 from agentflow.tasks.workflows import Workflow
 from tests.support.mail import PAGE, Mail, Open
 
@@ -269,3 +269,17 @@ async def test_a_procedure_of_a_flow_without_a_policy(surface: Any, text: str, m
         await made.flow.call(loaded)
     assert denied.value.code == "provenance/denied" and denied.value.details["refused"] == ["unknown"]
     assert made.sent == []
+
+
+async def test_a_procedure_of_a_flow_whose_policy_is_not_strict(mail: Open) -> None:
+    """In a strict flow it is an error, since nobody would know what it tests; loaded from a dump it is compiled anew."""
+    from agentflow.lang.portable import dump_closure, load_closure
+
+    normal, strict = await mail(), await mail(policy=Provenance(strict=True))
+    closure = (await normal.flow.run("(lambda (x) (if x 1 2))")).value
+    with pytest.raises(AgentflowError) as refused:
+        await strict.flow.run("(f 1)", bindings={"f": closure})
+    assert refused.value.code == "provenance/not-followed"
+    loaded = load_closure(dump_closure(closure), names=strict.flow.engine.names(), labelled="strict")
+    result = await strict.flow.run("(f x)", bindings={"f": loaded, "x": Labelled(1, "web")})
+    assert (result.value, result.sources) == (1, {"web"})

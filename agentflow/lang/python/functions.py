@@ -121,9 +121,7 @@ def _info(g: Emitter, node: Function, name: str | None) -> LambdaInfo:
     optional = (*positional[least:], *(each.arg for each in args.kwonlyargs))
     span = g.span_at(node)
     ends = (span.start, span.end)
-    return LambdaInfo(
-        name, tuple(positional[:least]), None, g.source, *ends, ends, True, optional, follows=bool(g.labelled)
-    )
+    return LambdaInfo(name, tuple(positional[:least]), None, g.source, *ends, ends, True, optional, follows=g.labelled)
 
 
 def _code(g: Emitter, node: Function, py: str, body: Callable[[], list[ast.stmt]]) -> ast.AsyncFunctionDef:
@@ -184,7 +182,7 @@ def procedure(g: Emitter, py: str, params: tuple[str, ...], node: ast.AST) -> as
     """The closure of code that was written for a form, with ``params``."""
     span = g.span_at(node)
     ends = (span.start, span.end)
-    info = LambdaInfo(None, params, None, g.source, *ends, ends, False, follows=bool(g.labelled))
+    info = LambdaInfo(None, params, None, g.source, *ends, ends, False, follows=g.labelled)
     constant = g.packed_constant(("lambda", py), lambda: info)
     return g.call(g.const_param(Closure, "CL"), [g.name(py), g.const(len(params)), constant, g.env(), g.rt("grants")])
 
