@@ -295,10 +295,13 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 async def _until(db: Any, condition: str, *args: Any) -> float:
-    """Wait until a condition holds for every run. Gives the seconds that took."""
-    began = time.monotonic()
-    while await db.fetchval(f"select exists (select from af_run where not ({condition}))", *args):
-        if time.monotonic() - began > STUCK_S:
+    """Wait until a condition holds for every run. Gives the seconds that took. Raises TimeoutError when that comes no nearer."""
+    began = changed = time.monotonic()
+    before = None
+    while left := await db.fetchval(f"select count(*) from af_run where not ({condition})", *args):
+        if left != before:
+            before, changed = left, time.monotonic()
+        if time.monotonic() - changed > STUCK_S:
             left = await db.fetch("select run, status, slice, deaths from af_run where status <> 'done' limit 10")
             raise TimeoutError(f"runs that nobody goes on with: {left}")
         await asyncio.sleep(0.01)
