@@ -69,7 +69,7 @@ class _NamePattern(NamedTuple):
 
 
 class _Literal(NamedTuple):
-    """The rule behind an exact name or a suffix."""
+    """The rule behind an exact name or path, or a suffix."""
 
     order: int
     include: bool
@@ -82,10 +82,11 @@ class GitIgnore:
     Parameters: ``text`` of the file. A malformed pattern matches nothing.
     """
 
-    __slots__ = ("_endings", "_names", "_paths", "_patterns", "_tails")
+    __slots__ = ("_endings", "_exact", "_names", "_paths", "_patterns", "_tails")
 
     def __init__(self, text: str) -> None:
         self._names: dict[str, list[_Literal]] = {}
+        self._exact: dict[str, list[_Literal]] = {}
         self._endings: dict[str, list[_Literal]] = {}
         self._patterns: list[_NamePattern] = []
         self._paths: list[_PathPattern] = []
@@ -106,6 +107,9 @@ class GitIgnore:
             if "/" in pattern:
                 anchored = pattern.removeprefix("/")
                 literal = max(0, literal - (len(pattern) - len(anchored)))
+                if anchored and literal == len(anchored):
+                    self._exact.setdefault(anchored, []).append(_Literal(order, include, directory))
+                    return
                 parts = _parts(anchored[literal:])
                 self._paths.append(_PathPattern(order, include, directory, anchored[:literal], parts))
             elif literal == len(pattern):
@@ -127,7 +131,7 @@ class GitIgnore:
         name = path.rpartition("/")[2]
         best = -1
         include = False
-        candidates = [*self._names.get(name, ())]
+        candidates = [*self._names.get(name, ()), *self._exact.get(path, ())]
         if self._tails and name.endswith(self._tails):
             candidates += [rule for tail in self._tails if name.endswith(tail) for rule in self._endings[tail]]
         for rule in candidates:
@@ -142,7 +146,7 @@ class GitIgnore:
         for rule in self._paths:
             if rule.order <= best:
                 break
-            if (is_directory or not rule.directory) and _path_matches(rule, path):
+            if path.startswith(rule.prefix) and (is_directory or not rule.directory) and _path_matches(rule, path):
                 best, include = rule.order, rule.include
                 break
         return None if best < 0 else not include
@@ -277,27 +281,27 @@ def _expression(elements: Sequence[str | _Star]) -> re.Pattern[str]:
 
 
 def _path_matches(rule: _PathPattern, path: str) -> bool:
-    if not path.startswith(rule.prefix):
-        return False
+    """Whether ``path``, which begins with the rule's prefix, matches."""
     parts = rule.parts
     names = path[len(rule.prefix) :].split("/")
+    ends, end = len(parts), len(names)
     at = name = 0
     retry_at = retry_name = -1
     while True:
-        if at < len(parts) and parts[at] is None:
-            if at == len(parts) - 1:
-                return name < len(names)
+        if at < ends and parts[at] is None:
+            if at == ends - 1:
+                return name < end
             at += 1
             retry_at, retry_name = at, name
             continue
-        if name < len(names) and at < len(parts) and (expression := parts[at]) is not None:
+        if name < end and at < ends and (expression := parts[at]) is not None:
             if expression.fullmatch(names[name]):
                 at += 1
                 name += 1
                 continue
-        elif name == len(names) and at == len(parts):
+        elif name == end and at == ends:
             return True
-        if retry_at < 0 or retry_name >= len(names):
+        if retry_at < 0 or retry_name >= end:
             return False
         retry_name += 1
         at, name = retry_at, retry_name
