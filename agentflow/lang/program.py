@@ -102,6 +102,9 @@ class Program:
 
     def link(self, env: SexpEnvironment) -> Code:
         """The program as a coroutine function ``(rt, d)`` on the variables of ``env``."""
+        first, *others = self._parts
+        if not others:
+            return first.code(env)
         codes = [part.code(env) for part in self._parts]
         if self.labelled == "strict":
             codes[:-1] = map(apart, codes[:-1])

@@ -18,6 +18,8 @@ from agentflow.runtime.calls import located_error
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.definitions import NamesInForce, view
 from agentflow.runtime.naming import EffectHandler, Publish
+from agentflow.runtime.operations import OPERATIONS
+from agentflow.runtime.strand import Strand
 from agentflow.runtime.strands import procedure_for, strand_at
 
 
@@ -40,9 +42,13 @@ def run_program(
     """
     names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
     unfit = names is not None and not program.fits(describer(names))
-    other = program.labelled != following(call.reading)
+    other = program.labelled != (call.reading is not None and call.reading.guard.following)
     if unfit or other or (call.grants is not None and program.allow != call.grants):
         return _run_refitted(program, env, performer, call, budget, programs, publish)
+    if call.reading is None:
+        return Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish).main(
+            program, env
+        )
     return strand_at(call, budget, performer, programs=programs, env=env, publish=publish).main(program, env)
 
 

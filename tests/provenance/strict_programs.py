@@ -13,7 +13,6 @@ import asyncio
 import random
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +36,7 @@ class Writer:
         self.lists = ["gl", "items"]
         self.procedures = ["f0", "f1"]
         self.count = 0
+        self.quiet = False  # in branches: one is cut short when another fails, and of time nothing is promised
 
     def program(self) -> str:
         """The text: definitions, steps of which each may be caught, and sends of all variables."""
@@ -73,12 +73,21 @@ class Writer:
         """Steps, then a value."""
         return f"(begin {self.step(depth)} {self.number(depth)})"
 
+    def branch(self, build: Callable[[], str]) -> str:
+        """Something that is done beside others."""
+        outer, self.quiet = self.quiet, True
+        text = build()
+        self.quiet = outer
+        return text
+
     def pick(self, *choices: Callable[[], str]) -> str:
         return self.random.choice(choices)()
 
     def step(self, depth: int) -> str:
         """Something that is done."""
         r, d = self.random, depth - 1
+        if self.quiet:
+            return self.number(d)
         if depth <= 0:
             return self.pick(
                 lambda: f"(say {r.randint(0, 9)})",
@@ -115,7 +124,7 @@ class Writer:
             ),
             lambda: f"(if {self.test(d)} (error {self.pick(lambda: self.number(0), lambda: repr(1))}) {self.step(d)})",
             lambda: f"(set! {r.choice(self.mutable)} {self.number(d)})",
-            lambda: f"(parallel {self.number(d)} {self.number(d)})",
+            lambda: self.branch(lambda: f"(parallel {self.number(d)} {self.number(d)})"),
             lambda: f"(retry {r.choice(['1', '1', '(if ' + self.test(0) + ' 1 1)'])} {self.step(d)})",
             lambda: f"(guard (e ({self.test(0)} {self.step(d)})) {self.step(d)})",
             lambda: (
@@ -142,8 +151,10 @@ class Writer:
             lambda: (
                 f"(reduce (lambda ({fresh} {other}) {self._with([fresh, other], lambda: self.number(d))}) 0 {self.list(d)})"
             ),
-            lambda: f"({r.choice(self.procedures)} {self.number(d)})" if depth < 3 else self.number(d),
-            lambda: f"((if {self.test(d)} f0 f1) {self.number(d)})",
+            lambda: (
+                f"({r.choice(self.procedures)} {self.number(d)})" if depth < 3 and not self.quiet else self.number(d)
+            ),
+            lambda: self.number(0) if self.quiet else f"((if {self.test(d)} f0 f1) {self.number(d)})",
             lambda: f"(apply (lambda ({fresh}) {self._with([fresh], lambda: self.number(d))}) (list {self.number(d)}))",
             lambda: f"(let (({fresh} {self.number(d)})) {self._with([fresh], lambda: self.block(d), mutable=True)})",
             lambda: (
@@ -156,7 +167,7 @@ class Writer:
             lambda: f'(length (keys (if {self.test(d)} (dict "a" 1) (dict))))',
             lambda: f"(length (sources {self.number(d)}))",
             lambda: f"(string-length {self.text(d)})",
-            lambda: f"(nth (parallel {self.number(d)} {self.number(d)}) 0)",
+            lambda: self.branch(lambda: f"(nth (parallel {self.number(d)} {self.number(d)}) 0)"),
             lambda: (
                 f"(director-evaluator-loop (max-iterations {self.count_of(0)}) (initial-director-input 1) "
                 f"(director (lambda (a i) (+ a 1))) (executor (lambda (p i) {self.number(0)})) (evaluator (lambda (r p i) r)) "
@@ -219,7 +230,9 @@ class Writer:
                 f"(sort {self.list(d)} (lambda ({fresh} {other}) {self._with([fresh, other], lambda: self.test(d))}))"
             ),
             lambda: f"(sort {self.list(d)})",
-            lambda: f"(pmap (lambda ({fresh}) {self._with([fresh], lambda: self.number(d))}) {self.list(d)})",
+            lambda: self.branch(
+                lambda: f"(pmap (lambda ({fresh}) {self._with([fresh], lambda: self.number(d))}) {self.list(d)})"
+            ),
             lambda: f"(rest {self.list(d)})",
             lambda: f"(reverse {self.list(d)})",
             lambda: f"(range {self.count_of(d)})",
@@ -261,13 +274,9 @@ class Observer:
         return end, list(self.seen)
 
 
-def differ(text: str, one: tuple[str, list[Any]], other: tuple[str, list[Any]]) -> bool:
-    """Whether an observer can tell two runs apart, other than by one of them ending early, or by the order among branches."""
+def differ(one: tuple[str, list[Any]], other: tuple[str, list[Any]]) -> bool:
+    """Whether an observer can tell two runs apart, other than by one of them ending early."""
     (end, seen), (end_, seen_) = one, other
-    if "(parallel" in text or "(pmap" in text:
-        counts, counts_ = Counter(map(repr, seen)), Counter(map(repr, seen_))
-        more, less = counts - counts_, counts_ - counts
-        return bool(more and (less or end_ == "ended")) or bool(less and end == "ended")
     if end == end_ == "ended":
         return seen != seen_
     few, many = sorted((seen, seen_), key=len)
@@ -279,7 +288,7 @@ async def leaks(observer: Observer, seed: int) -> str | None:
     """The text of a program that shows what is in a box, if the one of this seed does."""
     text = Writer(seed).program()
     runs = [await observer.run(text, each) for each in SECRETS]
-    return text if any([differ(text, runs[0], each) for each in runs[1:]]) else None
+    return text if any([differ(runs[0], each) for each in runs[1:]]) else None
 
 
 async def _main(first: int, count: int) -> int:
@@ -293,7 +302,7 @@ async def _main(first: int, count: int) -> int:
                 total += 1
                 sent += sum(len(seen) for _, seen in runs)
                 ended += sum(end == "ended" for end, _ in runs)
-                if any([differ(text, runs[0], each) for each in runs[1:]]):
+                if any([differ(runs[0], each) for each in runs[1:]]):
                     leaked += 1
                     print(f"--- seed {seed} tells what is in a box\n{text}")
                     for each in runs:
