@@ -34,7 +34,7 @@ def document(chance: random.Random, depth: int) -> Any:
             return chance.choice([1, -2.5, True, None, *strings])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_large_text_gives_what_it_gives_at_once(seed: int) -> None:
     """Whatever its shape and spacing; duplicate keys too."""
     chance = random.Random(seed)
@@ -52,7 +52,7 @@ LONG = ",".join('{"a": [1, 2, "]"]}' for _ in range(9_000))
 DEEP = "[" * 150 + LONG + "]" * 150
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(24))
 def test_a_damaged_text_is_an_error_where_it_is_damaged(seed: int) -> None:
     """A character removed, added or changed: the same verdict as at once, and the same value if it still is JSON."""
     chance = random.Random(seed)

@@ -7,14 +7,17 @@ import pytest
 from agentflow.core.errors import LimitExceeded
 from agentflow.core.source import Source, Surface
 from agentflow.lang.allowance import Allowance, CompilationStopped
+from agentflow.lang.bounds.interpret import MOST_VISITS
 from agentflow.lang.bounds.texts import readied
 from tests.lang.test_bounds import GIVEN, WEIGHTS, Described
 
 LONG: dict[Surface, str] = {
-    "sexp": "".join(f"(define (f{n} x) (list (f{n + 1} x) (f{n + 1} x)))" for n in range(30))
-    + "(define (f30 x) (ask (x x))) (f0 1)",
-    "python": "\n".join(f"def f{n}(x):\n    return [f{n + 1}(x), f{n + 1}(x)]" for n in range(30))
-    + "\ndef f30(x):\n    return ask(x=x)\nf0(1)",
+    "sexp": "(define (r0 xs) (ask (x xs)))"
+    + "".join(f"(define (r{n} xs) (if (null? xs) nil (begin (r{n - 1} xs) (r{n} (rest xs)))))" for n in range(1, 12))
+    + "(r11 files)",
+    "python": "def r0(xs):\n    ask(x=xs)\n"
+    + "\n".join(f"def r{n}(xs):\n    if xs:\n        r{n - 1}(xs)\n        r{n}(xs[1:])" for n in range(1, 12))
+    + "\nr11(files)",
 }
 
 
@@ -29,7 +32,7 @@ def test_each_visit_takes_a_step_of_what_is_allowed(surface: Surface) -> None:
 
     free = Allowance()
     follow(free)
-    assert 50_000 < free.used <= 60_500
+    assert 0.8 * MOST_VISITS < free.used <= 1.01 * MOST_VISITS
     few = Allowance(2_000)
     with pytest.raises(LimitExceeded, match="2,000 steps"):
         follow(few)
