@@ -63,26 +63,27 @@ async def test_a_directory_without_the_package_is_not_measured(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_tree_that_does_everything_twice_is_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two real trees, one of which runs each program twice: every figure is about 2, and worse; the control is what it was.
+def test_a_tree_that_does_everything_four_times_is_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two real trees, one of which runs each program four times: every figure is about 4, and worse; the control is about what it was.
 
-    Three rounds beside other tests are few: the control may be called worse by chance, but not by half.
+    A few rounds beside other tests are noisy, on machines that change their speed: hence not twice, and room for the control.
     """
     shutil.copytree(ROOT / "agentflow", tmp_path / "agentflow", ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "agentflow" / "app.py").open("a", encoding="utf-8") as file:
         file.write(
             "\n_once = AgentFlow.eval\n"
-            "async def _twice(self, program, **options):\n"
-            "    await _once(self, program, **options)\n"
+            "async def _often(self, program, **options):\n"
+            "    for _ in range(3):\n"
+            "        await _once(self, program, **options)\n"
             "    return await _once(self, program, **options)\n"
-            "AgentFlow.eval = _twice\n"
+            "AgentFlow.eval = _often\n"
         )
     code = main([str(ROOT), str(tmp_path), "--rounds", "3", "--effort", "0.2", "--figures", f"chain,fib,{CONTROL}"])
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert code == 1
     for name in ("chain", "fib"):
-        assert "worse" in lines[name] and 1.5 < float(lines[name].split()[3]) < 3, lines[name]
-    assert float(lines[CONTROL].split()[3]) < 1.5
+        assert "worse" in lines[name] and 2 < float(lines[name].split()[3]) < 8, lines[name]
+    assert float(lines[CONTROL].split()[3]) < 2
 
 
 @pytest.mark.slow
