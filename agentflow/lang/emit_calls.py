@@ -254,9 +254,10 @@ def _code(g: Generator, function: ast.expr, count: int) -> ast.expr:
         g.is_(g.call(g.const_param(type, "type_"), [function]), g.const_param(Closure, "CL")),
         ast.Compare(g.attr(function, "arity"), [ast.Eq()], [g.const(count)], **g.loc),
     ]
-    if g.strict is not None:
+    if g.labelled:
         follows = g.attr(g.attr(function, "info"), "follows")
-        tests.append(ast.Compare(follows, [ast.Eq()], [g.const("strict")], **g.loc))
+        strict = ast.Compare(follows, [ast.Eq()], [g.const("strict")], **g.loc)
+        tests.append(follows if g.strict is None else strict)
     slow = g.call(g.rt("pick"), [function, g.const(count), g.name("d")])
     return g.ifexp(ast.BoolOp(ast.And(), tests, **g.loc), g.attr(function, "code"), slow)
 

@@ -271,6 +271,31 @@ async def test_a_procedure_of_a_flow_without_a_policy(surface: Any, text: str, m
     assert made.sent == []
 
 
+WAYS_TO_CALL: list[tuple[Any, str]] = [
+    ("sexp", "(f)"),
+    ("sexp", "(define (g h) (h)) (g f)"),
+    ("sexp", "(let ((h f)) (define (g) (h)) (g))"),
+    ("sexp", "(let loop ((n 2)) (if (= n 0) nil (begin (f) (loop (- n 1)))))"),
+    ("sexp", "(map (lambda (x) (f)) (list 1))"),
+    ("sexp", "(apply f (list))"),
+    ("sexp", "((if true f nil))"),
+    ("python", "f()"),
+    ("python", "def g(h):\n    return h()\ng(f)"),
+    ("python", "[h() for h in [f]]"),
+]
+
+
+@pytest.mark.parametrize(("surface", "text"), WAYS_TO_CALL)
+async def test_a_procedure_without_boxes_is_refused_however_it_is_called(surface: Any, text: str, mail: Open) -> None:
+    """The short cut of generated code asks what it calls, too."""
+    without, made = await mail(policy=None), await mail()
+    closure = (await without.flow.run('(let ((p "eve")) (lambda () (send (to p) (body "x"))))')).value
+    with pytest.raises(AgentflowError) as refused:
+        await made.flow.run(text, bindings={"f": closure}, surface=surface)
+    assert refused.value.code == "provenance/not-followed"
+    assert made.sent == []
+
+
 async def test_a_procedure_of_a_flow_whose_policy_is_not_strict(mail: Open) -> None:
     """In a strict flow it is an error, since nobody would know what it tests; loaded from a dump it is compiled anew."""
     from agentflow.lang.portable import dump_closure, load_closure
