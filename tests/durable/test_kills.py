@@ -72,7 +72,7 @@ def test_a_replay_does_not_depend_on_timing() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_many_kills(seed: int) -> None:
     """The same over all programs, more often."""
-    reports = [campaign(20, seed), failpoint_campaign(2, seed), *(replay_campaign(8, each, seed) for each in PROGRAMS)]
+    reports = [campaign(12, seed), failpoint_campaign(1, seed), *(replay_campaign(4, each, seed) for each in PROGRAMS)]
     assert [fault for report in reports for fault in report.faults] == []
 
 

@@ -265,8 +265,8 @@ async def test_what_is_said_of_values_covers_them() -> None:
 
 @pytest.mark.slow
 async def test_what_is_said_of_many_values_covers_them() -> None:
-    """The same of twelve hundred others."""
-    for number in range(1_000_000, 1_001_200):
+    """The same of five hundred others."""
+    for number in range(1_000_000, 1_000_500):
         _, problem = await values.check(number)
         assert problem is None
 
