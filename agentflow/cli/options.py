@@ -482,7 +482,7 @@ def _explaining(flow: AgentFlow, options: FlowOptions) -> AgentFlow:
     engine = flow.engine
     if engine.provenance is None:
         raise UsageError("--explain tells what a policy denies, and there is none", hint="give one with --policy FILE")
-    engine.provenance = replace(engine.provenance, explain=True)
+    engine.follow(replace(engine.provenance, explain=True))
     return flow
 
 

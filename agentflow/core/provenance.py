@@ -51,6 +51,11 @@ class Labelled:
         return f"Labelled({self.value!r}, {sorted(self.sources)!r})"
 
 
+def declared_sources(who: str) -> list[str]:
+    """The sources that a tool's own declaration allows, which are words: ``"user directory"``."""
+    return who.replace(",", " ").split()
+
+
 def unlabelled(value: Any, reading: Reading | None) -> Any:
     """What code of the host gave, as it is; ``reading`` is told where it came from if it says so."""
     if type(value) is not Labelled:
@@ -310,7 +315,7 @@ class Provenance:
         if rules:
             return rules
         if declared is not None and argument in declared:
-            return [Sink(name, argument, declared[argument].replace(",", " ").split())]
+            return [Sink(name, argument, declared_sources(declared[argument]))]
         return [_NOTHING_BUT_USER] if declared is not None and self.default == "deny" else []
 
 

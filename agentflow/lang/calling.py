@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from agentflow.core.work import Work
@@ -69,6 +69,23 @@ async def bounce(rt: Runtime, d: int) -> Any:
         result = await tail[0](rt, d + 1, *tail[1:])
         if result is not TAIL:
             return result
+
+
+def whole(code: Code, look: Callable[[Any, Any], None] | None = None) -> Code:
+    """``code`` as what is done apart from what comes after, under a strict policy: its tail calls are made, the ambient sources put back, and
+    its value says them. ``look`` is given the strand and that value."""
+
+    async def done(rt: Any, d: int, *arguments: Any) -> Any:
+        before = rt.ambient
+        value = await code(rt, d, *arguments)
+        if value is TAIL:
+            value = await bounce(rt, d)
+        value = rt.left(before, value)
+        if look is not None:
+            look(rt, value)
+        return value
+
+    return done
 
 
 def guard(code: Code, grants: frozenset[str]) -> Code:

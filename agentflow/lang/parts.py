@@ -70,19 +70,6 @@ def _flat(tree: Seq) -> list[IR]:
     return flat
 
 
-def apart(code: Code) -> Code:
-    """The code of a part of a program under a strict policy: what it tested at its end counts for no other part."""
-
-    async def part(rt: Any, d: int) -> None:
-        before = rt.ambient
-        value = await code(rt, d)
-        if value is TAIL:
-            value = await bounce(rt, d)
-        rt.left(before, value)
-
-    return part
-
-
 def in_order(codes: Sequence[Code]) -> Code:
     """One code that runs all of these, and gives the value of the last."""
     if len(codes) == 1:

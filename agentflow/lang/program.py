@@ -17,12 +17,13 @@ from agentflow.lang.abi import Code
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer, Describe
 from agentflow.lang.answers import answering
+from agentflow.lang.calling import whole
 from agentflow.lang.checks import certain_failures
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.forms import FORMS
 from agentflow.lang.ir import Seq
 from agentflow.lang.linking import compiled_part, defined_in
-from agentflow.lang.parts import Part, apart, in_order, split
+from agentflow.lang.parts import Part, in_order, split
 from agentflow.lang.reader import read
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Form, Node
@@ -107,7 +108,7 @@ class Program:
             return first.code(env)
         codes = [part.code(env) for part in self._parts]
         if self.labelled == "strict":
-            codes[:-1] = map(apart, codes[:-1])
+            codes[:-1] = map(whole, codes[:-1])  # what a part tested at its end counts for no other
         return in_order(codes)
 
     def bounds(self, bindings: Mapping[str, Any] | None = None) -> Analysis:

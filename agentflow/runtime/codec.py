@@ -77,12 +77,12 @@ class _TooMuch(Exception):
 class Codec:
     """Writes and reads values. ``names`` resolves the free names of procedures that are read back, each text compiled once.
 
-    ``labelled``: they are to run in a flow with a policy.
+    ``following`` says how values are followed where they are read back: a flow may be given a policy later. None: not at all.
     """
 
-    def __init__(self, names: Names | None = None, *, labelled: Following = False) -> None:
+    def __init__(self, names: Names | None = None, following: Callable[[], Following] | None = None) -> None:
         self._names = names
-        self._labelled: Following = labelled
+        self._following = following
         self._programs = ProgramCache(_PROGRAMS)
 
     def encode(self, value: Any) -> Any:
@@ -91,7 +91,7 @@ class Codec:
 
     def decode(self, data: Any, source: Source | None = None) -> Any:
         """The value that :meth:`encode` wrote. Spans of errors are read if they point into ``source``."""
-        return _Reader(self._names, source, self._programs, labelled=self._labelled).read(data)
+        return self._reader(source).read(data)
 
     def encode_error(self, error: AgentflowError) -> Any:
         """An error as JSON data. Raises NotData."""
@@ -99,7 +99,11 @@ class Codec:
 
     def decode_error(self, data: Any, source: Source | None = None) -> AgentflowError:
         """The error that :meth:`encode_error` wrote."""
-        return read_error(data, _Reader(self._names, source, self._programs, labelled=self._labelled).read, source)
+        return read_error(data, self._reader(source).read, source)
+
+    def _reader(self, source: Source | None) -> _Reader:
+        labelled = False if self._following is None else self._following()
+        return _Reader(self._names, source, self._programs, labelled=labelled)
 
 
 def fingerprint(kind: str, *content: Any) -> bytes:

@@ -74,7 +74,7 @@ class DurableRuns:
         self._engine = engine
         self._store = store
         self._redactor = redactor
-        self._codec = Codec(engine.effects, labelled=engine.provenance is not None and engine.provenance.following)
+        self._codec = Codec(engine.effects, engine.following)
         self.sessions = Conversations(store.sessions, self._codec, redactor)
         self._input = StoredInput(self._codec, redactor)
         self._generations = Generations(engine, store, self._input)

@@ -10,7 +10,7 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.events import RunStarted
-from agentflow.core.labels import NO_SOURCES, box, stripped
+from agentflow.core.labels import NO_SOURCES, Following, box, stripped
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import Definitions, Template
@@ -108,11 +108,9 @@ class Engine:
             redactor=redactor,
         )
         self._solver = solver
-        self.provenance = provenance
         self.roots = roots
-        self.compiler = ProgramCompiler(
-            self.effects, self.limits, labelled=provenance is not None and provenance.following
-        )
+        self.compiler = ProgramCompiler(self.effects, self.limits)
+        self.follow(provenance)
         self.admission = Admission(self.compiler, tools, estimator)
         self._approver = approver
         self._answerer = answerer
@@ -144,6 +142,15 @@ class Engine:
     def _drop(self, observer: Observer) -> None:
         self.observers = [other for other in self.observers if other is not observer]
         self.shows_bounds = any([getattr(other, "bounds", False) for other in self.observers])
+
+    def follow(self, policy: Provenance | None) -> None:
+        """Have later runs judged by ``policy``, and their values followed as it says."""
+        self.provenance = policy
+        self.compiler.labelled = self.following()
+
+    def following(self) -> Following:
+        """How values of later runs are followed."""
+        return False if self.provenance is None else self.provenance.following
 
     def open(
         self,

@@ -45,7 +45,7 @@ def run_program(
     other = program.labelled != (call.reading is not None and call.reading.guard.following)
     if unfit or other or (call.grants is not None and program.allow != call.grants):
         return _run_refitted(program, env, performer, call, budget, programs, publish)
-    if call.reading is None:
+    if call.reading is None:  # as strand_at has it; here and above, runs without a policy are spared a call
         return Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish).main(
             program, env
         )

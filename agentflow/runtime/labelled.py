@@ -167,9 +167,8 @@ class LabelledStrand(Strand):
         call = self.call
         outer, call.reading = call.reading, reading
         try:
-            work = Strand.perform(
-                self, effect, span
-            )  # draws the effect's number, and its call takes the reading with it
+            # This draws the effect's number, and its call takes the reading with it.
+            work = Strand.perform(self, effect, span)
         finally:
             call.reading = outer
         try:

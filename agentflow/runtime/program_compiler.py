@@ -23,13 +23,13 @@ class ProgramCompiler:
     """Compiles programs for one flow, and keeps what it compiled.
 
     Parameters: ``effects`` carries out what programs ask for, and so knows their names; ``limits`` hold for a program that
-    has none of its own; ``labelled`` programs know where their values came from. ``cache`` is public: what runs programs compiles those that they write with it.
+    has none of its own; ``labelled`` says how values of programs are followed from now on. ``cache`` is public: what runs programs compiles those that they write with it.
     """
 
-    def __init__(self, effects: EffectRunner, limits: Limits, *, labelled: Following = False) -> None:
+    def __init__(self, effects: EffectRunner, limits: Limits) -> None:
         self._effects = effects
         self._limits = limits
-        self._labelled: Following = labelled
+        self.labelled: Following = False
         self.cache = ProgramCache()
 
     def compile(
@@ -65,7 +65,7 @@ class ProgramCompiler:
         A small text without a budget is compiled at once.
         """
         if (revision := self._revision(env, defined)) is not None:
-            ready = self.cache.current(program, grants, limits or self._limits, revision, labelled=self._labelled)
+            ready = self.cache.current(program, grants, limits or self._limits, revision, labelled=self.labelled)
             if ready is not None:
                 return ready
         if budget is None and is_small(program):
@@ -99,7 +99,7 @@ class ProgramCompiler:
         source, fitting = program, None
         if isinstance(program, Program):
             same = program.allow == grants and (program.limits is limits or program.limits == limits)
-            same = same and program.labelled == self._labelled
+            same = same and program.labelled == self.labelled
             if same and program.fits(describer(names, frozenset(bindings)), revision):
                 fitting = program
             source = program.source
@@ -111,7 +111,7 @@ class ProgramCompiler:
             "env_names": bindings,
             "cache": self.cache,
             "revision": revision,
-            "labelled": self._labelled,
+            "labelled": self.labelled,
         }
 
     def _revision(self, env: SexpEnvironment | None, defined: Definitions | None) -> tuple[object, object] | None:

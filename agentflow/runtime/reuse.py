@@ -37,7 +37,7 @@ class Reuse:
     def __init__(self, store: ResultStore, redactor: Redactor | None = None) -> None:
         self._store = store
         self._redactor = redactor
-        self._codec = Codec(labelled=True)
+        self._codec = Codec(following=lambda: True)
         self._flights: dict[tuple[int, bytes], _Flight] = {}
 
     async def once(

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from agentflow.core.facts import Reach, TaskFacts, ToolFacts
 from agentflow.core.labels import UNKNOWN, Label
-from agentflow.core.provenance import USER, Labelled
+from agentflow.core.provenance import USER, Labelled, declared_sources
 from agentflow.core.readers import is_restriction
 from agentflow.lang.bounds.flow import AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN, Done, Flows, Point, variable
 
@@ -37,7 +37,7 @@ def reach_of(
 
     ``bindings`` are what it is given; ``by_data``: data may say what is called.
     """
-    sinks = [(tool, argument, _words(who)) for tool in tools for argument, who in sorted(tool.sinks.items())]
+    sinks = [(tool, argument, declared_sources(who)) for tool in tools for argument, who in sorted(tool.sinks.items())]
     sinks = [each for each in sinks if not set(_ANYBODY) & set(each[2])]
     if not sinks:
         return ()
@@ -51,10 +51,6 @@ def reach_of(
 def _reach(tool: ToolFacts, argument: str, allow: Sequence[str], sources: Iterable[str]) -> Reach:
     refused = [each for each in sources if not any(fnmatchcase(each, pattern) for pattern in allow)]
     return Reach(tool.name, argument, tuple(allow), tuple(sorted(sources)), tuple(sorted(refused)))
-
-
-def _words(who: str) -> list[str]:
-    return who.replace(",", " ").split()
 
 
 class _Graph:

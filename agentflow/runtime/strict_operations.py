@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +17,7 @@ from agentflow.lang.abi import Code, StrictRuntime
 from agentflow.lang.builtins.labelled import blame
 from agentflow.lang.builtins.registry import type_name
 from agentflow.lang.builtins.strict import Called, look_outside
-from agentflow.lang.calling import TAIL, bounce
+from agentflow.lang.calling import whole
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime import branches, director, labelled_operations, recovery
 from agentflow.runtime.labelled_operations import LABELLED_OPERATIONS
@@ -30,22 +32,26 @@ def _strict(rt: Strand) -> StrictStrand:
 
 def _whole(code: Code, *, looked_at: bool = False) -> Code:
     """The code of a branch or of a part that is done in place; ``looked_at``: whether its value says that it failed decides something."""
+    done = whole(code, look_outside if looked_at else None)
 
-    async def whole(rt: Any, d: int, *arguments: Any) -> Any:
-        before = rt.ambient
+    async def watched(rt: Any, d: int, *arguments: Any) -> Any:
         try:
-            value = await code(rt, d, *arguments)
-            if value is TAIL:
-                value = await bounce(rt, d)
+            return await done(rt, d, *arguments)
         except AgentflowError as error:
             rt.saw(error.sources)
             raise
-        value = rt.left(before, value)
-        if looked_at:
-            look_outside(rt, value)
-        return value
 
-    return whole
+    return watched
+
+
+@contextmanager
+def _trying(strict: StrictStrand) -> Generator[None]:
+    """While somebody may go on after an error."""
+    strict.trying += 1
+    try:
+        yield
+    finally:
+        strict.trying -= 1
 
 
 async def catch(rt: Strand, d: int, span: Span, error: Exception) -> Any:
@@ -80,14 +86,12 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     """The first success. Which one that is may depend on what any of the branches looked at; and on time, of which nothing is said."""
     strict = _strict(rt)
     before = strict.ambient
-    strict.trying += 1
-    try:
-        value = await branches.race(rt, d, span, [_whole(each, looked_at=True) for each in thunks])
-    except AgentflowError as error:
-        blame(error, strict.ambient)
-        raise
-    finally:
-        strict.trying -= 1
+    with _trying(strict):
+        try:
+            value = await branches.race(rt, d, span, [_whole(each, looked_at=True) for each in thunks])
+        except AgentflowError as error:
+            blame(error, strict.ambient)
+            raise
     return strict.left(before, value)
 
 
@@ -96,11 +100,8 @@ async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
     strict = _strict(rt)
     before = strict.ambient
     tries = strict.opened(tries)
-    strict.trying += 1
-    try:
+    with _trying(strict):
         value = await recovery.retry(rt, d, span, tries, _whole(thunk, looked_at=True))
-    finally:
-        strict.trying -= 1
     return strict.left(before, value)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from agentflow import AgentFlow, Limits, ScriptedProvider
-from tests.benchmarks.surface_speed import FIB_BY_HAND_MS, fib_by_hand_ms
+from tests.benchmarks.timing import FIB_BY_HAND_MS, fib_by_hand_ms
 
 ALONE = "(for-each (lambda (i) (look (at i))) (range 300))"
 AT_ONCE = "(length (pmap (lambda (i) (look (at i))) (range 100)))"

@@ -16,21 +16,13 @@ from dataclasses import dataclass
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
 from agentflow.lang.program import compile_program
-from tests.benchmarks.timing import Work, medians
+from tests.benchmarks.timing import FIB_BY_HAND_MS, Work, fib, fib_by_hand_ms, medians
 from tests.support.fake_run import FakeFlow
 
 LIMITS = Limits(steps=None, effects=None)
 ROUNDS = 9
 ROUNDS_OF_LOOPS = 100_000
 COMPILE_GOAL_MS = 0.15
-FIB_BY_HAND_MS = 7.4
-"""Milliseconds that fib(22) by hand took on the machine for which the goal of compiling was set: a goal in milliseconds means nothing without."""
-
-
-async def _fib(n: int) -> int:
-    if n < 2:
-        return n
-    return await _fib(n - 1) + await _fib(n - 2)
 
 
 async def _while(n: int) -> int:
@@ -104,7 +96,7 @@ ROWS = [
     Row(
         "fib(22)",
         "def fib(n):\n    if n < 2:\n        return n\n    return fib(n - 1) + fib(n - 2)\nfib(n)",
-        _fib,
+        fib,
         22,
         2.3,
     ),
@@ -222,15 +214,6 @@ def compiling_ms_a_line(lines: int = 280, rounds: int = ROUNDS) -> float:
         compile_program(source, names=flow.names(), limits=LIMITS)
         times.append(time.process_time() - began)
     return statistics.median(times[1:]) * 1e3 / len(text.splitlines())
-
-
-async def fib_by_hand_ms() -> float:
-    """Milliseconds of processor time of ``fib(22)`` as a Python programmer writes it: how fast a machine is."""
-
-    def work() -> Awaitable[object]:
-        return _fib(22)
-
-    return (await medians({"by hand": work}, ROUNDS))["by hand"] * 1e3
 
 
 async def main() -> int:

@@ -30,3 +30,23 @@ async def medians(works: Mapping[Name, Work], rounds: int, times: int = 1) -> di
         for name, work in works.items():
             taken[name].append(await cpu_seconds(work, times))
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+FIB_BY_HAND_MS = 7.4
+"""Milliseconds that fib(22) by hand took on the machine for which goals in units of time were set: such a goal means nothing without."""
+
+
+async def fib(n: int) -> int:
+    """The numbers of Fibonacci as a Python programmer writes them."""
+    if n < 2:
+        return n
+    return await fib(n - 1) + await fib(n - 2)
+
+
+async def fib_by_hand_ms(rounds: int = 9) -> float:
+    """Milliseconds of processor time of ``fib(22)``: how fast a machine is."""
+
+    def work() -> Awaitable[object]:
+        return fib(22)
+
+    return (await medians({"by hand": work}, rounds))["by hand"] * 1e3

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
+from agentflow.cli.application import narrow
 from agentflow.core.labels import Label
 from agentflow.runtime.codec import Codec, fingerprint
 from tests.support.mail import POLICY, Mail
@@ -132,7 +133,7 @@ async def test_an_endorsement_is_recorded(tmp_path: Path) -> None:
 
 def test_a_box_is_data(tmp_path: Path) -> None:
     """Boxes are written and read at any depth, as keys too; what identifies an effect does not depend on them."""
-    codec = Codec(labelled=True)
+    codec = Codec(following=lambda: True)
     value = [{"a": Label([1, Label("x", frozenset({"b"}))], WEB)}, {Label("k", WEB): 1}]
     again = codec.decode(codec.encode(value))
     assert again[0]["a"].sources == WEB and again[0]["a"].value[1].sources == frozenset({"b"})
@@ -216,3 +217,25 @@ async def test_who_may_see_a_value_is_kept_through_a_restart(program: str, tmp_p
         made, result = await gone_on(root, policy=READERS)
         assert [each for each, _ in made.sent] == ([to] if sends else []), result
         assert sends or result.code == "provenance/readers"
+
+
+async def test_a_policy_that_comes_later_holds_for_what_is_read_back(tmp_path: Path) -> None:
+    """``--app`` gives a flow its policy after it was made: bindings and records of its durable runs are followed then, too."""
+    (tmp_path / "policy.toml").write_text('[[sink]]\ntool = "send"\nargument = "to"\nallow = ["user"]\n')
+    text = '(define xs (list (first page))) (hold) (send (to (first xs)) (body "x"))'
+    bindings = {"page": [Labelled("eve", "web")]}
+    gate = Gate()
+    made = opened(tmp_path, policy=None)
+    async with made.flow as flow:
+        narrow(flow, str(tmp_path / "policy.toml"), "app")
+        gate.add_to(flow)
+        await flow.start(text, bindings, run_id="r")
+        await gate.reached.wait()
+    gate.release.set()
+    later = opened(tmp_path, policy=None)
+    async with later.flow as flow:
+        narrow(flow, str(tmp_path / "policy.toml"), "app")
+        gate.add_to(flow)
+        with pytest.raises(AgentflowError) as raised:
+            await (await flow.resume("r")).result()
+    assert raised.value.code == "provenance/denied" and later.sent == []

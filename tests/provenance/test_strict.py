@@ -297,3 +297,13 @@ def test_a_policy_file_may_be_strict(tmp_path: Path) -> None:
     assert Provenance().following is True
     with pytest.raises(ConfigurationError, match="strict is true or false"):
         Provenance.from_table({"strict": "yes"})
+
+
+@pytest.mark.parametrize(
+    ("form", "value"), [("(pmap :on workers (lambda (x) x) (list 1))", [1]), ("(parallel :on workers 1 2)", [1, 2])]
+)
+async def test_workers_do_nothing_whose_errors_may_be_caught(form: str, value: list[int], flow: AgentFlow) -> None:
+    """They do not tell what they looked at, so that nobody may go on after their errors; where nobody does, they work."""
+    caught = await flow.run(f"(try {form} (catch (e) (get-field e 'code)))")
+    assert caught.value == "provenance/workers"
+    assert (await flow.run(form)).value == value

@@ -18,7 +18,7 @@ from agentflow.core.work import Work
 from agentflow.lang.abi import Code, Runtime, StrictRuntime
 from agentflow.lang.builtins.labelled import letters_of, opened, twin_of
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.calling import TAIL, Sliced, begun, bounce
+from agentflow.lang.calling import TAIL, Sliced, begun, bounce, whole
 
 _CALLED = {"map": 0, "for-each": 0, "reduce": 0, "filter": 0, "sort": 1}
 """Primitives that call a procedure, and which argument that is."""
@@ -41,19 +41,7 @@ class Called:
 
     def code(self, code: Code) -> Code:
         """The code of a call, which makes its tail calls itself."""
-        look = self.look
-
-        async def called(rt: Any, d: int, *arguments: Any) -> Any:
-            before = rt.ambient
-            value = await code(rt, d, *arguments)
-            if value is TAIL:
-                value = await bounce(rt, d)
-            value = rt.left(before, value)
-            if look is not None:
-                look(rt, value)
-            return value
-
-        return called
+        return whole(code, self.look)
 
 
 def look_outside(rt: StrictRuntime, value: Any) -> None:
@@ -94,7 +82,9 @@ def _noticing(primitive: Primitive) -> Callable[..., Any]:
             value = function(rt, *arguments) if needs_rt else function(*arguments)
         except AgentflowError:
             raise  # it says itself what it depends on
-        except Exception:
+        except (
+            Exception
+        ):  # whatever it is, it goes on; an error that is not of the language says nothing of what it depends on
             rt.raise_to(sources_of(list(arguments)))
             raise
         if type(value) is Sliced:

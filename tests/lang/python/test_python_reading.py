@@ -6,13 +6,14 @@ import ast
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
-from agentflow.lang.python.reader import read_python
+from agentflow.lang.python.reader import children, read_python
 
 WARNED = {
     r"'\d'": r"\d",
@@ -76,3 +77,11 @@ def test_reading_leaves_the_filters_of_warnings_alone() -> None:
     for thread in threads:
         thread.join()
     assert not any(changed) and "catch_warnings" not in vars(sys.modules["agentflow.lang.python.reader"])
+
+
+def test_no_node_of_a_text_is_passed_over() -> None:
+    """The walk that counts nodes comes to each of them: fields that it does not look at hold none."""
+    marks = (ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+    for path in (Path(__file__), Path(ast.__file__), Path(threading.__file__)):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            assert children(node) == [each for each in ast.iter_child_nodes(node) if not isinstance(each, marks)]

@@ -106,9 +106,13 @@ class _Reader:
         """The value of a node depends on these parts, and is another object."""
         self._apart.extend((id(each), id(node)) for each in parts)
 
-    def put(self, container: ast.AST, value: ast.AST) -> None:
+    def put(self, container: Point, value: Point) -> None:
         """A value is put into a container, which may have any name."""
-        self._put.append((id(container), id(value)))
+        self._put.append((container, value))
+
+    def called(self, operator: ast.expr) -> None:
+        """What stands where it is called is not given away."""
+        self._followed.add(operator)
 
     def assign(self, target: ast.AST, value: Point) -> None:
         """A target gets a value, or parts of it."""
@@ -117,9 +121,9 @@ class _Reader:
                 self.calls.assign(each.id)
                 self.flows.flow(value, variable(each.id))
             elif isinstance(each, ast.Subscript | ast.Attribute) and isinstance(each.ctx, ast.Store):
-                self._put.append((id(each.value), value))
+                self.put(id(each.value), value)
                 if isinstance(each, ast.Subscript):
-                    self.put(each.value, each.slice)
+                    self.put(id(each.value), id(each.slice))
 
     def procedure(self, node: Function) -> Procedure:
         """What a function is when it is called."""
@@ -146,7 +150,7 @@ class _Reader:
             what = self.procedure(operator)
         elif isinstance(operator, ast.Name):
             what = operator.id
-        self._followed.add(operator)
+        self.called(operator)
         self.calls.call(what, id(operator), [id(each) for each in arguments], id(result), spread=spread)
 
     def is_function(self, node: ast.AST) -> bool:
@@ -197,7 +201,7 @@ def _annotated(r: _Reader, node: ast.AnnAssign) -> None:
 def _augmented(r: _Reader, node: ast.AugAssign) -> None:
     r.assign(node.target, id(node.value))
     if isinstance(node.target, ast.Name):
-        r._put.append((variable(node.target.id), id(node.value)))  # pyright: ignore[reportPrivateUsage]
+        r.put(variable(node.target.id), id(node.value))
 
 
 def _walrus(r: _Reader, node: ast.NamedExpr) -> None:
@@ -251,7 +255,7 @@ def _call(r: _Reader, node: ast.Call) -> None:
     arguments: list[ast.expr] = [each.value if isinstance(each, ast.Starred) else each for each in node.args]
     everything = [*arguments, *[each.value for each in node.keywords]]
     if isinstance(node.func, ast.Name):
-        r._followed.add(node.func)  # pyright: ignore[reportPrivateUsage]
+        r.called(node.func)
     if kind == "effect" or (kind == "form" and about == "get_context"):
         done = [(each.arg or "*", id(each.value)) for each in node.keywords]
         done += [("*", id(each)) for each in arguments]
@@ -272,7 +276,7 @@ def _call(r: _Reader, node: ast.Call) -> None:
         receiver = node.func.value
         r.into(node, [receiver, *everything])
         for each in everything if node.func.attr not in _READING else ():
-            r.put(receiver, each)
+            r.put(id(receiver), id(each))
         for each in node.keywords if node.func.attr == "sort" else ():
             r.apply(each.value, [receiver], node, spread=True)
     else:
