@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
 from mcp.shared.exceptions import MCPError
@@ -43,6 +44,31 @@ DECLINED = ElicitResult(action="decline")
 
 class TimeIsUp(Exception):
     """A request exceeded its time-out."""
+
+
+class _TakenBack(Exception):
+    """The server waits no longer for an answer."""
+
+
+@asynccontextmanager
+async def _until_taken_back(reply: asyncio.Future[Answer]) -> AsyncGenerator[None]:
+    """Cancel the block, and raise _TakenBack, when ``reply`` is cancelled: nobody is kept before a question without use."""
+    scope = asyncio.timeout(None)
+
+    def end(_: asyncio.Future[Answer]) -> None:
+        scope.reschedule(0)
+
+    try:
+        async with scope:
+            reply.add_done_callback(end)
+            try:
+                yield
+            finally:
+                reply.remove_done_callback(end)
+    except TimeoutError:
+        if scope.expired():
+            raise _TakenBack from None
+        raise
 
 
 class InFlight:
@@ -101,12 +127,14 @@ class InFlight:
         self._wake.clear()
         while self._questions:
             params, reply = self._questions.popleft()
-            try:
-                answer = await self.answer(params)
-            except MCPError as error:
-                answer = error.error
-            if not reply.done():
-                reply.set_result(answer)
+            with suppress(_TakenBack):
+                async with _until_taken_back(reply):
+                    try:
+                        answer = await self.answer(params)
+                    except MCPError as error:
+                        answer = error.error
+                if not reply.done():
+                    reply.set_result(answer)
 
     async def asked(self, params: Asked) -> Answer:
         """Let the task of the call answer ``params``, and return the answer. Called in the SDK's tasks."""

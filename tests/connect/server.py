@@ -50,6 +50,7 @@ def tools() -> list[dict[str, Any]]:
         tool("slow", "Takes long.", {"seconds": {"type": "number"}}, annotations=READS),
         tool("progress", "Says how far it is.", annotations=READS),
         tool("ask", "Asks the user.", {"url": TEXT}),
+        tool("take_back", "Asks the user, and takes it back.", {"seen": TEXT}, annotations=READS),
         tool("sample", "Asks the model.", {"text": TEXT, "times": {"type": "integer"}}, annotations=READS),
         tool("log", "Logs.", {"times": {"type": "integer"}}, annotations=READS),
         tool("change", "Is said to be another from now on.", annotations=READS),
@@ -155,6 +156,12 @@ def call(number: Any, params: dict[str, Any]) -> dict[str, Any]:
         case "ask":
             url = {"mode": "url", "message": "Sign in.", "url": arguments.get("url")}
             return elicited(params, url if arguments.get("url") else FORM)
+        case "take_back":
+            send({"id": "taken", "method": "elicitation/create", "params": FORM})
+            while not os.path.exists(arguments["seen"]):
+                time.sleep(0.005)
+            send({"method": "notifications/cancelled", "params": {"requestId": "taken"}})
+            return texts("nobody need answer")
         case "sample":
             return sampled(params, arguments.get("times", 1), arguments.get("text", "Well?"))
         case "log":

@@ -127,6 +127,25 @@ async def test_a_server_asks_the_user_through_the_run(root: Path, revision: str)
         assert "mcp/declined" in [event.code for event in events if isinstance(event, Warning)]
 
 
+async def test_a_question_that_is_taken_back_is_taken_from_whom_it_was_asked(root: Path) -> None:
+    """Whoever thinks of an answer is told at once, and the call goes on; in the older revision, the other has no such message."""
+    ends: list[str] = []
+
+    async def answer(question: Question) -> Any:
+        (root / "seen").touch()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("taken back")
+            raise
+
+    async with flow_with(root, server("old"), answer=answer) as flow:
+        asking = "(value-of (t:take_back (seen path)))"
+        assert await flow.eval(asking, bindings={"path": str(root / "seen")}) == "nobody need answer"
+        assert ends == ["taken back"]
+        assert await flow.eval('(value-of (t:echo (text "again")))') == "again"
+
+
 @pytest.mark.slow
 async def test_waiting_for_an_answer_takes_none_of_the_servers_time(root: Path, revision: str) -> None:
     """The time-out of a request stands still while somebody thinks."""

@@ -115,6 +115,9 @@ def call(message: dict[str, Any]) -> None:
             params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
             for index in range(300):
                 send({"id": f"s{index}", "method": "elicitation/create", "params": params})
+            for index in reversed(
+                range(300)
+            ):  # the first, which may be asked by now, last: the others wait for its end
                 send({"method": "notifications/cancelled", "params": {"requestId": f"s{index}"}})
             answer(number, "nothing asked")
         case "crowded":

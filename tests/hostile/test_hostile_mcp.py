@@ -99,17 +99,20 @@ async def test_questions_without_end_take_no_memory(arena: Arena) -> None:
 
 
 async def test_questions_that_are_taken_back_are_not_asked(arena: Arena) -> None:
-    """A question that its server gave up is asked nobody, and counts no longer as open."""
+    """A question that its server gave up is asked nobody, is taken from whoever is asked, and counts no longer as open."""
     asked: list[str] = []
+    taken: list[str] = []
 
     async def answer(question: Question) -> Any:
         asked.append(question.question)
-        await asyncio.sleep(0.2)
-        return {}
+        try:
+            await asyncio.Event().wait()
+        finally:
+            taken.append(question.question)
 
     async with attacked(arena, "takes_back", answer=answer) as flow:
         assert await flow.eval("(content (evil:act))") == "nothing asked"
-    assert len(asked) <= 1
+    assert len(asked) <= 1 and taken == asked
 
 
 async def test_a_list_of_large_tools_is_cut(arena: Arena) -> None:
