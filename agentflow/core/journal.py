@@ -73,6 +73,17 @@ class EffectRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BranchEnd:
+    """The end of a branch that is a run of its own: its ``record`` in the run around it, and whether it ``settles`` the form.
+
+    A form is settled by the first failure of a branch where it needs all of them, and by the first success of a race.
+    """
+
+    record: EffectRow
+    settles: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResult:
     """The result of a task or tool that other runs may reuse.
 
@@ -291,6 +302,7 @@ def session_held(name: str, run: str) -> SessionBusy:
 
 __all__ = [
     "ENDED",
+    "BranchEnd",
     "Claim",
     "Deposit",
     "EffectRow",

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from agentflow.core.call import CallContext
 from agentflow.core.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.core.journal import (
+    BranchEnd,
     Claim,
     Deposit,
     EffectRow,
@@ -160,8 +161,9 @@ class JobQueue(Protocol):
     ) -> None:
         """Store the open record of a form of ``run``, and a run with its job for each of its ``branches``, in one transaction.
 
-        Each begins with the exchanges ``opening``. When the last of them has ended, the record has, too: as failed if one of
-        them failed, which cancels the others. ``deposit`` is what the run and its branches share from now on. Where the form has a record already, nothing is stored. Raises JournalError
+        Each begins with the exchanges ``opening``. The first end that settles the form cancels the others. When the last of
+        them has ended, the record has, too: with ``{"ok": path}`` of the record of a success that settled it, with the error
+        of a failure that did; with ``{"failures": {path: outcome}}`` where all ended and nothing but failures settled nothing. ``deposit`` is what the run and its branches share from now on. Where the form has a record already, nothing is stored. Raises JournalError
         (``durable/owned``) when ``epoch`` is not that of the run.
         """
         ...
@@ -294,12 +296,12 @@ class JournalStore(Protocol):
         error: Any = None,
         spent_s: float = 0.0,
         session: SessionChanges | None = None,
-        branch: EffectRow | None = None,
+        branch: BranchEnd | None = None,
     ) -> None:
         """Store the end of a run, or ``queued`` to go on later, and give it up. ``spent_s`` is added to what is stored.
 
-        At its end the session that it holds is changed, and held no more; ``branch`` is the record of its end in the run that
-        it does a branch of.
+        At its end the session that it holds is changed, and held no more; ``branch`` is its end for the run that it does a
+        branch of.
         """
         ...
 

@@ -59,7 +59,7 @@ def constants_of(tree: ir.IR) -> Constants:
                 parses = True
             case ir.PrimCall() if node.primitive.canonical in _READS_NUMBERS:
                 reads_numbers = True
-            case ir.RuntimeCall(op="timeout" | "race"):
+            case ir.RuntimeCall(op="timeout" | "race" | "race-on"):
                 deadlines = True
             case _:
                 pass

@@ -16,6 +16,7 @@ from typing import Any
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import (
     ENDED,
+    BranchEnd,
     EffectRow,
     EffectState,
     NewRun,
@@ -167,7 +168,7 @@ class SqliteJournal:
         error: Any = None,
         spent_s: float = 0.0,
         session: SessionChanges | None = None,
-        branch: EffectRow | None = None,
+        branch: BranchEnd | None = None,
     ) -> None:
         assert branch is None  # runs of branches are those of workers
 

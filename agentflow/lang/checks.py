@@ -82,7 +82,7 @@ def suspects(tree: IR) -> Suspects:
         elif isinstance(node, ir.ThunkList):
             pending.extend((each, caught) for each in node.items)
             continue
-        elif isinstance(node, ir.RuntimeCall) and node.op == "race":
+        elif isinstance(node, ir.RuntimeCall) and node.op in ("race", "race-on"):
             caught = True
         pending.extend((each, caught) for each in children(node))
     return result

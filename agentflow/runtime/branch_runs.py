@@ -10,7 +10,17 @@ from typing import Any
 
 from agentflow.core.errors import AgentflowError, DataError
 from agentflow.core.frozen import frozen
-from agentflow.core.journal import EffectRow, EffectState, Leased, NewRun, RunRow, RunStatus, SessionChanges, effect_key
+from agentflow.core.journal import (
+    BranchEnd,
+    EffectRow,
+    EffectState,
+    Leased,
+    NewRun,
+    RunRow,
+    RunStatus,
+    SessionChanges,
+    effect_key,
+)
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.session import Session
@@ -25,6 +35,8 @@ from agentflow.runtime.turns import counted
 KIND = "branch"
 """The kind of the record of a branch; that of its form is :data:`FORM`."""
 FORM = "branches"
+RACE = "race"
+"""The name of the form that one success settles, and a failure does not."""
 _LONGEST_ID = 120
 """Characters up to which the id of a run is part of those of its branches."""
 
@@ -42,7 +54,7 @@ class Part:
 
 @frozen
 class BranchForm:
-    """A form whose branches workers carry out: ``name`` is ``pmap`` or ``parallel``, ``row`` its record, ``prefix`` the beginning
+    """A form whose branches workers carry out: ``name`` is ``pmap``, ``parallel`` or ``race``, ``row`` its record, ``prefix`` the beginning
     of the paths of its branches, ``text`` the program of each branch and ``shown`` what runs of branches are called.
     """
 
@@ -57,7 +69,8 @@ class BranchForm:
 class Ended:
     """The end of the run of a branch: ``value``, as that of a binding, or ``error`` as JSON data, what it cost and what it said.
 
-    ``changes`` are those of its conversation; a branch that was cancelled has neither value nor error.
+    ``changes`` are those of its conversation; a branch that was cancelled has neither value nor error. ``failed`` says that its value
+    is a FAILED result, ``limited`` that a limit was its end, which is that of the run around it, too.
     """
 
     value: Mapping[str, Any] | None = None
@@ -65,6 +78,8 @@ class Ended:
     usage: Usage | None = None
     cost: float | None = 0.0
     changes: SessionChanges | None = None
+    failed: bool = False
+    limited: bool = False
 
 
 class BranchRuns:
@@ -147,8 +162,8 @@ class BranchRuns:
         """Forget the open record of the form at ``path`` and cancel the runs of its branches; done when that is stored."""
         return self._jobs.give_up(run.run, run.epoch, effect_key(path))
 
-    def record(self, run: RunRow, status: RunStatus, end: Ended) -> EffectRow | None:
-        """The record of the end of ``run`` in the run that it is a branch of; None for a run that is no branch."""
+    def end(self, run: RunRow, status: RunStatus, end: Ended) -> BranchEnd | None:
+        """The end of ``run`` for the run that it is a branch of; None for a run that is no branch."""
         branch: Mapping[str, str] | None = run.input.get("branch")
         if branch is None or status not in ("done", "failed", "cancelled"):
             return None
@@ -160,10 +175,11 @@ class BranchRuns:
             outcome = {"error": self._codec.encode_error(_no_data(run.run))}
         else:
             outcome = {"ok": end.value["v"]}
-        done = "ok" in outcome
+        races = branch["form"] == RACE
+        done = "ok" in outcome and not (races and end.failed)
         turns = None if end.changes is None or not end.changes.turns else counted({"turns": end.changes.turns})
         usage = None if end.usage is None else write_usage(end.usage)
-        return EffectRow(
+        record = EffectRow(
             path=branch["path"],
             kind=KIND,
             name=branch["form"],
@@ -176,6 +192,7 @@ class BranchRuns:
             started=run.created,
             ended=time.time(),
         )
+        return BranchEnd(record=record, settles=(done or end.limited) if races else not done)
 
 
 class _Lender:
@@ -228,4 +245,4 @@ def _cancelled(run: str) -> AgentflowError:
     )
 
 
-__all__ = ["FORM", "KIND", "BranchForm", "BranchRuns", "Ended", "Part", "branch_id", "value_path"]
+__all__ = ["FORM", "KIND", "RACE", "BranchForm", "BranchRuns", "Ended", "Part", "branch_id", "value_path"]

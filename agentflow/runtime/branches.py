@@ -256,10 +256,15 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     if failed:
         return failed[max(failed)]
     causes = [errors[index] for index in sorted(errors)]
-    raise SexpEvaluationError(
+    raise all_failed(causes, span) from causes[-1]
+
+
+def all_failed(causes: Sequence[AgentflowError], span: Span) -> SexpEvaluationError:
+    """The error of a race none of whose branches succeeded; ``causes`` are their errors, in order."""
+    return SexpEvaluationError(
         "every branch of the race failed: "
         + "; ".join(f"{each.code}: {cut(each.message, 200)}" for each in causes[:20]),
         code="race/all-failed",
         span=span,
         details={"causes": [each.to_dict() for each in causes[:20]]},
-    ) from causes[-1]
+    )

@@ -408,7 +408,7 @@ class DurableRuns:
             owned.run.epoch,
             status,
             error=None if row.cancelling else stored,
-            branch=None if branches is None else branches.record(owned.run, status, end),
+            branch=None if branches is None else branches.end(owned.run, status, end),
         )
 
     async def questions(self, run_id: str) -> list[Question]:

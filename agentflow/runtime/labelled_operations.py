@@ -157,6 +157,11 @@ async def parallel_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
     return await remote.parallel(rt, d, span, *[box(each, _labelled(rt).ambient) for each in thunks])
 
 
+async def race_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
+    """The first success of workers, who know why they do it."""
+    return await remote.race(rt, d, span, *[box(each, _labelled(rt).ambient) for each in thunks])
+
+
 LABELLED_OPERATIONS: Operations = MappingProxyType(
     {
         **OPERATIONS,
@@ -167,6 +172,7 @@ LABELLED_OPERATIONS: Operations = MappingProxyType(
         "parallel-on": parallel_on,
         "pmap": pmap,
         "pmap-on": pmap_on,
+        "race-on": race_on,
         "raise": raise_value,
         "solve": solve,
     }

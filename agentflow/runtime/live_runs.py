@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, JournalError, SessionBusy
-from agentflow.core.journal import ENDED, EffectRow, OnInflight, OwnedRun, RunRow, RunStatus, SessionChanges
+from agentflow.core.errors import AgentflowError, JournalError, LimitExceeded, SessionBusy
+from agentflow.core.journal import ENDED, BranchEnd, OnInflight, OwnedRun, RunRow, SessionChanges
 from agentflow.core.labels import NO_SOURCES, bare, box
 from agentflow.core.limits import Limits
 from agentflow.core.results import TaskResult
@@ -376,7 +376,7 @@ class LiveRuns:
             error=error,
             spent_s=spent_s,
             session=changes,
-            branch=self._branch_record(owned.run, records, end.status, result, error, changes),
+            branch=self._branch_end(owned.run, records, end, result, error, changes),
         )
 
     async def _outcome(self, owned: OwnedRun, end: RunEnd) -> tuple[dict[str, Any] | None, Any]:
@@ -404,21 +404,24 @@ class LiveRuns:
             error = await self.stored_error(end.error)
         return result, error
 
-    def _branch_record(
+    def _branch_end(
         self,
         run: RunRow,
         records: Records,
-        status: RunStatus,
+        end: RunEnd,
         result: Mapping[str, Any] | None,
         error: Any,
         changes: SessionChanges | None,
-    ) -> EffectRow | None:
+    ) -> BranchEnd | None:
         if self.branches is None:
             return None
         value = None if result is None or error is not None else {"v": result["value"]}
         live = records.live
         usage, cost = (records.usage, records.cost) if live is None else (live.usage, live.cost_usd)
-        return self.branches.record(run, status, Ended(value, error, usage, cost, changes))
+        gave = None if end.result is None else bare(end.result.value)
+        failed = isinstance(gave, TaskResult) and gave.failed
+        limited = isinstance(end.error, LimitExceeded)
+        return self.branches.end(run, end.status, Ended(value, error, usage, cost, changes, failed, limited))
 
     async def stored_error(self, error: BaseException) -> Any:
         """An error as data: encoded beside the loop and searched in slices, since it may carry any value."""

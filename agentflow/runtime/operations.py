@@ -212,6 +212,7 @@ OPERATIONS: Operations = MappingProxyType(
         "pmap": branches.pmap,
         "pmap-on": remote.pmap,
         "race": branches.race,
+        "race-on": remote.race,
         "raise": recovery.raise_value,
         "retry": recovery.retry,
         "solve": solve,

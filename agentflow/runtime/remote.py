@@ -1,4 +1,4 @@
-"""``(pmap :on workers f xs)`` and ``(parallel :on workers ...)``: branches that are runs of their own.
+"""``(pmap :on workers f xs)``, and ``parallel`` and ``race`` likewise: branches that are runs of their own.
 
 In a run of workers, a branch is stored as a run, with the procedure and its argument as data, and the run itself leaves the
 memory. What became of a branch is delivered as a record of the run, like an answer; the last one wakes it, so that any number
@@ -26,7 +26,7 @@ from agentflow.core.values import is_long
 from agentflow.lang.closure import Closure
 from agentflow.lang.printer import print_value
 from agentflow.runtime import branches
-from agentflow.runtime.branch_runs import FORM, KIND, BranchForm, BranchRuns, Part, value_path
+from agentflow.runtime.branch_runs import FORM, KIND, RACE, BranchForm, BranchRuns, Part, value_path
 from agentflow.runtime.codec import Codec, NotData, fingerprint, lasting
 from agentflow.runtime.decisions import mismatch
 from agentflow.runtime.journal import RunJournal, beside
@@ -66,9 +66,15 @@ async def parallel(rt: Strand, d: int, span: Span, *thunks: Closure) -> list[Any
     target = _target(rt, span)
     if target is None:
         return await branches.parallel(rt, d, span, [bare(thunk).code for thunk in thunks])
-    codec = target.journal.codec
-    data = [{"branch": _data(codec, thunk, f"form {index}", span)} for index, thunk in enumerate(thunks)]
-    return await _Form(rt, "parallel", span, target, "(branch)", data).values()
+    return await _Form(rt, "parallel", span, target, "(branch)", _thunks(target, thunks, span)).values()
+
+
+async def race(rt: Strand, d: int, span: Span, *thunks: Closure) -> Any:
+    """The first success of a worker. The others are cancelled and have ended."""
+    target = _target(rt, span)
+    if target is None:
+        return await branches.race(rt, d, span, [bare(thunk).code for thunk in thunks])
+    return await _Race(rt, RACE, span, target, "(branch)", _thunks(target, thunks, span)).first()
 
 
 class _Target:
@@ -100,6 +106,11 @@ def _target(rt: Strand, span: Span) -> _Target | None:
     return _Target(journal, journal.records.branches)
 
 
+def _thunks(target: _Target, thunks: Sequence[Closure], span: Span) -> list[dict[str, Any]]:
+    codec = target.journal.codec
+    return [{"branch": _data(codec, thunk, f"form {index}", span)} for index, thunk in enumerate(thunks)]
+
+
 def _data(codec: Codec, value: Any, what: str, span: Span) -> dict[str, Any]:
     """A value as a binding of a stored run. Raises SexpEvaluationError (``closure/not-data``, ``closure/macro``)."""
     try:
@@ -123,6 +134,7 @@ class _Form:
     ) -> None:
         rt.budget.charge_branches(len(data), span)
         self._rt = rt
+        self._span = span
         self._journal = target.journal
         self._runs = target.runs
         rt.call.span = span
@@ -138,6 +150,11 @@ class _Form:
         """The values of all branches, once they have ended. Raises the error of the one that failed first."""
         if not self._parts:
             return []
+        row = await self._ended()
+        return [await self._value(part, row) for part in self._parts]
+
+    async def _ended(self) -> EffectRow:
+        """The record of the form, once its branches have ended. Raises the error that settled it."""
         records, path = self._journal.records, self._call.path
         try:
             row = await self._journal.find(FORM, self._name, self._content, self._call)
@@ -148,38 +165,43 @@ class _Form:
                 records.expect(self._runs.give_up(records.run, path))
             raise
         if row.state == EffectState.FAILED:
-            self._journal.replayed(row, self._call)  # raises the error
-        return [await self._value(part, row) for part in self._parts]
+            self._journal.replayed(row, self._call)  # raises the error, if one settled it
+        return row
 
     async def _begun(self) -> EffectRow:
         """Begin the branches unless that was done before, and wait for their ends; gives the record if all had ended."""
         records, path = self._journal.records, self._call.path
         before = records.find(path)
         if before is None:
-            missing = [part for part in self._parts if not await self._is_done(part)]
+            done = [part for part in self._parts if await self._is_done(part)]
+            settled = self._settled_by(done)
             row = EffectRow(
                 path=path,
                 kind=FORM,
                 name=self._name,
                 content=self._content,
-                state=EffectState.OPEN if missing else EffectState.OK,
-                value=None if missing else {"ok": None},
+                state=EffectState.OPEN if settled is None else EffectState.OK,
+                value=settled,
                 started=time.time(),
-                ended=None if missing else time.time(),
+                ended=None if settled is None else time.time(),
             )
-            if not missing:
+            if settled is not None:
                 await records.commit(row)
                 return row
-            await self._fork(row, missing)
+            await self._fork(row, [part for part in self._parts if part not in done])
         elif before.content != self._content:
             await records.stop(mismatch(before, f"{FORM} {self._name}"))
         with self._call.scope(WaitStarted, path, reason="branches"):
             await records.parking.wait(self._call, permits_of(self._call))
             await wait_for_end()
 
+    def _settled_by(self, done: Sequence[Part]) -> dict[str, Any] | None:
+        """The value of the form's record if the branches that have a value are all that it needs; else None."""
+        return {"ok": None} if len(done) == len(self._parts) else None
+
     async def _fork(self, row: EffectRow, missing: Sequence[Part]) -> None:
-        rt, records, span = self._rt, self._journal.records, self._rt.call.span
-        assert span is not None and self._runs is not None
+        rt, records, span = self._rt, self._journal.records, self._span
+        assert self._runs is not None
         form = BranchForm(self._name, row, self._prefix, self._text, f"{span.source.name}:{span.line}")
         try:
             await self._runs.fork(
@@ -213,10 +235,34 @@ class _Form:
         return self._rt.call.at(value_path(self._prefix, part.index))
 
 
+class _Race(_Form):
+    """A form that one success settles. Its record says which branch that was, or how all of them failed."""
+
+    async def first(self) -> Any:
+        """The value of the branch that succeeded first, or the last FAILED result. Raises SexpEvaluationError (``race/all-failed``)."""
+        row = await self._ended()
+        paths = {value_path(self._prefix, part.index): part for part in self._parts}
+        if row.state == EffectState.OK:
+            return await self._value(paths[row.value["ok"]], row)
+        results: list[Any] = []
+        causes: list[AgentflowError] = []
+        for path in paths:
+            try:
+                results.append(self._journal.outcome(row.value["failures"][path], self._call))
+            except AgentflowError as error:
+                causes.append(error)
+        if results:
+            return results[-1]
+        raise branches.all_failed(causes, self._span) from causes[-1]
+
+    def _settled_by(self, done: Sequence[Part]) -> dict[str, Any] | None:
+        return {"ok": value_path(self._prefix, done[0].index)} if done else None
+
+
 def _limits(rt: Strand, count: int) -> Limits:
     """The limits of each of ``count`` branches: those of the run, with a share of the model calls that are left."""
     left = rt.call.run.calls_left
     return rt.limits if left is None else replace(rt.limits, model_calls=left // count)
 
 
-__all__ = ["parallel", "pmap"]
+__all__ = ["parallel", "pmap", "race"]

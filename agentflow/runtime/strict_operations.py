@@ -187,16 +187,27 @@ async def parallel_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
     return await labelled_operations.parallel_on(rt, d, span, *thunks)
 
 
+async def race_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
+    """The first success of workers, which is what goes on after the errors of others."""
+    _no_errors_of_workers(_strict(rt), span)
+    return await labelled_operations.race_on(rt, d, span, *thunks)
+
+
 def _not_caught(rt: StrictStrand, span: Span) -> None:
     if rt.trying:
-        rt.forbid(
-            SexpEvaluationError(
-                "workers do not tell what they looked at, so that under a strict policy nothing may catch their errors",
-                code="provenance/workers",
-                span=span,
-                hint="write the try, race or retry into what the workers do",
-            )
+        _no_errors_of_workers(rt, span)
+
+
+def _no_errors_of_workers(rt: StrictStrand, span: Span) -> None:
+    """Where somebody goes on after an error of workers: refuse that, unless the policy only audits."""
+    rt.forbid(
+        SexpEvaluationError(
+            "workers do not tell what they looked at, so that under a strict policy nothing may catch their errors",
+            code="provenance/workers",
+            span=span,
+            hint="write the try, race or retry into what the workers do",
         )
+    )
 
 
 STRICT_OPERATIONS: Operations = MappingProxyType(
@@ -211,6 +222,7 @@ STRICT_OPERATIONS: Operations = MappingProxyType(
         "pmap": pmap,
         "pmap-on": pmap_on,
         "race": race,
+        "race-on": race_on,
         "retry": retry,
         "timeout": timeout,
     }

@@ -116,6 +116,7 @@ def test_every_operation_says_what_it_looks_into() -> None:
         "parallel-on",
         "pmap",
         "pmap-on",
+        "race-on",
         "retry",
         "solve",
         "timeout",

@@ -307,3 +307,11 @@ async def test_workers_do_nothing_whose_errors_may_be_caught(form: str, value: l
     caught = await flow.run(f"(try {form} (catch (e) (get-field e 'code)))")
     assert caught.value == "provenance/workers"
     assert (await flow.run(form)).value == value
+
+
+async def test_a_race_of_workers_goes_on_after_errors(flow: AgentFlow) -> None:
+    """So that under a strict policy there is none; one whose branches are here says what they looked at."""
+    with pytest.raises(AgentflowError) as caught:
+        await flow.run("(race :on workers 1 2)")
+    assert caught.value.code == "provenance/workers" and caught.value.span is not None
+    assert (await flow.run("(race 1 2)")).value in (1, 2)

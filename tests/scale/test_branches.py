@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentflow import AgentFlow, Limits
 from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.journal import Deposit, EffectRow, EffectState, NewRun
+from agentflow.core.journal import BranchEnd, Deposit, EffectRow, EffectState, NewRun, QueueLoad
 from agentflow.journal.postgres import PostgresJournal
 from tests.scale.child import app
 from tests.scale.workers import detached, working
@@ -19,7 +20,13 @@ from tests.support.metered_model import MeteredModel, asking
 from tests.support.postgres import Server
 
 PMAP = '(define (see at) (content (look (at at)))) (list (see "a") (pmap :on workers see \'("p0" "p1" "p2")) (see "b"))'
+RACE = '(list (race :on workers (error "one") (refuse) (content (look (at "won"))) (ask-human "never")) (content (look (at "b"))))'
 PARALLEL = '(let ((x "q")) (parallel :on workers (content (look (at (string-append x "0")))) (content (look (at "q1"))) (+ 1 2)))'
+
+
+async def refuse() -> str:
+    """Refuse."""
+    raise ValueError("no")
 
 
 async def test_branches_are_runs_whose_values_come_back_in_order(
@@ -245,5 +252,100 @@ async def test_a_branch_that_asks_whether_to_go_on_keeps_its_share(postgres_url:
         assert (await store.jobs.lease("r", 0.0, 100)).tokens == 100
         assert (await store.own("b")).leased
         assert (await store.jobs.lease("b", 0.0, 1)).later
+    finally:
+        await store.aclose()
+
+
+async def test_the_first_success_of_a_race_cancels_the_others(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """A failure, and a FAILED result, settle nothing; the record of the form says who won, so that a replay gives the same value."""
+    log = tmp_path / "log"
+    async with app(postgres_url, log) as flow, working(flow):
+        flow.tool(refuse)
+        assert (await (await detached(flow, "r", RACE)).result()).value == ["<won>", "<b>"]
+        plan = await flow.plan("r")
+        assert plan.complete and [each.name for each in plan.reused] == ["race", "race", "look"]
+        assert {run.run_id: run.slices for run in await flow.runs()} == {"r": 2}
+    assert log.read_text().split() == ["won", "b"]
+    states = "select string_agg(status, ' ' order by run) from af_run where parent = 'r'"
+    assert postgres_server.sql(states, postgres_url) in (
+        "failed failed done cancelled",
+        "cancelled failed done cancelled",
+        "failed cancelled done cancelled",
+        "cancelled cancelled done cancelled",
+    )
+    assert postgres_server.sql("select count(*) from af_fork", postgres_url) == "0"
+
+
+@pytest.mark.parametrize("forms", ['(error "one") (error "two")', '(error "one") (refuse) (error "two")', "(refuse)"])
+async def test_a_race_that_nobody_wins_ends_as_one_that_is_run_here(
+    postgres_url: str, tmp_path: Path, forms: str
+) -> None:
+    """With every cause, in the order written; or with the last FAILED result."""
+    program = f"(race :on workers {forms})"
+    shown = f"(try (content {program}) (catch (e) (list (get-field e 'code) (get-field e 'message))))"
+    async with app(postgres_url, tmp_path / "log") as flow, working(flow):
+        flow.tool(refuse)
+        told = (await flow.run(shown)).value
+        assert (await (await detached(flow, "r", shown)).result()).value == told
+        plan = await flow.plan("r")
+        assert plan.complete and [each.name for each in plan.reused] == ["race"]
+
+
+async def test_a_failed_run_that_is_resumed_runs_its_race_again(postgres_url: str, tmp_path: Path) -> None:
+    """All of it, as nobody had won; one that was won before the failure stays as it was."""
+    log = tmp_path / "log"
+    fails = True
+
+    async def check(at: str) -> str:
+        """Check something."""
+        if fails:
+            raise ValueError("away")
+        return at
+
+    programs = {
+        "lost": '(value-of (race :on workers (check (at "a")) (value-of (check (at "b")))))',
+        "won": '(list (race :on workers (check (at "a")) (content (look (at "c")))) (value-of (check (at "d"))))',
+    }
+    async with app(postgres_url, log) as flow, working(flow):
+        flow.tool(check)
+        for name, program in programs.items():
+            with pytest.raises(AgentflowError):
+                await (await detached(flow, name, program)).result()
+        fails = False
+        assert (await (await flow.resume("lost")).result()).value in ("a", "b")
+        assert (await (await flow.resume("won")).result()).value == ["<c>", "d"]
+    assert log.read_text().split() == ["c"]
+
+
+@pytest.mark.parametrize("first", ["won", "given up"])
+async def test_a_race_that_is_given_up_after_it_was_won_wakes_nobody(postgres_url: str, first: str) -> None:
+    """What ends after that is counted, and the last of it removes the fork, whatever came first."""
+    store = PostgresJournal(postgres_url)
+    new = NewRun(program="(f)", digest="d", input={}, queue="default")
+    form = EffectRow(path="0/0.0", kind="branches", name="race", content=b"", state=EffectState.OPEN)
+    try:
+        await store.jobs.prepare()
+        await store.create("r", new)
+        epoch = (await store.own("r")).run.epoch
+        await store.jobs.fork("r", epoch, form, [("a", new), ("b", new)], [])
+        runs = [(await store.own(name)).run for name in ("a", "b")]
+        won = EffectRow(
+            path="0/0.0.0/0.0", kind="branch", name="race", content=b"", state=EffectState.OK, value={"ok": 1}
+        )
+        if first == "won":
+            await store.finish("a", runs[0].epoch, "done", branch=BranchEnd(record=won, settles=True))
+        await store.jobs.give_up("r", epoch, form.key)
+        if first == "given up":
+            await store.finish("a", runs[0].epoch, "done", branch=BranchEnd(record=won, settles=True))
+        assert [row.path for row in await store.effects("r")] == ([won.path] if first == "won" else [])
+        lost = replace(won, path="0/0.0.1/0.0", state=EffectState.FAILED)
+        await store.finish("b", runs[1].epoch, "cancelled", branch=BranchEnd(record=lost, settles=False))
+        stored = await store.find("r")
+        assert stored is not None and (stored.status, stored.seq) == ("running", 0)
+        assert await store.jobs.load() == [
+            QueueLoad(queue="default", tenant="", queued=0, running=1, waiting=0, oldest_s=0.0)
+        ]
     finally:
         await store.aclose()

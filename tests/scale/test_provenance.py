@@ -51,6 +51,7 @@ DENIED = {
     "captured by a branch": f'(let ((p {PAGE})) (pmap :on workers (lambda (a) (send (to p))) (list "x")))',
     "read by a branch": f'(let ((xs (pmap :on workers (lambda (a) {PAGE}) (list "x")))) (send (to (first xs))))',
     "one of several": f'(let ((xs (parallel :on workers {PAGE} "bob@hr.example"))) (send (to (first xs))))',
+    "from the winner": f"(send (to (race :on workers {PAGE} (error 'away))))",
     "seen by others": '(pmap :on workers (lambda (a) (send (to "ann@example.org") (text a))) (list (value-of (salaries))))',
     "read by a branch, seen by others": (
         '(let ((xs (pmap :on workers (lambda (a) (value-of (salaries))) (list 1)))) (send (to "ann@example.org") (text (first xs))))'
@@ -74,10 +75,13 @@ async def test_what_is_allowed_is_done_and_says_where_it_came_from(postgres_url:
     """A branch is denied nothing that the policy allows; the value of the run has the sources of what its branches read."""
     sent: list[Any] = []
     text = """(list (pmap :on workers (lambda (a) (begin (send (to a)) "done")) (list (value-of (lookup)) "x@hr.example"))
-      (parallel :on workers (value-of (salaries)) 1))"""
+      (parallel :on workers (value-of (salaries)) 1) (race :on workers (error "no") (value-of (salaries))))"""
     async with flow_of(postgres_url, sent) as starter, flow_of(postgres_url, sent) as worker, working(worker):
         result = await (await detached(starter, "r", text)).result()
-    assert result.value == [["done", "done"], ["a list", 1]] and sorted(sent) == ["bob@hr.example", "x@hr.example"]
+    assert result.value == [["done", "done"], ["a list", 1], "a list"] and sorted(sent) == [
+        "bob@hr.example",
+        "x@hr.example",
+    ]
     assert "hr" in result.sources and "web" not in result.sources
 
 

@@ -1,8 +1,9 @@
 """Branches that are runs of their own: begun together, and counted when they end.
 
 ``af_fork`` has a row for each form whose branches are at work: ``need`` of them have not ended; in state 1 one of them has
-failed with ``error`` and the others are to be cancelled, in state 2 the run around them does not wait for them any more. The row of that
-run itself is touched once, when the last branch has ended, so that its own records meet no lock.
+failed and the others are to be cancelled, in state 2 the run around them does not wait for them any more, in state 3 one has won a race.
+``error`` is what settled the form: the failure, or the path of the winner; before that the failures that settled nothing. The row of the
+run around them is touched once, when the last branch has ended, so that its own records meet no lock.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentflow.core.journal import EffectRow, EffectState, NewRun
+from agentflow.core.journal import BranchEnd, EffectRow, EffectState, NewRun
 from agentflow.journal.errors import owned_run
 from agentflow.journal.openings import chained
 from agentflow.journal.postgres.blobs import Blobs
 from agentflow.journal.postgres.connection import Connection
-from agentflow.journal.postgres.rows import ADD, beginning, dump, effect_values
+from agentflow.journal.postgres.rows import ADD, beginning, dump, effect_values, load
 
 _RUNS = """
 insert into af_run(run, program, digest, input, queue, tenant, priority, parent, fork)
@@ -36,7 +37,7 @@ with resting as materialized (
 update af_run r set status = 'queued', cancelling = true, seq = seq + 1, wake_at = null, updated = now()
   from resting s where r.rid = s.rid returning r.run
 """
-_OPEN, _FAILED, _GIVEN_UP = 0, 1, 2
+_OPEN, _FAILED, _GIVEN_UP, _WON = 0, 1, 2, 3
 
 
 async def begin(
@@ -81,7 +82,8 @@ async def give_up(db: Connection, run: str, epoch: int, key: bytes) -> list[str]
     if row is None or row[1] != epoch:
         raise owned_run(run)
     await db.execute("delete from af_effect where rid = $1 and key = $2 and state = 0", row[0], key)
-    fork = await db.fetchval("select id from af_fork where run = $1 and key = $2 and state < 2 for update", run, key)
+    query = "select id from af_fork where run = $1 and key = $2 and state <> $3 for update"
+    fork = await db.fetchval(query, run, key, _GIVEN_UP)
     if fork is None:
         return []
     await db.execute("update af_fork set state = $2 where id = $1", fork, _GIVEN_UP)
@@ -96,23 +98,24 @@ async def is_wanted(db: Connection, run: str) -> bool:
     return await db.fetchval(query, run) in (_OPEN, None)
 
 
-async def ended(db: Connection, blobs: Blobs, run: str, record: EffectRow) -> list[str]:
-    """Deliver the record of the end of a branch, done by ``run``, to the run around it. Gives the runs that need a job.
+async def ended(db: Connection, blobs: Blobs, run: str, end: BranchEnd) -> list[str]:
+    """Deliver the end of a branch, done by ``run``, to the run around it. Gives the runs that need a job.
 
-    The first failure becomes that of the form, and cancels the other branches; of what ends after it only successes are kept, so
-    that another attempt at the form need not repeat them. What the others have cost is kept, too.
+    The first that settles the form cancels the other branches; of what ends after it only successes are kept, so that another
+    attempt at the form need not repeat them. What the others have cost is kept, too.
     """
     row = await db.fetchrow(
-        "select f.id, f.run, f.key, f.state, p.rid from af_run r join af_fork f on f.id = r.fork join af_run p on p.run = f.run"
+        "select f.id, f.run, f.key, f.state, f.error, p.rid from af_run r join af_fork f on f.id = r.fork join af_run p on p.run = f.run"
         " where r.run = $1 for update of f",
         run,
     )
     if row is None:
         return []
-    fork, parent, key, state, rid = row
+    fork, parent, key, state, told, rid = row
+    record = end.record
     failed = record.state == EffectState.FAILED
     counts = not failed and state != _GIVEN_UP
-    outcome = dump(record.value)
+    path, outcome = record.path, record.value
     if not counts:
         record = replace(
             record, path=f"{record.path}!{run}", state=EffectState.LOST, content=b"", value=None, turns=None
@@ -121,23 +124,28 @@ async def ended(db: Connection, blobs: Blobs, run: str, record: EffectRow) -> li
         [stored] = await blobs.offload(db, [row[1]], [effect_values(record)])
         await db.execute(ADD, rid, *stored)
     begun: list[str] = []
-    if failed and state == _OPEN:
-        await db.execute("update af_fork set state = $2, error = $3 where id = $1", fork, _FAILED, outcome)
+    if state == _OPEN and end.settles:
+        settled = (_FAILED, dump(outcome)) if failed else (_WON, dump({"ok": path}))
+        await db.execute("update af_fork set state = $2, error = $3 where id = $1", fork, *settled)
         begun = await _cancel(db, fork)
+    elif state == _OPEN and failed:
+        failures: dict[str, Any] = {**(load(told) or {}), path: outcome}
+        await db.execute("update af_fork set error = $2 where id = $1", fork, dump(failures))
     counted = await db.fetchrow("update af_fork set need = need - 1 where id = $1 returning need, state, error", fork)
     assert counted is not None
-    left, state, first = counted
+    left, state, told = counted
     if left > 0:
         return begun
     await db.execute("delete from af_fork where id = $1", fork)
     if state == _GIVEN_UP:
         return begun
+    lost = state == _FAILED or (state == _OPEN and told is not None)
     await db.execute(
         "update af_effect set state = $3, value = $4, t1 = extract(epoch from now()) where rid = $1 and key = $2 and state = 0",
         rid,
         key,
-        int(EffectState.FAILED if state == _FAILED else EffectState.OK),
-        first or '{"ok":null}',
+        int(EffectState.FAILED if lost else EffectState.OK),
+        '{"ok":null}' if told is None else told if state != _OPEN else dump({"ok": None, "failures": load(told)}),
     )
     await db.execute(
         "update af_run set seq = seq + 1, updated = now(),"

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import (
+    BranchEnd,
     EffectRow,
     EffectState,
     NewRun,
@@ -90,7 +91,7 @@ class ShardedJournal:
         error: Any = None,
         spent_s: float = 0.0,
         session: SessionChanges | None = None,
-        branch: EffectRow | None = None,
+        branch: BranchEnd | None = None,
     ) -> None:
         shard = await self._of(run)
         try:

@@ -12,6 +12,7 @@ from typing import Any
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import (
     ENDED,
+    BranchEnd,
     EffectRow,
     EffectState,
     NewRun,
@@ -248,7 +249,7 @@ class PostgresJournal:
         error: Any = None,
         spent_s: float = 0.0,
         session: SessionChanges | None = None,
-        branch: EffectRow | None = None,
+        branch: BranchEnd | None = None,
     ) -> None:
         outcome = (run, status, dump(result), dump(error), spent_s)
 

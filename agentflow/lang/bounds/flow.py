@@ -340,7 +340,7 @@ def _operation(r: _Reader, node: ir.RuntimeCall) -> None:
     r.into(node, node.args)
     if node.op in ("pmap", "pmap-on"):
         r.apply(node.args[0], node.args[1:2], node)
-    elif node.op == "parallel-on":
+    elif node.op in ("parallel-on", "race-on"):
         for each in node.args:
             r.apply(each, [], node)
     elif node.op in ("raise", "error"):

@@ -50,7 +50,7 @@ def _pmap(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     return like(listed, listed.elements, value), cost.then(more)
 
 
-def _parallel_on(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
+def _branches_on(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
     procedures, cost = i.in_order(node.args, scope)
     values: list[Value] = []
     together = FREE
@@ -60,7 +60,8 @@ def _parallel_on(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
         values.append(value)
         together = together.then(more, beside=True)
     i.beside -= 1
-    return sequence(len(values), joined(values)), cost.then(together)
+    whole = joined(values)
+    return (whole if node.op == "race-on" else sequence(len(values), whole)), cost.then(together)
 
 
 def _timeout(i: Interpreter, node: ir.RuntimeCall, scope: Scope) -> Outcome:
@@ -254,10 +255,11 @@ OPERATIONS: Mapping[str, Operator] = MappingProxyType(
         "error": _raise,
         "eval-program": _eval_program,
         "parallel": _branches,
-        "parallel-on": _parallel_on,
+        "parallel-on": _branches_on,
         "pmap": _pmap,
         "pmap-on": _pmap,
         "race": _branches,
+        "race-on": _branches_on,
         "raise": _raise,
         "retry": _retry,
         "solve": _solve,

@@ -28,6 +28,11 @@ def _on_workers(a: Analyzer, node: Form, usage: str) -> list[Node] | None:
     return items[2:]
 
 
+def _procedures(a: Analyzer, forms: list[Node], scope: Scope) -> list[IR]:
+    """Each form as a procedure without parameters, which can be sent elsewhere."""
+    return [a.lambda_(each, Form([], each.start, each.start), [each], scope) for each in forms]
+
+
 @form("parallel", usage="(parallel [:on workers] form ...)", scoping=True)
 def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the forms concurrently, each in a branch; returns the list of their values, in the order written.
@@ -38,10 +43,7 @@ def parallel(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     forms = _on_workers(a, node, "(parallel :on workers form ...)")
     if forms is None:
         return ir.RuntimeCall(node, "parallel", [_branches(a, node, scope)])
-    none = [Form([], each.start, each.start) for each in forms]
-    return ir.RuntimeCall(
-        node, "parallel-on", [a.lambda_(each, params, [each], scope) for each, params in zip(forms, none, strict=True)]
-    )
+    return ir.RuntimeCall(node, "parallel-on", _procedures(a, forms, scope))
 
 
 @form("pmap", usage="(pmap [:on workers] procedure list [limit])")
@@ -66,13 +68,19 @@ def pmap(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     return ir.RuntimeCall(node, "pmap", [a.expr(each, scope) for each in items])
 
 
-@form("race", usage="(race form ...)", scoping=True)
+@form("race", usage="(race [:on workers] form ...)", scoping=True)
 def race(a: Analyzer, node: Form, scope: Scope, tail: Tail) -> IR:
     """Evaluates the forms concurrently and returns the first success, after cancelling the others.
 
     A FAILED result counts as a failure. If all fail, an error with every cause is raised; if some of them are results,
-    the last of those, in the order written, is returned.
+    the last of those, in the order written, is returned. With `:on workers` each branch of a run that workers do is a run of
+    its own, as in `parallel`.
     """
+    forms = _on_workers(a, node, usage := "(race :on workers form ...)")
+    if forms is not None:
+        if not forms:
+            raise a.error(node, "form/arity", "'race' on workers takes at least one form", f"write {usage}")
+        return ir.RuntimeCall(node, "race-on", _procedures(a, forms, scope))
     operands(a, node, 1, None, "(race form ...)")
     return ir.RuntimeCall(node, "race", [_branches(a, node, scope)])
 
