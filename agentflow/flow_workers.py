@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.event_log import FIRST, EventId
-from agentflow.core.journal import FleetCounts, QueueLoad, Schedule
+from agentflow.core.journal import FleetCounts, QueueLoad, Schedule, WorkerInfo
 from agentflow.core.limits import Limits
 from agentflow.core.store_ports import EventStore
 from agentflow.flow_durable import DurableMethods
@@ -48,6 +48,10 @@ class WorkerMethods(DurableMethods):
     async def load(self) -> list[QueueLoad]:
         """What workers have to do, by queue and tenant. Raises ConfigurationError (``config/where``), and as :meth:`start`."""
         return await self._durable_runs().jobs.load()
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers of the database, the first started first. Raises as :meth:`load`."""
+        return await self._durable_runs().jobs.workers()
 
     def counts(self) -> FleetCounts:
         """What has happened to this process among those that share the database: takeovers, lost sessions, refused records.

@@ -12,7 +12,7 @@ from agentflow.cli.amounts import seconds
 from agentflow.cli.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.state import database, state_directory, stored_runs
 from agentflow.core.event_log import LogBounds
-from agentflow.core.journal import QueueLoad
+from agentflow.core.journal import QueueLoad, WorkerInfo
 from agentflow.core.store_ports import EventStore
 from agentflow.core.values import plain
 from agentflow.journal.urls import database_file, is_postgres, open_events, open_store
@@ -91,6 +91,18 @@ async def show_load(url: str | None, *, as_json: bool) -> int:
     async with stored_runs(url) as flow:
         loads = await flow.load()
     return _print_rows(loads, line, "workers have nothing to do", as_json=as_json)
+
+
+async def show_workers(url: str | None, *, as_json: bool) -> int:
+    """Print the workers of a database. Returns the exit code."""
+
+    def line(each: WorkerInfo) -> str:
+        since = datetime.fromtimestamp(each.started).strftime("%Y-%m-%d %H:%M:%S")
+        return f"{each.host}  {each.pid}  {each.runs} of {each.slots} runs  build {each.build[:12]}  since {since}"
+
+    async with stored_runs(url) as flow:
+        workers = await flow.workers()
+    return _print_rows(workers, line, "no workers; agentflow worker starts one", as_json=as_json)
 
 
 async def collect(directory: str | None, db: str | None, bounds: LogBounds, *, as_json: bool) -> int:

@@ -77,7 +77,10 @@ async def tail(run: str | None, directory: str | None, db: str | None, *, follow
                 write_out(clean(line) + "\n")
 
         if follow:
-            async with contextlib.aclosing(catalogue.follow(summary.run_id)) as events:
+            async with (
+                catalogue.listening() as changes,
+                contextlib.aclosing(catalogue.follow(summary.run_id, changes=changes)) as events,
+            ):
                 async for event in events:
                     write(event)
         else:

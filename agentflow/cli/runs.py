@@ -147,6 +147,17 @@ def load(db: Database = None, json: AsJson = False) -> None:
 
 
 @runs.command()
+def workers(db: Database = None, json: AsJson = False) -> None:
+    """Show the workers: where they are, how many runs they do, and of which build they are.
+
+    Workers with the same tools, tasks and workflows are of the same build.
+    """
+    from agentflow.cli.run_list import show_workers
+
+    sys.exit(run_async(partial(show_workers, db, as_json=json), as_json=json))
+
+
+@runs.command()
 def send(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The id of a durable run.")],
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key of the question.")],

@@ -129,7 +129,8 @@ class RunRow:
     ``wake_at`` is when a waiting run goes on by itself; ``spent_s`` the seconds it has worked; ``result`` and ``error`` are
     JSON data. ``created`` and ``updated`` are unix seconds. ``deaths`` counts the owners that died one after the other while
     they worked on it, where the store counts them. ``queue`` is the queue of the workers that do it, ``tenant`` whom they do
-    it for; ``cancelling`` says that they are to cancel it. ``parent`` is the run that it does a branch of.
+    it for; ``cancelling`` says that they are to cancel it. ``parent`` is the run that it does a branch of. ``build`` is that of the
+    worker who had it last.
     """
 
     run: str
@@ -152,6 +153,7 @@ class RunRow:
     tenant: str = ""
     cancelling: bool = False
     parent: str | None = None
+    build: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +177,23 @@ class QueueLoad:
     running: int
     waiting: int
     oldest_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker of a fleet: the process ``pid`` on ``host``, which does ``runs`` at present, at most ``slots``.
+
+    ``build`` is a digest of what its runs may call, equal for workers with the same tools, tasks and workflows. ``started`` and
+    ``seen``, when it was last heard of, are unix seconds.
+    """
+
+    host: str
+    pid: int
+    build: str
+    slots: int
+    runs: int
+    started: float
+    seen: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +235,7 @@ class OwnedRun:
 
     Records below a finished one are left out. ``usage`` and ``cost`` are totals over all records, also those; ``cost`` is
     None if one has no price. ``leased``: it shares money and tokens with the runs of branches, and takes what it needs.
+    ``other_build`` is that of the worker who had it last, where this one's is another.
     """
 
     run: RunRow
@@ -223,6 +243,7 @@ class OwnedRun:
     usage: tuple[int, ...]
     cost: float | None
     leased: bool = False
+    other_build: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +342,7 @@ __all__ = [
     "SessionInfo",
     "StoredResult",
     "StoredSession",
+    "WorkerInfo",
     "effect_key",
     "session_held",
 ]

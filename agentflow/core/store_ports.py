@@ -34,6 +34,7 @@ from agentflow.core.journal import (
     SessionInfo,
     StoredResult,
     StoredSession,
+    WorkerInfo,
 )
 from agentflow.core.results import TaskResult
 from agentflow.core.work import Work
@@ -195,6 +196,10 @@ class JobQueue(Protocol):
         """What there is to do, by queue and tenant; nothing of a tenant whose runs have all ended."""
         ...
 
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that live, as far as is known, the first started first."""
+        ...
+
     def counts(self) -> FleetCounts:
         """What has happened to this process since it opened the store."""
         ...
@@ -220,11 +225,12 @@ class JobQueue(Protocol):
         queues: Mapping[str, int],
         slots: int,
         stop: asyncio.Event,
+        build: str = "",
     ) -> None:
         """Hand jobs of ``queues`` to ``handle``, at most ``slots`` at a time, until ``stop`` is set and those at work have ended.
 
         A queue's number is how many of its jobs all workers together have at a time; 0 is any number. A job may be handed
-        over more than once, and late. ``handle`` raises nothing. While the database is away nothing is handed over.
+        over more than once, and late. ``handle`` raises nothing. ``build`` is said to others, and with the runs that are owned. While the database is away nothing is handed over.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
@@ -119,6 +120,21 @@ class RunCatalogue:
                 if ended if row is None else over and (ended or quiet > _LATE_LOOKS):
                     return
                 await wait_for(wake, _LOOK_S if over else changes.pause(_LOOK_S))
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncGenerator[Changes]:
+        """What says when there may be new events of a run, for :meth:`follow`; nothing does where there is no queue of workers."""
+        jobs = None if self._journal is None else self._journal.jobs
+        changes = Changes(jobs)
+        if jobs is None:
+            yield changes
+            return
+        async with asyncio.TaskGroup() as group:
+            listens = group.create_task(changes.listen())
+            try:
+                yield changes
+            finally:
+                listens.cancel()
 
     async def gc(self, bounds: LogBounds) -> list[str]:
         """Remove the oldest logs of each store beyond ``bounds``, but never that of a run that can be resumed."""

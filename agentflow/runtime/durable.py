@@ -31,6 +31,7 @@ from agentflow.core.values import is_long
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.runtime.branch_runs import Ended
+from agentflow.runtime.build import build_of
 from agentflow.runtime.catalogue import RunCatalogue
 from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage
 from agentflow.runtime.conversations import Conversations
@@ -195,6 +196,10 @@ class DurableRuns:
                 hint="AgentFlow(durable='postgresql://user@host/database')",
             )
         return self._store.jobs
+
+    def build(self) -> str:
+        """Which build of the application this process is."""
+        return build_of(self._engine)
 
     async def take(self, claim: Claim) -> DurableRun | None:
         """Resume the run of a claimed job; None if it failed before it began.

@@ -256,7 +256,7 @@ class LiveRuns:
                 change = Change.of(owned.run)
                 records.pool = change.pool(await self._store.effects(owned.run.base), owned.records)
                 records.overrides = overrides_of(change, self._engine.tasks, work.program.source)
-            end = await self._run(records, work, session, leased=owned.leased)
+            end = await self._run(owned, records, work, session)
         except asyncio.CancelledError:
             if records.fatal is not None:
                 asks = records.fatal.code == "durable/in-flight"
@@ -310,10 +310,8 @@ class LiveRuns:
             except (JournalError, SessionBusy) as error:
                 self.end(handle, RunEnd("queued", error=error))
 
-    async def _run(
-        self, records: Records, work: RunWork, session: RunSession | None, *, leased: bool = False
-    ) -> RunEnd:
-        row = records.run
+    async def _run(self, owned: OwnedRun, records: Records, work: RunWork, session: RunSession | None) -> RunEnd:
+        row = owned.run
         program = work.program
         journal = RunJournal(records, self._codec, self._redactor, program=program.source.digest)
         go_on_with(self._engine.observers, row.input.get("trace"))
@@ -333,9 +331,17 @@ class LiveRuns:
             records.live = run
             if records.branches is not None and isinstance(run.purse, RunPurse):
                 records.purse = run.purse
-                if leased:
+                if owned.leased:
                     run.purse.share(records.branches.lender(row))
             call.definitions = records.overrides
+            if owned.other_build is not None:
+                call.warn(
+                    "durable/build",
+                    "the run is resumed by a worker with other definitions of tools, tasks or workflows: recorded effects are not"
+                    " carried out again, all others run as they are defined now",
+                    before=owned.other_build,
+                    now=row.build,
+                )
             if has_changed(row.program, program.source):
                 call.warn(
                     "durable/changed",

@@ -38,7 +38,7 @@ async def work_on(
     async with asyncio.TaskGroup() as group:
         beside = [group.create_task(work) for work in (_release_late(runs, stop, drain_s), _cancel(runs))]
         try:
-            await runs.jobs.work(_Worker(runs).do, queues, slots, stop)
+            await runs.jobs.work(_Worker(runs).do, queues, slots, stop, runs.build())
         finally:
             for task in beside:
                 task.cancel()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -30,6 +32,7 @@ from agentflow.observe.queue_gauges import (
     FleetCounters,
     QueueGauges,
 )
+from agentflow.runtime.catalogue import RunCatalogue
 from agentflow.runtime.changes import SELDOM_S, Changes
 from tests.cli.test_command import agentflow
 from tests.scale.child import app
@@ -102,6 +105,63 @@ async def test_what_is_new_of_a_run_is_said_to_those_who_follow_it(postgres_serv
     finally:
         await store.aclose()
         await asyncio.to_thread(events.close)
+
+
+async def test_a_worker_says_of_which_build_it_is(postgres_url: str, tmp_path: Path) -> None:
+    """One of another build takes runs, too, and the run says so; a tool more is another build, another process is not."""
+
+    async def more() -> str:
+        """Do more."""
+        return "more"
+
+    flows = [AgentFlow(model="offline", durable=postgres_url, record=True, tools=tools) for tools in ([], [more], [])]
+    async with flows[0] as old, flows[1] as new, flows[2] as other:
+        assert await old.workers() == []
+        async with working(old, slots=3), working(other):
+            handle = await detached(other, "r", '(ask-human "go on?")')
+            assert await handle.wait() == "waiting"
+            while len(listed := await new.workers()) < 2:
+                await asyncio.sleep(0.02)
+            assert sorted([(each.slots, each.pid, each.runs) for each in listed]) == [
+                (3, os.getpid(), 0),
+                (100, os.getpid(), 0),
+            ]
+            before = {each.build for each in listed}
+            assert len(before) == 1
+        async with working(new):
+            await other.send("r", handle.waiting[0].key, "yes")
+            assert (await handle.result()).value == "yes"
+            [listed] = await new.workers()
+            warnings = [event async for event in other.watch("r") if event["type"] == "warning"]
+        assert [(each["code"], each["details"]) for each in warnings] == [
+            ("durable/build", {"before": before.pop(), "now": listed.build})
+        ]
+    result = await agentflow("runs", "workers", "--db", postgres_url, tmp_path=tmp_path)
+    assert result.out == "no workers; agentflow worker starts one\n"
+
+
+async def test_who_tails_a_run_without_a_flow_is_told_too(postgres_url: str) -> None:
+    """``runs tail --follow`` asks seldom where the database says when there is something new, and ends with the run."""
+    store, events = PostgresJournal(postgres_url), PostgresEvents(postgres_url)
+    catalogue = RunCatalogue([events], store)
+    try:
+        await store.jobs.prepare()
+        await store.create("r", NewRun(program="(f)", digest="d", input={"name": "f"}, queue="default"))
+        epoch = (await store.own("r")).run.epoch
+        lines = [b'{"type": "log", "slice": 1, "seq": 1}', b'{"type": "run_finished", "slice": 1, "seq": 2}']
+        async with catalogue.listening() as changes, asyncio.timeout(30):
+            with changes.of("r") as wake:
+                await wake.wait()
+            assert changes.pause(0.1) == SELDOM_S
+            async with contextlib.aclosing(catalogue.follow("r", changes=changes)) as followed:
+                await asyncio.to_thread(events.append, "r", [LogEntry(slice=1, seq=1, line=lines[0])])
+                assert (await anext(followed))["seq"] == 1
+                await store.finish("r", epoch, "done")
+                await asyncio.to_thread(events.append, "r", [LogEntry(slice=1, seq=2, line=lines[1])])
+                assert [event["seq"] async for event in followed] == [2]
+        assert changes.pause(0.1) == 0.1
+    finally:
+        await catalogue.aclose()
 
 
 @pytest.mark.parametrize("state", ["running", "waiting", "queued"])

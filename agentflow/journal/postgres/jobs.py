@@ -74,6 +74,13 @@ select count(*) from freed
 """
 
 
+WORKERS = """
+select o.host, o.pid, o.build, o.slots, count(r.run), extract(epoch from o.started)::float8, extract(epoch from o.seen)::float8
+from af_owner o left join af_run r on r.owner = o.owner and r.status = 'running' where o.build is not null
+group by o.owner order by o.started, o.owner
+"""
+
+
 def check_engine() -> None:
     """Raise ConfigurationError (``config/extra``) where PgQueuer is missing."""
     if find_spec("pgqueuer") is None:

@@ -44,12 +44,14 @@ _log = logging.getLogger(__name__)
 class OwnerSession:
     """The lock of this process, on a connection and a thread of its own, so that a busy event loop does not count as dead.
 
-    ``id`` is the owner, ``lost`` how often its session was lost. A lost session is opened again; an owner that took over a run meanwhile has the higher epoch.
+    ``id`` is the owner, ``build`` and ``slots`` what it says of itself once it is a worker, ``lost`` how often its session was lost. A lost session is opened again; an owner that took over a run meanwhile has the higher epoch.
     """
 
     def __init__(self, url: str) -> None:
         self.id = secrets.randbits(62) + 1
         self.lost = 0
+        self.build: str | None = None
+        self.slots: int | None = None
         self._url = url
         self._held = threading.Event()
         self._starting = threading.Lock()
@@ -105,11 +107,11 @@ class OwnerSession:
         db = await connect(self._url, _KEEPALIVE)
         try:
             await db.execute("select pg_advisory_lock($1)", self.id)
-            await self._beat(db)
+            await self.tell(db)
             self._held.set()
             while True:
                 await asyncio.sleep(BEAT_S)
-                await self._beat(db)
+                await self.tell(db)
         except asyncio.CancelledError:
             with contextlib.suppress(*_ERRORS):
                 await db.execute("delete from af_owner where owner = $1", self.id)
@@ -118,12 +120,16 @@ class OwnerSession:
         finally:
             db.terminate()
 
-    async def _beat(self, db: Connection) -> None:
+    async def tell(self, db: Connection) -> None:
+        """Say that this process lives, and what it is."""
         await db.execute(
-            "insert into af_owner(owner, host, pid) values ($1, $2, $3) on conflict (owner) do update set seen = now()",
+            "insert into af_owner(owner, host, pid, build, slots) values ($1, $2, $3, $4, $5)"
+            " on conflict (owner) do update set seen = now(), build = excluded.build, slots = excluded.slots",
             self.id,
             platform.node(),
             os.getpid(),
+            self.build,
+            self.slots,
         )
 
 

@@ -14,10 +14,30 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from agentflow.core.journal import Claim, Deposit, EffectRow, FleetCounts, Leased, NewRun, QueueLoad, Schedule
+from agentflow.core.journal import (
+    Claim,
+    Deposit,
+    EffectRow,
+    FleetCounts,
+    Leased,
+    NewRun,
+    QueueLoad,
+    Schedule,
+    WorkerInfo,
+)
 from agentflow.journal.postgres import forks, leases, schedules
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
-from agentflow.journal.postgres.jobs import CANCEL, CANCELLED, CHANGES, CHANNEL, LOAD, Engine, check_engine, lost
+from agentflow.journal.postgres.jobs import (
+    CANCEL,
+    CANCELLED,
+    CHANGES,
+    CHANNEL,
+    LOAD,
+    WORKERS,
+    Engine,
+    check_engine,
+    lost,
+)
 from agentflow.journal.postgres.link import PostgresDatabase
 from agentflow.journal.postgres.owner import OwnerSession
 from agentflow.journal.postgres.rows import unescape
@@ -126,6 +146,13 @@ class PostgresQueue:
                 _log.debug("nothing is said of runs that are followed: %s", error)
             await asyncio.sleep(_AWAY_S)
 
+    async def workers(self) -> list[WorkerInfo]:
+        rows = await self._writer.ask(lambda db: db.fetch(WORKERS))
+        return [
+            WorkerInfo(host=host, pid=pid, build=build, slots=slots, runs=runs, started=started, seen=seen)
+            for host, pid, build, slots, runs, started, seen in rows
+        ]
+
     async def load(self) -> list[QueueLoad]:
         rows = await self._writer.ask(lambda db: db.fetch(LOAD))
         return [
@@ -161,8 +188,9 @@ class PostgresQueue:
         queues: Mapping[str, int],
         slots: int,
         stop: asyncio.Event,
+        build: str = "",
     ) -> None:
-        await self.work_in(Slots(slots), handle, queues, stop)
+        await self.work_in(Slots(slots), handle, queues, stop, build)
 
     async def work_in(
         self,
@@ -170,10 +198,27 @@ class PostgresQueue:
         handle: Callable[[Claim], Awaitable[None]],
         queues: Mapping[str, int],
         stop: asyncio.Event,
+        build: str,
     ) -> None:
         """Like :meth:`work`, with slots that other queues use, too."""
         await self.prepare()
+        self._owner.build, self._owner.slots = build, slots.free
         await asyncio.to_thread(self._owner.ensure)
+        await self._writer.do(self._owner.tell)
+        try:
+            await self._work_on(slots, handle, queues, stop)
+        finally:
+            self._owner.build = self._owner.slots = None
+            if not self._writer.closed:
+                self._submit(self._owner.tell).add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _work_on(
+        self,
+        slots: Slots,
+        handle: Callable[[Claim], Awaitable[None]],
+        queues: Mapping[str, int],
+        stop: asyncio.Event,
+    ) -> None:
         work = _Work(self._engine, uuid.UUID(int=self._owner.id), handle, queues, slots, stop)
         told = False
         async with asyncio.TaskGroup() as group:

@@ -16,7 +16,7 @@ RUN = (
     "run, base, program, digest, input, status, epoch, seq, slice, extract(epoch from wake_at)::float8, spent_s,"
     " result, error, extract(epoch from created)::float8, extract(epoch from updated)::float8, deaths, queue, tenant,"
     " cancelling or (fork is not null and exists (select from af_fork f where f.id = fork and f.state > 0)), parent,"
-    " owner, rid"
+    " build, owner, rid"
 )
 """Columns of :func:`run_of`; the last two are the store's own."""
 OWNER, RID = -2, -1
@@ -128,7 +128,7 @@ def effect_of(fields: Row) -> EffectRow:
 def run_of(fields: Row) -> RunRow:
     """The run whose columns are :data:`RUN`. Raises JournalError (``durable/corrupt``)."""
     run, base, program, digest, input_, status, epoch, seq, slice, wake_at, spent, result, error = fields[:13]
-    created, updated, deaths, queue, tenant, cancelling, parent = fields[13:OWNER]
+    created, updated, deaths, queue, tenant, cancelling, parent, build = fields[13:OWNER]
     return RunRow(
         run=run,
         base=base,
@@ -150,6 +150,7 @@ def run_of(fields: Row) -> RunRow:
         tenant=unescape(tenant),
         cancelling=cancelling,
         parent=parent,
+        build=build,
     )
 
 

@@ -122,6 +122,10 @@ create trigger af_make_room after insert on af_run referencing new table as fres
 A new partition has room for about as many runs as there were in a day. It is made with the rights of whoever made the tables,
 in the transaction of the first run whose records belong there, and attached, which no reader or writer of the others waits for.
 """
+_VERSION_9 = """
+alter table af_owner add column build text, add column slots int;
+alter table af_run add column build text;
+"""
 MIGRATIONS = (
     _VERSION_1,
     _VERSION_2,
@@ -131,6 +135,7 @@ MIGRATIONS = (
     _VERSION_6,
     _VERSION_7,
     _VERSION_8,
+    _VERSION_9,
 )
 """The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)

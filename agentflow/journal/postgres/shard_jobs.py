@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from agentflow.core.journal import Claim, Deposit, EffectRow, FleetCounts, Leased, NewRun, QueueLoad, Schedule
+from agentflow.core.journal import (
+    Claim,
+    Deposit,
+    EffectRow,
+    FleetCounts,
+    Leased,
+    NewRun,
+    QueueLoad,
+    Schedule,
+    WorkerInfo,
+)
 from agentflow.journal.postgres.queue import Slots
 from agentflow.journal.postgres.sharding import Shards
 from agentflow.journal.postgres.store import PostgresJournal
@@ -61,6 +72,14 @@ class ShardedQueue:
                 joined[key] = _sum(joined[key], each) if key in joined else each
         return [joined[key] for key in sorted(joined)]
 
+    async def workers(self) -> list[WorkerInfo]:
+        joined: dict[tuple[str, int], WorkerInfo] = {}
+        for workers in await self._shards.all(lambda shard: shard.jobs.workers()):
+            for each in workers:
+                before = joined.get((each.host, each.pid))
+                joined[each.host, each.pid] = each if before is None else replace(before, runs=before.runs + each.runs)
+        return sorted(joined.values(), key=lambda each: each.started)
+
     def counts(self) -> FleetCounts:
         every = [shard.jobs.counts() for shard in self._shards.every]
         return FleetCounts(
@@ -92,11 +111,12 @@ class ShardedQueue:
         queues: Mapping[str, int],
         slots: int,
         stop: asyncio.Event,
+        build: str = "",
     ) -> None:
         shared = Slots(slots)
         async with asyncio.TaskGroup() as group:
             for shard in self._shards.every:
-                group.create_task(shard.jobs.work_in(shared, handle, queues, stop))
+                group.create_task(shard.jobs.work_in(shared, handle, queues, stop, build))
 
 
 def _sum(one: QueueLoad, other: QueueLoad) -> QueueLoad:

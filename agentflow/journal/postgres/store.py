@@ -75,13 +75,13 @@ insert into af_run as r(run, base, program, digest, input, queue, tenant, priori
 _IS_DUE = "status = 'queued' or (status = 'waiting' and wake_at <= now())"
 _OWN = f"""
 update af_run r set status = 'running', epoch = epoch + 1, slice = slice + 1, owner = $2, wake_at = null,
-  deaths = case when $3 then deaths + 1 when queue is null then 0 else deaths end, updated = now(), spent_s = spent_s
+  build = $4, deaths = case when $3 then deaths + 1 when queue is null then 0 else deaths end, updated = now(), spent_s = spent_s
     + greatest(0, (select max(t1) from af_effect e where e.rid = r.rid) - extract(epoch from updated))
 where run = $1 returning {LEASED}, {RUN}
 """
 """The last slice of a run that was killed had worked until its last record, as far as is known."""
 _OWN_NEW = f"""
-update af_run r set status = 'running', epoch = 1, slice = 1, owner = $2, updated = now()
+update af_run r set status = 'running', epoch = 1, slice = 1, owner = $2, build = $3, updated = now()
 where run = $1 and status = 'queued' and epoch = 0 and slice = 0 returning {LEASED}, {RUN}
 """
 """One that nobody has worked on has no records, no conversation to be held again, and nothing set aside."""
@@ -144,7 +144,7 @@ class PostgresJournal:
 
     async def own(self, run: str, slice: int | None = None) -> OwnedRun:
         async def begin(db: Connection) -> OwnedRun | None:
-            after = await db.fetchrow(_OWN_NEW, run, self._owner.id)
+            after = await db.fetchrow(_OWN_NEW, run, self._owner.id, self._owner.build)
             return None if after is None else self._begun(after, [], (), 0.0)
 
         async def work(db: Connection) -> OwnedRun:
@@ -159,12 +159,14 @@ class PostgresJournal:
                 raise owned_run(run)
             if before.status in ENDED:
                 await sessions.hold_again(db, run)
-            after = await db.fetchrow(_OWN, run, self._owner.id, died)
+            after = await db.fetchrow(_OWN, run, self._owner.id, died, self._owner.build)
             assert after is not None
             records = await effects(db, self._blobs, after[RID], ANSWERS)
             if after[0]:
                 await leases.free(db, run)
-            return self._begun(after, records, *await spent(db, after[RID]))
+            owned = self._begun(after, records, *await spent(db, after[RID]))
+            other = before.build is not None and owned.run.build not in (None, before.build)
+            return replace(owned, other_build=before.build) if other else owned
 
         if not self._owner.is_held:
             await self._writer.ask(lambda db: _row(db, run))
