@@ -38,6 +38,13 @@ PYTHON: dict[str, str] = {
     "updates of a dict, 5,000": "d = {}\nfor i in range(5000):\n    d[i % 20] = i + n\nlen(d)",
     "elements of a dict, 5,000": "d = {1: n}\nt = 0\nfor i in range(5000):\n    t = t + d[1]\nt",
     "comparisons of texts, 5,000": 'k = 0\nfor i in range(5000):\n    if i > n and "a" == "b":\n        k += 1\nk',
+    "methods of texts, 5,000": 's = ""\nfor i in range(5000):\n    s = "ab".replace("a", "c").upper()\ns',
+    "methods of dicts, 5,000": "d = {}\nfor i in range(5000):\n    d.setdefault(i % 20, n)\nlen(d.keys())",
+    "memberships, 5,000": 'd = {"a": n}\nk = 0\nfor i in range(5000):\n    if "a" in d and "b" not in d:\n        k += 1\nk',
+    "tests for None, 5,000": "x = None\nk = 0\nfor i in range(5000):\n    if x is None and not k is None:\n        k += 1\nk",
+    "fields of a dict, 5,000": 'd = {"a": n}\nk = 0\nfor i in range(5000):\n    k = d.a\nk',
+    "lengths of lists, 5,000": "xs = [n, n]\nk = 0\nfor i in range(5000):\n    k = len(xs)\nk",
+    "slices of texts, 5,000": 'k = ""\nfor i in range(5000):\n    k = "abc"[1:]\nk',
 }
 COUNTS = {"fib 18": 8_361 + 3 * 4_180, "loop of 100,000": 3 * 99_990}
 """Calls of primitives in a program."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 import pytest
@@ -143,3 +144,35 @@ async def test_values_are_those_without_a_policy(name: str, mail: Open) -> None:
         made = await mail(**options)
         values.append((await made.flow.run(GET + PLAIN[name][0], surface="python")).value)
     assert values[0] == values[1]
+
+
+TIGHT: dict[str, str] = {
+    "texts": 's = ""\nfor i in range(20):\n    s = "a" + str(i + n)\ns',
+    "f-strings": 's = ""\nfor i in range(20):\n    s = f"{s[:1]}a{i + n}"\ns',
+    "elements": "d = {1: n}\nt = 0\nfor i in range(20):\n    t = t + d[1] + [n][i - i]\nt",
+    "comparisons": 'k = 0\nfor i in range(20):\n    if str(i) > "1" and "a" != str(n) and not k is None:\n        k += 1\nk',
+    "methods": 'd = {}\nfor i in range(20):\n    d.setdefault("a".upper(), n)\n"A" in d, "B" not in d',
+    "numbers": "k = 0\nfor i in range(20):\n    k = 0.5 * i / 3 + i // n % 7 - len([i]) + round(2.5)\nk",
+    "slices and fields": 'd = {"a": "bcd"}\nfor i in range(20):\n    k = d.a[1:]\nk',
+}
+"""Loops that do little but one thing."""
+
+
+@pytest.mark.parametrize("name", TIGHT)
+async def test_no_twin_is_called_for_values_in_no_box(name: str, mail: Open) -> None:
+    """What a program costs over values of the user: tests of types in its own code, and no call more than without a policy."""
+    made = await mail()
+    calls: list[str] = []
+
+    def called(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename == labelled.__file__:
+            calls.append(frame.f_code.co_name)
+
+    boxed = (await made.flow.run(TIGHT[name], surface="python", bindings={"n": Labelled(18, "web")})).value
+    sys.setprofile(called)
+    try:
+        bare = (await made.flow.run(TIGHT[name], surface="python", bindings={"n": 18})).value
+    finally:
+        sys.setprofile(None)
+    assert bare == boxed
+    assert not {each for each in calls if each not in ("_iterated", "_rounds", "_opened")}, calls

@@ -15,11 +15,12 @@ from agentflow.lang.python.comprehensions import collected
 from agentflow.lang.python.emitter import Emitter, expression
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import code_name, known_function
-from agentflow.lang.python.labelled import labelled_entry
+from agentflow.lang.python.labelled import labelled_entry, twin_of, word_of
 from agentflow.lang.python.methods import ALL_METHODS, method
 from agentflow.lang.python.names import Function
 from agentflow.lang.python.native import appended, got
 from agentflow.lang.python.support import call, rebound
+from agentflow.lang.python.unboxed import Written, unless_boxed
 from agentflow.lang.python.values import MISSING
 from agentflow.lib.suggest import did_you_mean
 
@@ -51,6 +52,16 @@ _LONG = frozenset(
     )
 )
 """Functions that may leave their work to be carried out in slices."""
+
+
+_SHORT = frozenset(("str", "len", "int", "float", "bool", "abs", "round"))
+"""Functions that do so little that code looks for boxes itself before it calls them."""
+
+
+_FEW = 2
+"""Arguments of methods that code looks at itself."""
+_OF_KEYS = frozenset(("keys", "values", "items", "copy", "update"))
+"""Methods that depend on the keys of a dict."""
 
 
 @expression(ast.Name)
@@ -194,7 +205,16 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
     if function.attr == "get" and len(args) in (1, 2) and not names:
         return got(g, value, args)
     more = [g.packed_constant(("names", names), lambda: names)] if names else []
-    return g.long(g.ours(method, g.name("rt"), g.const(function.attr), value, g.tuple_of(args), *more))
+    if not g.labelled or names or len(args) > _FEW or function.attr in _OF_KEYS:
+        return g.long(g.ours(method, g.name("rt"), g.const(function.attr), value, g.tuple_of(args), *more))
+
+    def called(code: ast.expr) -> Written:
+        return lambda values: g.call(
+            code, [g.name("rt"), g.const(function.attr), values[0], g.tuple_of(list(values[1:]))]
+        )
+
+    plain, boxed = called(g.const_param(method, "P_method")), called(g.twin(method))
+    return g.long(unless_boxed(g, "c" + "r" * len(args), [value, *args], plain, boxed))
 
 
 def _root(node: ast.expr) -> str:
@@ -295,7 +315,7 @@ def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | 
 
 
 def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
-    entry = labelled_entry(BUILTINS[title]) if g.labelled else BUILTINS[title]
+    entry = BUILTINS[title]
     g.meanings[node] = ("builtin", title)
     if title in ("any", "all") and len(node.args) == 1 and not node.keywords:
         inner = node.args[0]
@@ -313,9 +333,22 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
         g.wrong(node, problem.code, problem.message, problem.hint)
         return g.const(None)
     first = [g.name("rt"), g.name("d")] if entry.is_async else [g.name("rt")]
-    result = g.call(g.const_param(entry.function, f"B_{title.replace('.', '_')}_f"), [*first, *args[:count]])
-    assert isinstance(result, ast.Call)
-    result.keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args[count:], strict=True)]
+    title_ = title.replace(".", "_")
+    called = twin_of(entry.function) if g.labelled else entry.function
+    function = g.const_param(called, f"{'L' if g.labelled else 'B'}_{title_}_f")
+    if g.labelled and title in _SHORT and not names:
+        itself = g.const_param(entry.function, f"B_{title_}_f")
+        result = unless_boxed(
+            g,
+            word_of(entry.function)[0] * count,
+            args,
+            lambda values: g.call(itself, [*first, *values]),
+            lambda values: g.call(function, [*first, *values]),
+        )
+    else:
+        result = g.call(function, [*first, *args[:count]])
+        assert isinstance(result, ast.Call)
+        result.keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args[count:], strict=True)]
     if entry.is_async:
         return g.await_(result)
     if title == "bool":

@@ -21,11 +21,12 @@ from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
 from agentflow.lang.codegen import LOAD, STORE, PyFn, is_bool
 from agentflow.lang.environment import UNBOUND
-from agentflow.lang.python.labelled import twin_of
+from agentflow.lang.python.labelled import tested, twin_of
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.names import Scope, Var
 from agentflow.lang.python.reader import span_of
 from agentflow.lang.python.support import check_global, unbound_name
+from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import truth
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 
@@ -220,8 +221,25 @@ class Emitter(codegen.Generator):
 
     def ours(self, function: Any, *arguments: ast.expr) -> ast.expr:
         """A call of a function of this package."""
-        name = f"P_{function.__name__}"
-        return self.call(self.const_param(twin_of(function) if self.labelled else function, name), arguments)
+        code = self.const_param(function, f"P_{function.__name__}")
+        if not self.labelled:
+            return self.call(code, arguments)
+        twin = self.twin(function)
+        letters = tested(function)
+        if letters is None or len(arguments) < len(letters):
+            return self.call(twin, arguments)
+        hidden = arguments[: len(arguments) - len(letters)]
+        return unless_boxed(
+            self,
+            letters,
+            arguments[len(hidden) :],
+            lambda values: self.call(code, [*hidden, *values]),
+            lambda values: self.call(twin, [*hidden, *values]),
+        )
+
+    def twin(self, function: Any) -> ast.expr:
+        """The labelled twin of a function of this package."""
+        return self.const_param(twin_of(function), f"L_{function.__name__}")
 
     def env(self) -> ast.expr:
         """The environment that the program is linked to."""

@@ -83,8 +83,42 @@ _WORDS: dict[str, str] = {
     "builtins.map_": "ke",
     "builtins.filter_": "ke",
     "_operator.is_": "oo",
+    "labelled.negated": "o",
 }
 """What functions do with the arguments that texts give them; silence means that all are read."""
+
+
+_TESTED: dict[str, str] = {
+    "values.truth": "o",
+    "values.add": "oo",
+    "values.subtract": "oo",
+    "values.multiply": "oo",
+    "values.divide": "oo",
+    "values.floor_divide": "oo",
+    "values.modulo": "oo",
+    "values.element": "or",
+    "values.part": "oooo",
+    "values.member": "oo",
+    "compare.eq": "rr",
+    "compare.ne": "rr",
+    "compare.ordered": "rr",
+    "compare.contains": "rc",
+}
+"""Functions that do so little that code tests their last arguments itself, before it calls the twin (:mod:`agentflow.lang.python.unboxed`)."""
+
+
+def tested(function: Callable[..., Any]) -> str | None:
+    """How code tests the last arguments of a function, so that it needs no twin; None if it always calls the twin."""
+    return _TESTED.get(_name_of(function))
+
+
+def word_of(function: Callable[..., Any]) -> str:
+    """What a function does with the arguments that texts give it."""
+    return _WORDS.get(_name_of(function), "r")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return f"{(function.__module__ or '').rpartition('.')[2]}.{function.__name__}"
 
 
 def negated(value: Any) -> bool:
@@ -99,11 +133,10 @@ def twin_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
-    name = f"{(function.__module__ or '').rpartition('.')[2]}.{function.__name__}"
-    own = _OWN.get(name)
+    own = _OWN.get(_name_of(function))
     if own is not None:
         return own
-    word = _WORDS.get(name, "r")
+    word = word_of(function)
     if set(word) == {"k"}:
         return function
     hidden = _hidden(function)

@@ -7,6 +7,7 @@ constants, called with a value whose exact type was tested before.
 from __future__ import annotations
 
 import ast
+from functools import reduce
 from typing import Any
 
 from agentflow.core.work import CHARACTERS_PER_STEP
@@ -15,6 +16,7 @@ from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.methods import append, method
 from agentflow.lang.python.names import Var
 from agentflow.lang.python.texts import joined, text
+from agentflow.lang.python.unboxed import is_simple
 from agentflow.lang.python.values import element
 
 NATIVE_BINARY: dict[type[ast.operator], tuple[type[Any], ...]] = {
@@ -55,11 +57,6 @@ _ROUND = 63
 def native(g: Emitter, name: str, *arguments: ast.expr) -> ast.expr:
     """A call of a function of the table."""
     return g.call(g.const_param(NATIVE_CALLS[name][0], name), arguments)
-
-
-def is_simple(value: ast.expr) -> bool:
-    """Whether reading an expression again is nothing but that."""
-    return isinstance(value, ast.Name | ast.Constant)
 
 
 def _in_order(g: Emitter, *values: ast.expr) -> tuple[list[ast.expr], ast.expr, list[ast.expr]]:
@@ -147,10 +144,11 @@ def joined_texts(g: Emitter, parts: list[ast.expr]) -> ast.expr:
         return parts[0]
     constant = sum(len(each.value) for each in parts if isinstance(each, ast.Constant))  # type: ignore[arg-type]
     computed = [each for each in parts if not isinstance(each, ast.Constant)]
-    if g.labelled or not computed or len(computed) > _MOST_PARTS or constant >= CHARACTERS_PER_STEP:
+    if not computed or len(computed) > _MOST_PARTS or constant >= CHARACTERS_PER_STEP:
         return g.ours(joined, g.name("rt"), *parts)
     size: ast.expr | None = None
     again: list[ast.expr] = []
+    texts: list[ast.expr] = []
     length = g.const_param(len, "len_")
     for each in parts:
         if isinstance(each, ast.Constant):
@@ -158,9 +156,15 @@ def joined_texts(g: Emitter, parts: list[ast.expr]) -> ast.expr:
             continue
         named, name = g.walrus(each)
         again.append(name)
+        if g.labelled:
+            texts.append(g.type_is(named, str))
+            named = name
         one = g.call(length, [named])
         size = one if size is None else ast.BinOp(size, ast.Add(), one, **g.loc)
     assert size is not None
     short = ast.Compare(size, [ast.Lt()], [g.const(CHARACTERS_PER_STEP - constant)], **g.loc)
+    if texts:
+        # Texts of values from elsewhere stand in boxes. All parts are evaluated before the first is looked at.
+        short = both(g, reduce(lambda a, b: ast.BinOp(a, ast.BitAnd(), b, **g.loc), texts), short)
     whole = g.call(g.const_param("".join, "JOIN"), [g.tuple_of(again)])
     return g.ifexp(short, whole, g.ours(joined, g.name("rt"), *again))

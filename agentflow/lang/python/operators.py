@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentflow.lang.codegen import as_bool, is_bool
@@ -16,10 +16,10 @@ from agentflow.lang.python.native import (
     NATIVE_BINARY,
     NATIVE_COMPARE,
     both,
-    is_simple,
     small,
 )
-from agentflow.lang.python.values import bounded
+from agentflow.lang.python.unboxed import is_simple, unless_boxed
+from agentflow.lang.python.values import bounded, truth
 
 _LARGEST = 1 << 62
 _DIGIT = (1 << 30) - 1
@@ -142,13 +142,23 @@ _UNARY: dict[type[ast.unaryop], Any] = {
 @expression(ast.UnaryOp)
 def unary(g: Emitter, node: ast.UnaryOp) -> ast.expr:
     if isinstance(node.op, ast.Not):
-        if g.labelled:
-            return g.ours(negated, g.value(node.operand))
-        return ast.UnaryOp(ast.Not(), g.true(g.value(node.operand)), **g.loc)
+        return _not(g, g.value(node.operand))
     number = node.operand.value if isinstance(node.operand, ast.Constant) else None
     if isinstance(node.op, ast.USub) and type(number) in (int, float):
         return g.const(-number)  # type: ignore[operator]
     return g.ours(_UNARY[type(node.op)], g.name("rt"), g.value(node.operand))
+
+
+def _not(g: Emitter, value: ast.expr) -> ast.expr:
+    if not g.labelled:
+        return ast.UnaryOp(ast.Not(), g.true(value), **g.loc)
+    sure = is_bool(value)
+
+    def plain(values: Sequence[ast.expr]) -> ast.expr:
+        test = values[0] if sure else g.call(g.const_param(truth, "P_truth"), values)
+        return ast.UnaryOp(ast.Not(), test, **g.loc)
+
+    return unless_boxed(g, "o", [value], plain, lambda values: as_bool(g.call(g.twin(negated), values)))
 
 
 @expression(ast.BoolOp)
@@ -194,19 +204,10 @@ def comparison(g: Emitter, node: ast.Compare) -> ast.expr:
 
 
 def _compared(g: Emitter, op: ast.cmpop, left: ast.expr, right: ast.expr) -> ast.expr:
-    if g.labelled and isinstance(op, ast.IsNot | ast.NotIn):
-        return g.ours(negated, _compared(g, ast.Is() if isinstance(op, ast.IsNot) else ast.In(), left, right))
     if isinstance(op, ast.Is | ast.IsNot):
-        if g.labelled or not any(
-            isinstance(each, ast.Constant) and (each.value is None or type(each.value) is bool)
-            for each in (left, right)
-        ):
-            same = g.ours(operator.is_, left, right)  # Python's compiler warns of literals here.
-            return as_bool(same) if isinstance(op, ast.Is) else ast.UnaryOp(ast.Not(), same, **g.loc)
-        return as_bool(ast.Compare(left, [op.__class__()], [right], **g.loc))
+        return _unless_boxed(g, op, "oo", [left, right], _identical, operator.is_)
     if isinstance(op, ast.In | ast.NotIn):
-        within = as_bool(g.long(g.ours(compare.contains, g.name("rt"), left, right)))
-        return within if isinstance(op, ast.In) else ast.UnaryOp(ast.Not(), within, **g.loc)
+        return _unless_boxed(g, op, "rc", [left, right], _within, compare.contains)
     if type(op) in _ORDERED:
         first: tuple[ast.expr, ...] = (g.const(_ORDERED[type(op)]),)
         function: Any = compare.ordered
@@ -222,3 +223,40 @@ def _compared(g: Emitter, op: ast.cmpop, left: ast.expr, right: ast.expr) -> ast
     if type(op) not in NATIVE_COMPARE or _is_text(left) or _is_text(right):
         return as_bool(slow(left, right))
     return as_bool(_on_integers(g, left, right, fast, slow))
+
+
+def _unless_boxed(
+    g: Emitter,
+    op: ast.cmpop,
+    letters: str,
+    values: Sequence[ast.expr],
+    plain: Callable[[Emitter, ast.cmpop, Sequence[ast.expr]], ast.expr],
+    function: Any,
+) -> ast.expr:
+    """``plain`` for values in no boxes, else the twin of ``function``, whose value is negated for ``is not`` and ``not in``."""
+    if not g.labelled:
+        return plain(g, op, values)
+
+    def boxed(values: Sequence[ast.expr]) -> ast.expr:
+        strand = [g.name("rt")] if function is compare.contains else []
+        code = g.call(g.twin(function), [*strand, *values])
+        code = g.long(code) if strand else code
+        return as_bool(g.call(g.twin(negated), [code]) if isinstance(op, ast.IsNot | ast.NotIn) else code)
+
+    return unless_boxed(g, letters, values, lambda values: plain(g, op, values), boxed)
+
+
+def _within(g: Emitter, op: ast.cmpop, values: Sequence[ast.expr]) -> ast.expr:
+    """``in`` or ``not in``."""
+    code = g.call(g.const_param(compare.contains, "P_contains"), [g.name("rt"), *values])
+    within = as_bool(g.long(code))
+    return within if isinstance(op, ast.In) else ast.UnaryOp(ast.Not(), within, **g.loc)
+
+
+def _identical(g: Emitter, op: ast.cmpop, values: Sequence[ast.expr]) -> ast.expr:
+    """``is`` or ``is not``."""
+    left, right = values
+    if any(isinstance(each, ast.Constant) and (each.value is None or type(each.value) is bool) for each in values):
+        return as_bool(ast.Compare(left, [op.__class__()], [right], **g.loc))
+    same = as_bool(g.call(g.const_param(operator.is_, "P_is_"), values))  # Python's compiler warns of literals here.
+    return same if isinstance(op, ast.Is) else ast.UnaryOp(ast.Not(), same, **g.loc)
