@@ -21,7 +21,7 @@ from agentflow.core.limits import Limits, Rate
 from agentflow.core.memory_ports import CandidateSource, Embedder, MemoryPort
 from agentflow.core.messages import PromptCache
 from agentflow.core.ports import Observer, ProviderAdapter
-from agentflow.core.provenance import Provenance
+from agentflow.core.provenance import PolicyInForce, Provenance
 from agentflow.core.questions import Answerer
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.source import Surface
@@ -242,8 +242,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
         self.notes = notes_of(notes, os.path.realpath(roots[0]), durable, self.redactor)
         for tool in note_tools(self.notes) if self.notes is not None else ():
             self.tools.add(tool)
-        policy = policy_of(provenance, settings.provenance)
-        language = language_of(check_surface(surface) or settings.surface, policy)
+        in_force = PolicyInForce(policy_of(provenance, settings.provenance))
+        language = language_of(check_surface(surface) or settings.surface, in_force.policy)
         saved = workflows or settings.workflows
         self.workflows = WorkflowLibrary(
             ProgramCheck(templates, self.tools, self.limits), Path(saved) if saved else None
@@ -264,7 +264,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             self.workflows,
             looks_up=asks,
             decompose=settings.decompose > 0,
-            policy=policy,
+            in_force=in_force,
         )
         self.estimator = ProgramEstimator(self.facts, self.router, self.limits, looks_up=asks)
         self.engine = Engine(
@@ -279,7 +279,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             approval_ttl=approval_ttl,
             redactor=self.redactor,
             estimator=self.estimator,
-            provenance=policy,
+            in_force=in_force,
             roots=tuple(map(str, self.files.roots)),
         )
         self._recording = recording_of(record, durable, self.redactor, wire_of(self.router)) if record else None

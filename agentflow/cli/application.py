@@ -87,8 +87,7 @@ def narrow(flow: AgentFlow, path: str, where: str) -> None:
             code="cli/app",
             hint="leave [sources] out: beside the module's policy, a file can only narrow what may be done",
         )
-    flow.facts.policy = policy = policy if own is None else own.narrowed(policy)
-    flow.engine.follow(policy)
+    flow.engine.follow(policy if own is None else own.narrowed(policy))
 
 
 def option_name(field: str) -> str:

@@ -319,6 +319,20 @@ class Provenance:
         return [_NOTHING_BUT_USER] if declared is not None and self.default == "deny" else []
 
 
+class PolicyInForce:
+    """The policy of a flow's later runs, which may be set when the flow is there already: all who judge, follow or foretell ask this."""
+
+    __slots__ = ("following", "policy")
+
+    def __init__(self, policy: Provenance | None = None) -> None:
+        self.put(policy)
+
+    def put(self, policy: Provenance | None) -> None:
+        """Have later runs judged by ``policy``, and their values followed as it says."""
+        self.policy = policy
+        self.following: Following = False if policy is None else policy.following
+
+
 def narrowing(table: Mapping[str, Any]) -> Provenance | None:
     """The policy of the table ``provenance`` of settings, which can only narrow another one; None for an empty table.
 

@@ -15,7 +15,7 @@ from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import Definitions, Template
 from agentflow.core.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
-from agentflow.core.provenance import Provenance
+from agentflow.core.provenance import PolicyInForce, Provenance
 from agentflow.core.questions import Answerer
 from agentflow.core.reading import Reading
 from agentflow.core.requests import SubtaskRequest
@@ -69,7 +69,7 @@ class Engine:
     ``redactor`` removes secrets from events and errors. ``observers`` get the events of every run. Once ``closed`` it
     opens no run. ``news`` returns the codes and texts of warnings for the next run. ``functions`` are the Python functions
     that may be programs of durable runs, by reference. ``estimator`` says what a written program may use before it runs;
-    ``effects`` carries out effects in another way than with those ports; ``provenance`` is the policy of where values may go, in which files beneath
+    ``effects`` carries out effects in another way than with those ports; ``in_force`` has the policy of where values may go, in which files beneath
     ``roots`` are called relative to them. ``compiler`` compiles programs, ``admission``
     judges those that models wrote.
     """
@@ -89,7 +89,7 @@ class Engine:
         redactor: Redactor | None = None,
         estimator: ProgramEstimator | None = None,
         effects: EffectRunner | None = None,
-        provenance: Provenance | None = None,
+        in_force: PolicyInForce | None = None,
         roots: Sequence[str] = (),
     ) -> None:
         self.tasks = tasks
@@ -109,8 +109,8 @@ class Engine:
         )
         self._solver = solver
         self.roots = roots
-        self.compiler = ProgramCompiler(self.effects, self.limits)
-        self.follow(provenance)
+        self._in_force = in_force or PolicyInForce()
+        self.compiler = ProgramCompiler(self.effects, self.limits, self._in_force)
         self.admission = Admission(self.compiler, tools, estimator)
         self._approver = approver
         self._answerer = answerer
@@ -145,12 +145,16 @@ class Engine:
 
     def follow(self, policy: Provenance | None) -> None:
         """Have later runs judged by ``policy``, and their values followed as it says."""
-        self.provenance = policy
-        self.compiler.labelled = self.following()
+        self._in_force.put(policy)
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """The policy that later runs are judged by; None: values are not followed."""
+        return self._in_force.policy
 
     def following(self) -> Following:
         """How values of later runs are followed."""
-        return False if self.provenance is None else self.provenance.following
+        return self._in_force.following
 
     def open(
         self,
@@ -202,8 +206,9 @@ class Engine:
             tools=self.tools.edition,
         )
         root = CallContext(run, session=session, grants=grants, priority=priority)
-        if self.provenance is not None:
-            root.reading = Reading(RunGuard(self.provenance, self.tools, self.tasks, self.roots))
+        policy = self._in_force.policy
+        if policy is not None:
+            root.reading = Reading(RunGuard(policy, self.tools, self.tasks, self.roots))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
         return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor, self.news)
 
@@ -236,7 +241,7 @@ class Engine:
 
     async def given(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
         """Bindings of the host as a program has them: what is ``Labelled`` stands in boxes, or without a policy for itself."""
-        take = left_open if self.provenance is None else taken_in
+        take = left_open if self._in_force.policy is None else taken_in
         return {
             name: value if type(value) in LEAVES else await in_slices(take(value)) for name, value in bindings.items()
         }

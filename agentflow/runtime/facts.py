@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from agentflow.core.facts import TaskFacts, ToolFacts, WorkflowFacts
 from agentflow.core.limits import Limits
 from agentflow.core.names import CompiledTask, Definitions
 from agentflow.core.ports import TemplatePort, ToolPort
-from agentflow.core.provenance import Provenance
+from agentflow.core.provenance import PolicyInForce
 from agentflow.core.templates import TaskTemplate
 from agentflow.tasks.workflows import WorkflowLibrary
 
@@ -21,7 +21,7 @@ class Facts:
 
     Parameters: ``templates`` and ``tools`` hold them, ``limits`` are those of runs, ``workflows`` the saved ones; ``looks_up``
     says that file lookups ask models, ``decompose`` that tasks which do not decide themselves may have programs written for
-    them; ``policy`` is the flow's, of where values may go.
+    them; ``in_force`` has the flow's policy of where values may go.
     """
 
     templates: TemplatePort
@@ -30,7 +30,7 @@ class Facts:
     workflows: WorkflowLibrary | None = None
     looks_up: bool = False
     decompose: bool = False
-    policy: Provenance | None = None
+    in_force: PolicyInForce = field(default_factory=PolicyInForce)
 
     def task(
         self, name: str, defined: Definitions | None = None, grants: frozenset[str] | None = None
@@ -61,12 +61,12 @@ class Facts:
 
     def tool(self, name: str) -> ToolFacts | None:
         """The facts of the tool called ``name``, or None."""
-        tool = self.tools.find(name)
-        if tool is None or self.policy is None:
+        tool, policy = self.tools.find(name), self.in_force.policy
+        if tool is None or policy is None:
             return None if tool is None else tool.facts()
         arguments = [*(tool.spec.input_schema.get("properties") or ())]
-        sinks = self.policy.sinks(name, arguments, tool.sinks)
-        source = self.policy.source_of(name, tool.source or "")
+        sinks = policy.sinks(name, arguments, tool.sinks)
+        source = policy.source_of(name, tool.source or "")
         return replace(tool.facts(), source=source, sinks={key: " ".join(allowed) for key, allowed in sinks.items()})
 
     def workflow(self, name: str) -> WorkflowFacts | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from agentflow.core.labels import Following
 from agentflow.core.limits import Limits
 from agentflow.core.names import Definitions
+from agentflow.core.provenance import PolicyInForce
 from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program, compiled_before, describer
@@ -23,13 +23,13 @@ class ProgramCompiler:
     """Compiles programs for one flow, and keeps what it compiled.
 
     Parameters: ``effects`` carries out what programs ask for, and so knows their names; ``limits`` hold for a program that
-    has none of its own; ``labelled`` says how values of programs are followed from now on. ``cache`` is public: what runs programs compiles those that they write with it.
+    has none of its own; ``in_force`` says how values of programs are followed. ``cache`` is public: what runs programs compiles those that they write with it.
     """
 
-    def __init__(self, effects: EffectRunner, limits: Limits) -> None:
+    def __init__(self, effects: EffectRunner, limits: Limits, in_force: PolicyInForce) -> None:
         self._effects = effects
         self._limits = limits
-        self.labelled: Following = False
+        self._in_force = in_force
         self.cache = ProgramCache()
 
     def compile(
@@ -65,7 +65,9 @@ class ProgramCompiler:
         A small text without a budget is compiled at once.
         """
         if (revision := self._revision(env, defined)) is not None:
-            ready = self.cache.current(program, grants, limits or self._limits, revision, labelled=self.labelled)
+            ready = self.cache.current(
+                program, grants, limits or self._limits, revision, labelled=self._in_force.following
+            )
             if ready is not None:
                 return ready
         if budget is None and is_small(program):
@@ -99,7 +101,7 @@ class ProgramCompiler:
         source, fitting = program, None
         if isinstance(program, Program):
             same = program.allow == grants and (program.limits is limits or program.limits == limits)
-            same = same and program.labelled == self.labelled
+            same = same and program.labelled == self._in_force.following
             if same and program.fits(describer(names, frozenset(bindings)), revision):
                 fitting = program
             source = program.source
@@ -111,7 +113,7 @@ class ProgramCompiler:
             "env_names": bindings,
             "cache": self.cache,
             "revision": revision,
-            "labelled": self.labelled,
+            "labelled": self._in_force.following,
         }
 
     def _revision(self, env: SexpEnvironment | None, defined: Definitions | None) -> tuple[object, object] | None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider, Sink
+from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
 from agentflow.core.facts import Reach
 
 TASK = '(defatom t (params (q any)) (instructions "{{q}}") (tools))'
@@ -107,6 +107,19 @@ async def test_what_may_reach_is_named(case: str, flow: AgentFlow) -> None:
     to = await to_of(flow, surface, text, [Labelled("a", "mail")])
     assert set(sources) <= set(to.sources)
     assert set(to.refused) == set(to.sources) - {"directory"}
+
+
+async def test_a_policy_that_is_set_later_is_foretold(flow: AgentFlow) -> None:
+    """The policy has one place: bounds, programs and runs are judged by the one in force, whenever it was set."""
+    text = '(send (to "a") (text (value-of (fetch))))'
+    flow.engine.follow(Provenance(rules=[Sink("send", "text")]))
+    (sink,) = (await flow.bounds(text)).authority.sinks
+    assert (sink.argument, sink.refused) == ("text", ("tool:fetch",))
+    with pytest.raises(AgentflowError) as denied:
+        await flow.run(text)
+    assert denied.value.code == "provenance/denied"
+    flow.engine.follow(None)
+    assert (await flow.bounds(text)).authority.sinks == () and (await flow.run(text)).sources == frozenset()
 
 
 async def test_sinks_are_told_in_text_and_as_data(flow: AgentFlow) -> None:
