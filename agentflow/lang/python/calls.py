@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from agentflow.lang.calling import MAX_STACK_CALLS
@@ -20,7 +21,7 @@ from agentflow.lang.python.methods import ALL_METHODS, method
 from agentflow.lang.python.names import Function
 from agentflow.lang.python.native import appended, got
 from agentflow.lang.python.support import call, rebound
-from agentflow.lang.python.unboxed import Written, unless_boxed
+from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import MISSING
 from agentflow.lib.suggest import did_you_mean
 
@@ -208,13 +209,19 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
     if not g.labelled or names or len(args) > _FEW or function.attr in _OF_KEYS:
         return g.long(g.ours(method, g.name("rt"), g.const(function.attr), value, g.tuple_of(args), *more))
 
-    def called(code: ast.expr) -> Written:
-        return lambda values: g.call(
-            code, [g.name("rt"), g.const(function.attr), values[0], g.tuple_of(list(values[1:]))]
-        )
+    def arguments(values: Sequence[ast.expr]) -> list[ast.expr]:
+        return [g.name("rt"), g.const(function.attr), values[0], g.tuple_of(list(values[1:]))]
 
-    plain, boxed = called(g.const_param(method, "P_method")), called(g.twin(method))
-    return g.long(unless_boxed(g, "c" + "r" * len(args), [value, *args], plain, boxed))
+    itself = g.const_param(method, "P_method")
+    return g.long(
+        unless_boxed(
+            g,
+            "c" + "r" * len(args),
+            [value, *args],
+            lambda values: g.call(itself, arguments(values)),
+            lambda values: g.boxed(method, arguments(values)),
+        )
+    )
 
 
 def _root(node: ast.expr) -> str:

@@ -224,22 +224,21 @@ class Emitter(codegen.Generator):
         code = self.const_param(function, f"P_{function.__name__}")
         if not self.labelled:
             return self.call(code, arguments)
-        twin = self.twin(function)
         letters = tested(function)
         if letters is None or len(arguments) < len(letters):
-            return self.call(twin, arguments)
+            return self.boxed(function, arguments)
         hidden = arguments[: len(arguments) - len(letters)]
         return unless_boxed(
             self,
             letters,
             arguments[len(hidden) :],
             lambda values: self.call(code, [*hidden, *values]),
-            lambda values: self.call(twin, [*hidden, *values]),
+            lambda values: self.boxed(function, [*hidden, *values]),
         )
 
-    def twin(self, function: Any) -> ast.expr:
-        """The labelled twin of a function of this package."""
-        return self.const_param(twin_of(function), f"L_{function.__name__}")
+    def boxed(self, function: Any, arguments: Sequence[ast.expr]) -> ast.expr:
+        """A call of a function of this package with values that may stand in boxes: of its labelled twin."""
+        return self.call(self.const_param(twin_of(function), f"L_{function.__name__}"), arguments)
 
     def env(self) -> ast.expr:
         """The environment that the program is linked to."""

@@ -158,7 +158,7 @@ def _not(g: Emitter, value: ast.expr) -> ast.expr:
         test = values[0] if sure else g.call(g.const_param(truth, "P_truth"), values)
         return ast.UnaryOp(ast.Not(), test, **g.loc)
 
-    return unless_boxed(g, "o", [value], plain, lambda values: as_bool(g.call(g.twin(negated), values)))
+    return unless_boxed(g, "o", [value], plain, lambda values: as_bool(g.boxed(negated, values)))
 
 
 @expression(ast.BoolOp)
@@ -239,9 +239,9 @@ def _unless_boxed(
 
     def boxed(values: Sequence[ast.expr]) -> ast.expr:
         strand = [g.name("rt")] if function is compare.contains else []
-        code = g.call(g.twin(function), [*strand, *values])
+        code = g.boxed(function, [*strand, *values])
         code = g.long(code) if strand else code
-        return as_bool(g.call(g.twin(negated), [code]) if isinstance(op, ast.IsNot | ast.NotIn) else code)
+        return as_bool(g.boxed(negated, [code]) if isinstance(op, ast.IsNot | ast.NotIn) else code)
 
     return unless_boxed(g, letters, values, lambda values: plain(g, op, values), boxed)
 
