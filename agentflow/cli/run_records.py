@@ -9,7 +9,7 @@ from agentflow.core.journal import EffectRow, EffectState
 from agentflow.core.source import Source, Span
 from agentflow.observe.run_view import RunView, Site, Tally
 from agentflow.runtime.codec import read_usage
-from agentflow.runtime.places import place_of
+from agentflow.runtime.record_values import span_of
 
 _WAITS = frozenset({"question", "approval", "timer"})
 _How = Literal["ok", "failed", "suspended", "running"]
@@ -68,7 +68,7 @@ def _count(record: EffectRow, how: _How, tally: Tally) -> None:
 
 
 def _site_of(record: EffectRow, source: Source) -> Site | None:
-    site = place_of(record)
+    site = span_of(record)
     if site is None or site[1] > len(source.text):
         return None
     span = Span(source, *site)

@@ -37,7 +37,7 @@ from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, fingerprint, is_text, text_result
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.runtime.meter import Meter
-from agentflow.runtime.places import PLACE, place_in, placed, sources_in, with_sources
+from agentflow.runtime.record_values import SPAN, offsets_in, sources_in, with_sources, with_span
 from agentflow.runtime.records import Records
 from agentflow.runtime.turns import counted, data_of, exchanges_of
 from agentflow.runtime.waiting import answered
@@ -98,7 +98,7 @@ class RunJournal:
 
     def site(self, span: Span | None) -> list[int] | None:
         """Where an effect at ``span`` stands in the text of the run."""
-        return place_in(self.program, span) or self.outside
+        return offsets_in(self.program, span) or self.outside
 
     def within(self, call: CallContext) -> RunPort:
         """The run of ``call`` for another text that its form runs."""
@@ -360,7 +360,7 @@ class RunJournal:
             content=digest,
             state=EffectState.FAILED if failed else EffectState.OK,
             leaf=self.leaf,
-            value=done.data if site is None else {**done.data, PLACE: site},
+            value=done.data if site is None else {**done.data, SPAN: site},
             turns=done.turns,
             usage=None if meter is None else meter.usage,
             cost=0.0 if meter is None else meter.cost,
@@ -398,7 +398,7 @@ class RunJournal:
             content=digest,
             state=EffectState.OPEN,
             leaf=self.leaf,
-            value=placed(None, self.site(call.span)),
+            value=with_span(None, self.site(call.span)),
             started=started,
         )
 

@@ -18,7 +18,7 @@ from agentflow.core.values import is_long
 from agentflow.runtime.codec import fingerprint, quick_fingerprint
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
-from agentflow.runtime.places import sources_in
+from agentflow.runtime.record_values import sources_in
 from agentflow.runtime.typed_output import as_data, from_data
 from agentflow.runtime.waiting import slept
 

@@ -11,7 +11,7 @@ from agentflow.core.journal import EffectRow, EffectState
 from agentflow.core.messages import Usage
 from agentflow.core.results import NO_USAGE
 from agentflow.runtime.codec import read_usage, write_usage
-from agentflow.runtime.places import placed
+from agentflow.runtime.record_values import with_span
 
 _OWN = frozenset({"decision", "timeout", "workflow"})
 """Kinds of records that belong to the program that wrote them: decisions about time, and the texts it ran."""
@@ -76,7 +76,7 @@ class Pool:
         ``offsets`` are where it stands in that run's program.
         """
         usage, cost = self.spent(row)
-        value = placed(row.value, offsets)
+        value = with_span(row.value, offsets)
         if usage is not NO_USAGE:
             value = {**(value or {}), SPENT: [write_usage(usage), cost]}
         return replace(row, path=path, leaf=leaf, value=value, usage=None, cost=0.0)
