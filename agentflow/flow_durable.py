@@ -24,7 +24,7 @@ from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.runtime.conversations import LastingSession
 from agentflow.runtime.durable import DurableRuns
-from agentflow.runtime.durable_run import DurableRun, RunInfo
+from agentflow.runtime.durable_run import DurableRun, PastRun, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import Change, Overrides
 from agentflow.runtime.handle import RunResult
@@ -184,19 +184,33 @@ class DurableMethods:
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
 
     async def remove_runs(
-        self, older_than: str | None = None, *, keep: int | None = None, megabytes: float | None = None
+        self,
+        older_than: str | None = None,
+        *,
+        keep: int | None = None,
+        megabytes: float | None = None,
+        forget: str | None = None,
     ) -> int:
         """Remove durable runs that ended longer ago than ``older_than`` (``30d``), and results for reuse that are older.
 
         Of what is left the oldest go until there are at most ``keep`` runs, and all that is stored takes at most so many
         ``megabytes``. None that waits, works or is to go on is removed, nor one whose records such a run may need. Gives the
-        number of runs. Raises ValueError for what is no length of time, and as :meth:`start`.
+        number of runs. Of each that goes a summary is kept (:meth:`past_runs`), until it ended longer ago than ``forget``. Raises
+        ValueError for what is no length of time, and as :meth:`start`.
         """
         bounds = None
         if keep is not None or megabytes is not None:
             size = sys.maxsize if megabytes is None else round(megabytes * 1_000_000)
             bounds = LogBounds(bytes=size, runs=sys.maxsize if keep is None else keep)
-        return await self._durable_runs().gc(None if older_than is None else seconds_of(older_than), bounds)
+        before, past = [None if each is None else seconds_of(each) for each in (older_than, forget)]
+        return await self._durable_runs().gc(before, bounds, past)
+
+    async def past_runs(self, limit: int = 100) -> list[PastRun]:
+        """What is kept of the durable runs that were removed, the last changed first: what they were and what they cost.
+
+        Their ids are free for other runs. Raises as :meth:`start`.
+        """
+        return await self._durable_runs().past(limit)
 
     async def fork(
         self,

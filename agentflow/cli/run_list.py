@@ -19,7 +19,7 @@ from agentflow.journal.urls import database_file, is_postgres, open_events, open
 from agentflow.lib.terminal import clean
 from agentflow.observe.files import EventFiles
 from agentflow.runtime.catalogue import RunCatalogue, RunSummary
-from agentflow.runtime.durable_run import RunInfo
+from agentflow.runtime.durable_run import PastRun, RunInfo
 
 T = TypeVar("T")
 
@@ -80,6 +80,20 @@ async def list_durable(url: str | None, *, as_json: bool) -> int:
     return _print_rows(runs, line, nothing, as_json=as_json)
 
 
+async def list_past(url: str | None, *, limit: int, as_json: bool) -> int:
+    """Print what is kept of removed durable runs, latest change first. Returns the exit code."""
+
+    def line(run: PastRun) -> str:
+        when = datetime.fromtimestamp(run.updated).strftime("%Y-%m-%d %H:%M:%S")
+        cost = f"${run.cost_usd:.4f}" if run.cost_usd else ""
+        tokens = f"{run.usage.total_tokens:,} tokens"
+        return f"{when}  {run.status:<10} {cost:>8}  {tokens:>14}  {run.run_id}  {run.name}  {run.error or ''}"
+
+    async with stored_runs(url) as flow:
+        runs = await flow.past_runs(limit)
+    return _print_rows(runs, line, "no durable runs were removed", as_json=as_json)
+
+
 async def show_load(url: str | None, *, as_json: bool) -> int:
     """Print the load of the workers of a database. Returns the exit code."""
 
@@ -117,15 +131,21 @@ async def collect(directory: str | None, db: str | None, bounds: LogBounds, *, a
 
 
 async def collect_durable(
-    older_than: str | None, keep: int | None, megabytes: int | None, db: str | None, *, as_json: bool
+    older_than: str | None,
+    keep: int | None,
+    megabytes: int | None,
+    forget: str | None,
+    db: str | None,
+    *,
+    as_json: bool,
 ) -> int:
-    """Remove durable runs that ended longer ago than ``older_than``, and the oldest beyond the other bounds.
+    """Remove durable runs that ended longer ago than ``older_than``, the oldest beyond the other bounds, and summaries.
 
     Prints their number. Returns the exit code. Raises UsageError.
     """
     async with stored_runs(db) as flow:
         try:
-            count = await flow.remove_runs(older_than, keep=keep, megabytes=megabytes)
+            count = await flow.remove_runs(older_than, keep=keep, megabytes=megabytes, forget=forget)
         except ValueError as error:
             raise UsageError(str(error), hint="for example --older-than 30d") from None
     if as_json:

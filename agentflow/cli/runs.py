@@ -112,6 +112,12 @@ def gc(
             help="Remove durable runs that ended longer ago, and results for reuse: 30d. Without other options nothing else.",
         ),
     ] = None,
+    forget: Annotated[
+        str | None,
+        typer.Option(
+            "--forget", metavar="TIME", help="Forget the summaries of removed durable runs that ended longer ago: 365d."
+        ),
+    ] = None,
     directory: Directory = None,
     db: Database = None,
     json: AsJson = False,
@@ -119,20 +125,37 @@ def gc(
     """Remove the records of the oldest runs, except waiting or active ones.
 
     The command does this by itself, and keeps what durable runs need to continue. With --durable or --older-than it removes
-    durable runs instead: those that have ended, and results for reuse, oldest first.
+    durable runs instead: those that have ended, and results for reuse, oldest first. agentflow runs past shows what is kept of
+    them.
     """
     from agentflow.cli.run_list import collect, collect_durable
 
     chosen = LogBounds()
     if durable and keep is None and megabytes is None and older_than is None:
         keep, megabytes = chosen.runs, chosen.bytes // 1_000_000
-    if durable or older_than is not None:
-        sys.exit(run_async(partial(collect_durable, older_than, keep, megabytes, db, as_json=json), as_json=json))
+    if durable or older_than is not None or forget is not None:
+        collecting = partial(collect_durable, older_than, keep, megabytes, forget, db, as_json=json)
+        sys.exit(run_async(collecting, as_json=json))
 
     bounds = LogBounds(
         bytes=chosen.bytes if megabytes is None else megabytes * 1_000_000, runs=chosen.runs if keep is None else keep
     )
     sys.exit(run_async(partial(collect, directory, db, bounds, as_json=json), as_json=json))
+
+
+@runs.command()
+def past(
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, metavar="NUMBER", help="Maximum number of runs.")] = 100,
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """List durable runs whose records were removed: what they were, how they ended and what they cost.
+
+    agentflow runs gc keeps this of every run that it removes.
+    """
+    from agentflow.cli.run_list import list_past
+
+    sys.exit(run_async(partial(list_past, db, limit=limit, as_json=json), as_json=json))
 
 
 @runs.command()

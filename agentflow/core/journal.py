@@ -157,6 +157,28 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastRow:
+    """What is kept of a run whose records were removed: nothing of what it was given and gave.
+
+    ``name`` is that of its program, ``error`` the code of its failure; ``usage`` the tokens and ``cost`` the USD of all its
+    records, with those of its branches on workers. The rest is as in :class:`RunRow`.
+    """
+
+    run: str
+    name: str
+    status: RunStatus
+    slices: int
+    spent_s: float
+    usage: tuple[int, ...]
+    cost: float | None
+    error: str | None
+    created: float
+    updated: float
+    queue: str | None = None
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A job that this worker has claimed: the next slice of a run, which had ``slice`` of them when the job was queued."""
 
@@ -334,6 +356,7 @@ __all__ = [
     "NewRun",
     "OnInflight",
     "OwnedRun",
+    "PastRow",
     "QueueLoad",
     "RunRow",
     "RunStatus",

@@ -26,6 +26,7 @@ from agentflow.core.journal import (
     Leased,
     NewRun,
     OwnedRun,
+    PastRow,
     QueueLoad,
     RunRow,
     RunStatus,
@@ -334,12 +335,17 @@ class JournalStore(Protocol):
         """The records of a run, in the order they were made: all, or those in one ``state``."""
         ...
 
-    async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
+    async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:
         """Remove runs that ended before the unix time ``before``, and results that are older; then the oldest of both until
         what is left is within ``bounds``. Gives the number of runs.
 
-        A run that has not ended stays, and one whose records such a run may need.
+        A run that has not ended stays, and one whose records such a run may need. Of each that goes a PastRow is kept, but of
+        branches, and of those that ended before the unix time ``forget``.
         """
+        ...
+
+    async def past(self, *, limit: int = 100) -> list[PastRow]:
+        """What is kept of removed runs, the last updated first."""
         ...
 
     def leave(self) -> None:

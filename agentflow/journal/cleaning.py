@@ -10,7 +10,7 @@ from typing import Any
 
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import ENDED
-from agentflow.journal import openings
+from agentflow.journal import openings, summaries
 
 ROW_BYTES = 160
 """Size of a row without its texts, in bytes."""
@@ -106,6 +106,8 @@ def _size(text: str | None, blobs: dict[str, int]) -> int:
 
 
 def _remove(db: sqlite3.Connection, runs: list[str], results: list[bytes]) -> None:
+    if runs:
+        summaries.keep(db, runs)
     db.executemany("delete from af_effect where run = ?", [(run,) for run in runs])
     db.executemany("delete from af_run where run = ?", [(run,) for run in runs])
     openings.remove(db, runs)

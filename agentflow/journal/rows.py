@@ -7,6 +7,7 @@ import json.encoder
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
+from itertools import zip_longest
 from struct import Struct
 from struct import error as StructError
 from typing import Any
@@ -204,6 +205,15 @@ def effect_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> EffectRow:
         started=started,
         ended=ended,
     )
+
+
+def spent(db: sqlite3.Connection, run: str) -> tuple[tuple[int, ...], float | None]:
+    """The tokens and USD of all records of a run; None for USD if a price is unknown."""
+    rows = db.execute("select usage, cost from af_effect where run = ? and usage is not null", (run,)).fetchall()
+    counts = parse(f"[{','.join([usage for usage, _ in rows])}]")
+    costs = [cost for _, cost in rows]
+    usage = [sum(column) for column in zip_longest(*counts, fillvalue=0)]  # an older version had fewer counts
+    return tuple(usage), None if None in costs else sum(costs, 0.0)
 
 
 def run_values(run: str, new: NewRun, now: float, blobs: Blobs) -> tuple[Any, ...]:

@@ -9,7 +9,6 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,12 @@ from agentflow.core.journal import (
     EffectState,
     NewRun,
     OwnedRun,
+    PastRow,
     RunRow,
     RunStatus,
     SessionChanges,
 )
-from agentflow.journal import openings, results, sessions
+from agentflow.journal import openings, results, sessions, summaries
 from agentflow.journal.cleaning import collect
 from agentflow.journal.errors import owned_run, unknown_run
 from agentflow.journal.owner import OwnerLocks
@@ -39,9 +39,9 @@ from agentflow.journal.rows import (
     effect_checksum,
     effect_of,
     keep_blobs,
-    parse,
     run_of,
     run_values,
+    spent,
 )
 from agentflow.journal.sqlite_file import SqliteFile, Sync
 from agentflow.journal.writer import Put, Writer
@@ -107,7 +107,8 @@ class SqliteJournal:
                 wake_at=None,
                 spent_s=before.spent_s + _killed_s(db, before),
             )
-            return OwnedRun(run=_row(db, run), records=_answers(db, run), **_spent(db, run))
+            usage, cost = spent(db, run)
+            return OwnedRun(run=_row(db, run), records=_answers(db, run), usage=usage, cost=cost)
 
         if not await asyncio.to_thread(self._locks.take, run):
             raise owned_run(run)
@@ -220,8 +221,17 @@ class SqliteJournal:
 
         return await self._writer.do(work)
 
-    async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
-        return await self._writer.do(lambda db: collect(db, before, bounds))
+    async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:
+        def work(db: sqlite3.Connection) -> int:
+            removed = collect(db, before, bounds)
+            if forget is not None:
+                summaries.forget(db, forget)
+            return removed
+
+        return await self._writer.do(work)
+
+    async def past(self, *, limit: int = 100) -> list[PastRow]:
+        return await self._writer.do(lambda db: summaries.read(db, limit))
 
     def leave(self) -> None:
         self._writer.leave()
@@ -272,14 +282,6 @@ def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:
         (run, run),
     ).fetchall()
     return [effect_of(row, db) for row in rows]
-
-
-def _spent(db: sqlite3.Connection, run: str) -> dict[str, Any]:
-    rows = db.execute("select usage, cost from af_effect where run = ? and usage is not null", (run,)).fetchall()
-    counts = parse(f"[{','.join([usage for usage, _ in rows])}]")
-    costs = [cost for _, cost in rows]
-    usage = [sum(column) for column in zip_longest(*counts, fillvalue=0)]  # an older version had fewer counts
-    return {"usage": tuple(usage), "cost": None if None in costs else sum(costs, 0.0)}
 
 
 __all__ = ["SqliteJournal", "Sync"]

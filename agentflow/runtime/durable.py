@@ -36,7 +36,7 @@ from agentflow.runtime.catalogue import RunCatalogue
 from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage
 from agentflow.runtime.conversations import Conversations
 from agentflow.runtime.deriving import Generations, another_run, overrides_of, stored_run
-from agentflow.runtime.durable_run import DurableRun, RunEnd, RunInfo
+from agentflow.runtime.durable_run import DurableRun, PastRun, RunEnd, RunInfo
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.following import no_value
 from agentflow.runtime.generations import Change
@@ -342,11 +342,18 @@ class DurableRuns:
             limits=None if stored is None else Limits(**stored),
         )
 
-    async def gc(self, older_than_s: float | None, bounds: LogBounds | None = None) -> int:
+    async def gc(
+        self, older_than_s: float | None, bounds: LogBounds | None = None, forget_s: float | None = None
+    ) -> int:
         """Remove runs that ended more than ``older_than_s`` seconds ago, older results for reuse, and the oldest runs beyond
-        ``bounds``. Returns the number of runs removed.
+        ``bounds``; forget what is kept of runs that ended more than ``forget_s`` seconds ago. Returns the number of runs removed.
         """
-        return await self._store.gc(None if older_than_s is None else time.time() - older_than_s, bounds)
+        before, forget = [None if each is None else time.time() - each for each in (older_than_s, forget_s)]
+        return await self._store.gc(before, bounds, forget=forget)
+
+    async def past(self, limit: int = 100) -> list[PastRun]:
+        """What is kept of at most ``limit`` removed runs, the last changed first."""
+        return [PastRun.of(row) for row in await self._store.past(limit=limit)]
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a run for good, whether it works here, waits or was interrupted, and wait until it has cleaned up.

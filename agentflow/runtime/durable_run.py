@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple
 from typing_extensions import TypeVar
 
 from agentflow.core.errors import JournalError
-from agentflow.core.journal import ENDED, OnInflight, RunRow, RunStatus
+from agentflow.core.journal import ENDED, OnInflight, PastRow, RunRow, RunStatus
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.questions import Question
@@ -18,6 +18,7 @@ from agentflow.core.results import NO_USAGE
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.lang.program import Program
+from agentflow.runtime.codec import read_usage
 from agentflow.runtime.deriving import successor_of
 from agentflow.runtime.handle import Account, RunResult, account_of
 from agentflow.runtime.parking import Rest
@@ -77,6 +78,47 @@ class RunInfo:
             queue=row.queue,
             tenant=row.tenant,
             parent=row.parent,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """What is kept of a durable run whose records were removed: nothing of what it was given and gave.
+
+    ``name`` is its program's name, ``error`` the code of its failure, ``slices`` the number of times it was started or resumed,
+    ``spent_s`` the seconds it had worked. ``usage`` and ``cost_usd`` (None for an unknown price) are those of all its slices.
+    Times are unix seconds.
+    """
+
+    run_id: str
+    status: RunStatus
+    name: str
+    slices: int
+    spent_s: float
+    usage: Usage
+    cost_usd: float | None
+    created: float
+    updated: float
+    error: str | None = None
+    queue: str | None = None
+    tenant: str = ""
+
+    @classmethod
+    def of(cls, row: PastRow) -> PastRun:
+        """What a stored row says."""
+        return cls(
+            run_id=row.run,
+            status=row.status,
+            name=row.name,
+            slices=row.slices,
+            spent_s=row.spent_s,
+            usage=read_usage(row.usage),
+            cost_usd=row.cost,
+            created=row.created,
+            updated=row.updated,
+            error=row.error,
+            queue=row.queue,
+            tenant=row.tenant,
         )
 
 

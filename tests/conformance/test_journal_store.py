@@ -234,6 +234,39 @@ async def test_old_runs_are_removed_with_all_they_had(opener: Opener) -> None:
     assert [each.value for each in await store.effects("live")] == [shared, ""]
 
 
+async def test_what_a_removed_run_was_and_cost_is_kept(opener: Opener) -> None:
+    """Its name, its end and its totals, nothing of what it was given and gave; until it is forgotten. Its id is free again."""
+    store = opener()
+    new = replace(NEW, input={"name": "p\ud800\x00", "bindings": {"x": "secret"}})
+    errors: dict[str, Any] = {
+        "done": None,
+        "failed": ["agentflow.core.errors.DataError", {"code": "data/x", "message": "m"}],
+    }
+    costs = {"done": [(1, 2, 3), (10, 20, 30, 40)], "failed": [(1, 1), None]}
+    for run, error in errors.items():
+        await store.create(run, new)
+        epoch = (await store.own(run)).run.epoch
+        rows = [row(f"0/{at}.0", usage=usage, cost=0.5 if usage else None) for at, usage in enumerate(costs[run])]
+        await store.put(run, epoch, [*rows, row("0/9.0", usage=(0, 1), cost=None if error else 0.25)])
+        await store.finish(
+            run, epoch, "failed" if error else "done", result={"value": "secret"}, error=error, spent_s=2.0
+        )
+    assert await store.past() == []
+    assert await store.gc(time.time() + 60) == 2
+    past = {each.run: each for each in await store.past()}
+    assert past.keys() == {"done", "failed"} and len(await store.past(limit=1)) == 1
+    assert "secret" not in repr(past)
+    done, failed = past["done"], past["failed"]
+    assert (done.name, done.status, done.slices, done.spent_s, done.error) == ("p\ud800\x00", "done", 1, 2.0, None)
+    assert (done.usage, done.cost) == ((11, 23, 33, 40), 1.25)
+    assert (failed.status, failed.usage, failed.cost, failed.error) == ("failed", (1, 2), None, "data/x")
+    assert done.created <= done.updated
+    _, is_new = await store.create("done", new)
+    assert is_new
+    assert await store.gc(None, forget=time.time() - 60) == 0 and len(await store.past()) == 2
+    assert await store.gc(None, forget=time.time() + 60) == 0 and await opener().past() == []
+
+
 async def test_what_was_said_before_a_run_is_kept_as_long_as_it_is(opener: Opener) -> None:
     """Each run has its exchanges in order, whatever it shares with others; a run based on another has those of that one."""
     store = opener()

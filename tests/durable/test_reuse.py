@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from agentflow import AgentFlow, CallContext, ConfigurationError, ScriptedProvider, tool
 from agentflow.core.reuse import seconds_of
 from agentflow.events import EffectReplayed, Event, TaskStarted
+from tests.cli.test_command import agentflow
 from tests.durable.world import Flow, World
 
 ASK = """(defatom ask (params (q string)) (instructions "{{q}}") (reuse "1d") (history_config '((use_session_history false))))"""
@@ -202,7 +204,7 @@ async def test_without_a_database_it_is_an_error(world: World, tmp_path: Path) -
 
 
 async def test_old_runs_and_results_are_removed(world: World, flow: Flow, tmp_path: Path) -> None:
-    """Those that ended long ago go, with their blobs; those to go on stay, and the run they are based on."""
+    """Those that ended long ago go, with their blobs; those to go on stay, and the run they are based on. What went is known."""
     text = f'{ASK} (list (content (ask (q "one"))) (content (look (at "x"))))'
     async with flow() as opened:
         await (await opened.start(text, {"big": "b" * 100_000}, run_id="old")).result()
@@ -221,6 +223,11 @@ async def test_old_runs_and_results_are_removed(world: World, flow: Flow, tmp_pa
             ("base", "done"),
             ("base", "queued"),
         ]
+        assert [(run.run_id, run.status, run.usage.requests, run.error) for run in await opened.past_runs()] == [
+            ("old", "done", 1, None)
+        ]
+    listed = await agentflow("runs", "past", "--db", f"sqlite:///{tmp_path / 'runs.db'}", "--json", tmp_path=tmp_path)
+    assert [each["run_id"] for each in json.loads(listed.out)] == ["old"]
     with sqlite3.connect(tmp_path / "runs.db") as db:
         counts = [db.execute(f"select count(*) from {table}").fetchone()[0] for table in ("af_blob", "af_result")]
     assert counts == [0, 0]

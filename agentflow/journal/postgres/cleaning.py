@@ -10,7 +10,7 @@ import asyncpg
 from agentflow.core.event_log import LogBounds
 from agentflow.core.journal import ENDED
 from agentflow.journal.cleaning import ROW_BYTES, excess
-from agentflow.journal.postgres import openings
+from agentflow.journal.postgres import openings, summaries
 from agentflow.journal.postgres.connection import Connection
 
 _ENDED = ", ".join(f"'{status}'" for status in sorted(ENDED))
@@ -82,10 +82,11 @@ async def survey(db: Connection) -> Survey:
 
 
 async def remove(db: Connection, runs: list[str], results: list[bytes]) -> None:
-    """Remove runs with all that they have, and results."""
+    """Remove runs with all that they have, but for what is kept of them, and results."""
     await db.execute("delete from af_result where content = any($1)", results)
     emptied = [part for (part,) in await db.fetch(_EMPTIED, runs)]
     if runs:
+        await summaries.keep(db, runs)
         rids = [rid for (rid,) in await db.fetch(_BESIDE, runs, emptied)]
         await db.execute("delete from af_effect where rid = any($1)", rids)
         await db.execute("delete from af_blob b using af_run r where r.run = any($1) and b.rid = r.rid", runs)

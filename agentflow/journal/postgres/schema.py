@@ -126,6 +126,12 @@ _VERSION_9 = """
 alter table af_owner add column build text, add column slots int;
 alter table af_run add column build text;
 """
+_VERSION_10 = """
+create table af_summary(run text not null, name text not null, status text not null, queue text, tenant text not null,
+  slices bigint not null, spent_s float8 not null, usage bigint[] not null, cost float8, error text,
+  created timestamptz not null, updated timestamptz not null, primary key(run, created));
+create index af_summary_updated on af_summary(updated);
+"""
 MIGRATIONS = (
     _VERSION_1,
     _VERSION_2,
@@ -136,6 +142,7 @@ MIGRATIONS = (
     _VERSION_7,
     _VERSION_8,
     _VERSION_9,
+    _VERSION_10,
 )
 """The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)

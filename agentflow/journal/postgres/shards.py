@@ -18,6 +18,7 @@ from agentflow.core.journal import (
     EffectState,
     NewRun,
     OwnedRun,
+    PastRow,
     RunRow,
     RunStatus,
     SessionChanges,
@@ -118,8 +119,8 @@ class ShardedJournal:
     async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
         return await (await self._of(run)).effects(run, state)
 
-    async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
-        count = sum(await self._shards.all(lambda shard: shard.gc(before)))
+    async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:
+        count = sum(await self._shards.all(lambda shard: shard.gc(before, forget=forget)))
         if bounds is None:
             return count
         surveys = await self._shards.all(lambda shard: shard.survey())
@@ -129,6 +130,10 @@ class ShardedJournal:
         )
         await self._shards.all(lambda shard: shard.remove(runs, results))
         return count + len(runs)
+
+    async def past(self, *, limit: int = 100) -> list[PastRow]:
+        rows = _joined(await self._shards.all(lambda shard: shard.past(limit=limit)))
+        return sorted(rows, key=lambda row: (-row.updated, row.run))[:limit]
 
     def leave(self) -> None:
         for shard in self._shards.every:

@@ -17,12 +17,13 @@ from agentflow.core.journal import (
     EffectState,
     NewRun,
     OwnedRun,
+    PastRow,
     RunRow,
     RunStatus,
     SessionChanges,
 )
 from agentflow.journal.errors import owned_run, unknown_run
-from agentflow.journal.postgres import forks, leases, openings, sessions
+from agentflow.journal.postgres import forks, leases, openings, sessions, summaries
 from agentflow.journal.postgres.blobs import Blobs
 from agentflow.journal.postgres.cleaning import Survey, collect, remove, survey
 from agentflow.journal.postgres.connection import Connection, Row, Work, blobs_in
@@ -342,10 +343,15 @@ class PostgresJournal:
 
         return await self._writer.ask(work)
 
-    async def gc(self, before: float | None, bounds: LogBounds | None = None) -> int:
+    async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:
         removed = await self._writer.do(lambda db: collect(db, before, bounds))
+        if forget is not None:
+            await self._writer.do(lambda db: summaries.forget(db, forget))
         await self._writer.do(self._blobs.collect)
         return removed
+
+    async def past(self, *, limit: int = 100) -> list[PastRow]:
+        return await self._writer.ask(lambda db: summaries.read(db, limit))
 
     async def survey(self) -> Survey:
         """What may be removed, and what all that is stored takes."""
