@@ -16,13 +16,15 @@ from agentflow.lang.python.comprehensions import collected
 from agentflow.lang.python.emitter import Emitter, expression
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import code_name, known_function
-from agentflow.lang.python.labelled import labelled_entry, twin_of, word_of
+from agentflow.lang.python.labelled import labelled_entry, twin_of
+from agentflow.lang.python.long_calls import takes_long
 from agentflow.lang.python.methods import ALL_METHODS, method
 from agentflow.lang.python.names import Function
 from agentflow.lang.python.native import appended, got
 from agentflow.lang.python.support import call, rebound
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import MISSING
+from agentflow.lang.python.words import word_of
 from agentflow.lib.suggest import did_you_mean
 
 _OF_LISTS = {
@@ -34,27 +36,6 @@ _OF_LISTS = {
 """What to write in place of functions called with ``*``."""
 _HERE = frozenset(("json", "math", "asyncio", "system", "time", "random", "uuid"))
 """Modules of which something is there without an import."""
-_LONG = frozenset(
-    (
-        "str",
-        "repr",
-        "sum",
-        "list",
-        "set",
-        "dict",
-        "range",
-        "zip",
-        "enumerate",
-        "all",
-        "any",
-        "json.loads",
-        "json.dumps",
-        "math.prod",
-    )
-)
-"""Functions that may leave their work to be carried out in slices."""
-
-
 _SHORT = frozenset(("str", "len", "int", "float", "bool", "abs", "round"))
 """Functions that do so little that code looks for boxes itself before it calls them."""
 
@@ -360,7 +341,7 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
         return g.await_(result)
     if title == "bool":
         return as_bool(result)
-    return g.long(result) if title in _LONG else result
+    return g.long(result) if takes_long(entry.function) else result
 
 
 def _isinstance(g: Emitter, node: ast.Call) -> ast.expr:

@@ -28,7 +28,8 @@ def call_task(g: Emitter, node: ast.Call, name: str, function: Any = data_of) ->
     constant = g.packed_constant(("names", names), lambda: names)
     arguments = [g.name("rt"), g.name("d"), g.env(), g.const(name), constant, g.tuple_of(args), g.span_constant(node)]
     if spread:
-        arguments = [*arguments[:4], *arguments[6:], g.ours(arguments_of, constant, g.tuple_of(args), *spread)]
+        every = g.ours(arguments_of, constant, g.tuple_of(args), *spread)
+        arguments = [*arguments[:4], *arguments[6:], g.long(every) if g.labelled else every]
         return g.await_(g.ours(_SPREAD[function], *arguments))
     return g.await_(g.ours(function, *arguments))
 

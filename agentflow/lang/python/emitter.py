@@ -21,13 +21,14 @@ from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
 from agentflow.lang.codegen import LOAD, STORE, PyFn, is_bool
 from agentflow.lang.environment import UNBOUND
-from agentflow.lang.python.labelled import tested, twin_of
+from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.names import Scope, Var
 from agentflow.lang.python.reader import span_of
 from agentflow.lang.python.support import check_global, unbound_name
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import truth
+from agentflow.lang.python.words import tested
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 
 Describe = Callable[[str], NameInfo]

@@ -141,8 +141,13 @@ def dict_(g: Emitter, node: ast.Dict) -> ast.expr:
         spread = key is None
         first = g.const(None) if key is None else g.value(key)
         code = g.value(value)
-        parts.append(g.tuple_of([g.const(spread), first, g.ours(spread_dict, code) if spread else code]))
+        parts.append(g.tuple_of([g.const(spread), first, _spread(g, code) if spread else code]))
     return g.long(g.ours(entries, g.name("rt"), *parts))
+
+
+def _spread(g: Emitter, code: ast.expr) -> ast.expr:
+    value = g.ours(spread_dict, code)
+    return g.long(value) if g.labelled else value
 
 
 def spread_dict(value: Any) -> Any:

@@ -13,112 +13,37 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, bare, box, each_boxed, joined, strip
+from agentflow.core.labels import (
+    NO_SOURCES,
+    UNBOXED,
+    Label,
+    Sources,
+    bare,
+    box,
+    each_boxed,
+    joined,
+    outer_sources,
+    strip,
+    stripped,
+)
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
-from agentflow.core.work import Work
+from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.builtins.labelled import blame, called
-from agentflow.lang.calling import Sentinel, begun
+from agentflow.lang.calling import Sentinel, Sliced, begun
 from agentflow.lang.python import changes, compare, failure, support, values
+from agentflow.lang.python.compare import is_key
 from agentflow.lang.python.errors import wrong_value
+from agentflow.lang.python.long_calls import takes_long
 from agentflow.lang.python.methods import method
 from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.table import Entry
 from agentflow.lang.python.values import MISSING
-
-_WORDS: dict[str, str] = {
-    "values.add": "oo",
-    "values.subtract": "oo",
-    "values.multiply": "oo",
-    "values.bitwise": "koo",
-    "changes.add_to": "oe",
-    "changes.bitwise_to": "koe",
-    "changes.subtract_from": "oo",
-    "values.element": "or",
-    "values.part": "or",
-    "values.member": "ok",
-    "values.bounded": "k",
-    "values.elements": "k",
-    "values.iterated": "k",
-    "values.unpacked": "k",
-    "charging.check_collection": "k",
-    "compare.key": "k",
-    "methods.append": "ok",
-    "support.outcome_of": "k",
-    "support.outcome_of_dict": "k",
-    "support.data_of": "k",
-    "support.data_of_dict": "k",
-    "support.arguments_of": "kke",
-    "support.task_procedure": "k",
-    "support.listed": "k",
-    "support.unbound_name": "k",
-    "support.check_global": "k",
-    "support.rebound": "k",
-    "support.missing_keyword": "k",
-    "support.binding": "k",
-    "support.filled": "k",
-    "support.context_paths": "o",
-    "expressions.gathered": "k",
-    "expressions.entries": "k",
-    "expressions.as_set": "k",
-    "expressions.assigned": "k",
-    "expressions.spread_dict": "e",
-    "requests.endorsed": "k",
-    "requests.sources_of": "k",
-    "requests.unwrapped": "o",
-    "builtins.is_instance": "ok",
-    "builtins.bool_": "o",
-    "builtins.len_": "o",
-    "builtins.list_": "o",
-    "builtins.tuple_": "o",
-    "builtins.set_": "o",
-    "builtins.dict_": "o",
-    "builtins.enumerate_": "or",
-    "builtins.zip_": "o",
-    "builtins.reversed_": "o",
-    "builtins.map_": "ke",
-    "builtins.filter_": "ke",
-    "_operator.is_": "oo",
-    "labelled.negated": "o",
-}
-"""What functions do with the arguments that texts give them; silence means that all are read."""
-
-
-_TESTED: dict[str, str] = {
-    "values.truth": "o",
-    "values.add": "oo",
-    "values.subtract": "oo",
-    "values.multiply": "oo",
-    "values.divide": "oo",
-    "values.floor_divide": "oo",
-    "values.modulo": "oo",
-    "values.element": "or",
-    "values.part": "oooo",
-    "values.member": "oo",
-    "compare.eq": "rr",
-    "compare.ne": "rr",
-    "compare.ordered": "rr",
-    "compare.contains": "rc",
-}
-"""Functions that do so little that code tests their last arguments itself, before it calls the twin (:mod:`agentflow.lang.python.unboxed`)."""
-
-
-def tested(function: Callable[..., Any]) -> str | None:
-    """How code tests the last arguments of a function, so that it needs no twin; None if it always calls the twin."""
-    return _TESTED.get(_name_of(function))
-
-
-def word_of(function: Callable[..., Any]) -> str:
-    """What a function does with the arguments that texts give it."""
-    return _WORDS.get(_name_of(function), "r")
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    return f"{(function.__module__ or '').rpartition('.')[2]}.{function.__name__}"
+from agentflow.lang.python.words import name_of, word_of
 
 
 def negated(value: Any) -> bool:
@@ -133,7 +58,7 @@ def twin_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
-    own = _OWN.get(_name_of(function))
+    own = _OWN.get(name_of(function))
     if own is not None:
         return own
     word = word_of(function)
@@ -157,21 +82,29 @@ def _hidden(function: Callable[..., Any]) -> int:
     return count
 
 
-def pushed(value: Any, sources: Sources) -> Any:
+def pushed(value: Any, sources: Sources) -> Work[Any]:
     """A list, tuple, set or dict whose parts have ``sources`` besides their own; any other value in a box."""
     kind: Any = type(value)
     if not sources:
         return value
-    if kind is list or kind is SharedList:
-        return each_boxed(value, sources)
-    if kind is tuple:
-        return tuple(each_boxed(value, sources))
     if kind is dict:
-        return {box(key, sources): box(each, sources) for key, each in value.items()}
-    return OrderedSet(each_boxed(value, sources)) if kind is OrderedSet else box(value, sources)
+        entries: dict[Any, Any] = {}
+        for part in slices(list(value.items())):
+            entries.update([(box(key, sources), box(each, sources)) for key, each in part])
+            if len(part) < len(value):
+                yield len(part) // ELEMENTS_PER_STEP
+        return entries
+    if kind not in (list, tuple, SharedList, OrderedSet):
+        return box(value, sources)
+    parts: list[Any] = []
+    for part in slices(value if kind in (list, tuple) else value.plain()):
+        parts += each_boxed(part, sources)
+        if len(part) < len(value):
+            yield len(part) // ELEMENTS_PER_STEP
+    return tuple(parts) if kind is tuple else OrderedSet(parts) if kind is OrderedSet else parts
 
 
-def _opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources]:
+def _opened(word: str, arguments: Iterable[Any]) -> Work[tuple[list[Any], Sources]]:
     opened: list[Any] = []
     sources = NO_SOURCES
     for at, each in enumerate(arguments):
@@ -180,23 +113,38 @@ def _opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources]:
             opened.append(each)
             continue
         if letter == "r":
-            each, more = strip(each)
+            each, more = yield from stripped(each)
             sources = joined(sources, more)
         elif type(each) is Label:
             sources = joined(sources, each.sources)
-            each = pushed(each.value, each.sources) if letter == "e" else each.value
-            each = bare(each)
+            each = bare((yield from pushed(each.value, each.sources)) if letter == "e" else each.value)
+        opened.append(each)
+    return opened, sources
+
+
+def _few_opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources]:
+    """The same for functions of numbers and texts, whose work nobody waits for: a list is an error of theirs, whatever is in it."""
+    opened: list[Any] = []
+    sources = NO_SOURCES
+    for at, each in enumerate(arguments):
+        letter = word[min(at, len(word) - 1)]
+        if type(each) is Label and letter != "k":
+            sources = joined(sources, each.sources)
+            each = each.value
+        if letter == "r" and type(each) is tuple and is_key(each):  # a key, which has few parts
+            each, more = strip(each)
+            sources = joined(sources, more)
         opened.append(each)
     return opened, sources
 
 
 def _all_opened(
     word: str, hidden: int, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[list[Any], dict[str, Any], Sources]:
-    opened, sources = _opened(word, arguments[hidden:])
+) -> Work[tuple[list[Any], dict[str, Any], Sources]]:
+    opened, sources = yield from _opened(word, arguments[hidden:])
     others: dict[str, Any] = {}
     for key, each in named.items():
-        others[key], more = strip(each)
+        others[key], more = yield from stripped(each)
         sources = joined(sources, more)
     return [*arguments[:hidden], *opened], others, sources
 
@@ -229,12 +177,22 @@ def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[...
     """The twin of a function that is not async. Of most, one or two arguments are tested before they are passed on."""
     letters = _letters(word, hidden)
     opens = hidden == 1 and letters[1] == "o"
+    waits = takes_long(function)
 
     def twin(*arguments: Any, **named: Any) -> Any:
         if not named and _bare(letters, arguments):
             return function(*arguments)
-        opened, others, sources = _all_opened(word, hidden, arguments, named)
+        if waits:
+            return begun(in_slices(arguments, named))
+        opened, sources = _few_opened(word, [*arguments[hidden:], *named.values()])
+        others = dict(zip(named, opened[len(arguments) - hidden :], strict=True))
+        opened = [*arguments[:hidden], *opened[: len(arguments) - hidden]]
         return called(lambda: function(*opened, **others), sources)
+
+    def in_slices(arguments: tuple[Any, ...], named: dict[str, Any]) -> Work[Any]:
+        opened, others, sources = yield from _all_opened(word, hidden, arguments, named)
+        value = called(lambda: function(*opened, **others), sources)
+        return (yield from value.work) if type(value) is Sliced else value
 
     def with_strand(rt: Any, a: Any = _LEFT_OUT, b: Any = _LEFT_OUT, *others: Any, **named: Any) -> Any:
         if others or named or a is _LEFT_OUT:
@@ -254,7 +212,7 @@ def _waiting(function: Callable[..., Awaitable[Any]], word: str, hidden: int) ->
     async def twin(*arguments: Any, **named: Any) -> Any:
         if not named and _bare(letters, arguments):
             return await function(*arguments)
-        opened, others, sources = _all_opened(word, hidden, arguments, named)
+        opened, others, sources = await arguments[0].work(_all_opened(word, hidden, arguments, named))
         try:
             return box(await function(*opened, **others), sources)
         except AgentflowError as error:
@@ -273,14 +231,17 @@ def _truth(value: Any) -> bool:
 
 def _iterated(rt: Any, value: Any) -> Iterable[Any]:
     if type(value) is Label:
-        return each_boxed(values.elements(rt, value.value, "for"), value.sources)
+        sources = value.sources
+        return (box(each, sources) for each in values.iterated(rt, value.value))
     return values.iterated(rt, value)
 
 
 def _rounds(*bounds: Any) -> Iterable[int]:
     from agentflow.lang.python.builtins import rounds
 
-    opened, sources = _opened("r", bounds)
+    if UNBOXED.issuperset(map(type, bounds)):
+        return rounds(*bounds)
+    opened, sources = _few_opened("r", bounds)
     numbers: Any = rounds(*opened)
     return (box(each, sources) for each in numbers) if sources else numbers
 
@@ -303,14 +264,19 @@ def _remove(rt: Any, value: Any, at: Any) -> Any:
 def _contains(rt: Any, value: Any, container: Any) -> Any:
     if type(value) in UNBOXED and type(container) in (str, dict, OrderedSet):
         return compare.contains(rt, value, container)
-    value, sources = strip(value)
+    return begun(_found(rt, value, container))
+
+
+def _found(rt: Any, value: Any, container: Any) -> Work[Any]:
+    value, sources = yield from stripped(value)
     if type(container) is Label:
         sources = joined(sources, container.sources)
         container = container.value
     if type(container) not in (dict, OrderedSet):
-        container, more = strip(container)
+        container, more = yield from stripped(container)
         sources = joined(sources, more)
-    return called(lambda: compare.contains(rt, value, container), sources)
+    result = called(lambda: compare.contains(rt, value, container), sources)
+    return (yield from result.work) if type(result) is Sliced else result
 
 
 _KEPT = {
@@ -332,24 +298,27 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
         sources, value = value.sources, value.value
     elif type(value) not in (list, tuple) and UNBOXED.issuperset(map(type, arguments)):
         return method(rt, name, value, arguments, keywords)
+    return begun(_method_opened(rt, name, value, arguments, keywords, sources))
+
+
+def _method_opened(
+    rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...], sources: Sources
+) -> Work[Any]:
     word = "r" if type(value) is str else _KEPT.get(name, "r")
-    opened, more = _opened(word, arguments)
+    opened, more = yield from _opened(word, arguments)
     sources = joined(sources, more)
     if type(value) in (list, tuple) and name in ("index", "count", "remove"):
-        read, more = strip(value)
+        read, more = yield from stripped(value)
         sources = joined(sources, more)
-        value = value if name == "remove" else read
         if name == "remove" and read is not value:
-            return _remove_equal(rt, value, read, opened[0])
-    return called(lambda: method(rt, name, value, tuple(opened), keywords), sources)
-
-
-def _remove_equal(rt: Any, value: list[Any], read: list[Any], item: Any) -> Any:
-    """Remove the first element whose content equals ``item``; ``read`` are the contents."""
-    return begun(_removed(rt, value, read, item))
+            return (yield from _removed(rt, cast("list[Any]", value), read, opened[0]))
+        value = value if name == "remove" else read
+    result = called(lambda: method(rt, name, value, tuple(opened), keywords), sources)
+    return (yield from result.work) if type(result) is Sliced else result
 
 
 def _removed(rt: Any, value: list[Any], read: list[Any], item: Any) -> Work[None]:
+    """Remove the first element whose content equals ``item``; ``read`` are the contents."""
     yield from allowed(rt, value)
     at = yield from compare.position(item, read)
     if at is None:
@@ -384,7 +353,7 @@ def _matches(caught: Any, names: tuple[str, ...]) -> bool:
 
 
 async def _log_text(rt: Any, separator: Any, parts: tuple[Any, ...]) -> Any:
-    opened, sources = strip([bare(separator), *parts])
+    opened, sources = await rt.work(stripped([bare(separator), *parts]))
     return box(await support.log_text(rt, opened[0], tuple(opened[1:])), sources)
 
 
@@ -393,14 +362,14 @@ async def _extreme(rt: Any, d: int, who: str, arguments: tuple[Any, ...], key: A
 
     function = builtins.min_ if who == "min" else builtins.max_
     if key is None:
-        opened, sources = _opened("r", arguments)
-        other, more = strip(default)
+        opened, sources = await rt.work(_opened("r", arguments))
+        other, more = await rt.work(stripped(default))
         return box(await function(rt, d, *opened, default=other), joined(sources, more))
-    items = list(values.elements(rt, arguments[0], who)) if len(arguments) == 1 else list(arguments)
+    sources = outer_sources(arguments[0]) if len(arguments) == 1 else NO_SOURCES
+    items = list(values.elements(rt, bare(arguments[0]), who)) if len(arguments) == 1 else list(arguments)
     if not items:
         return await function(rt, d, items, default=default)
-    sources = arguments[0].sources if len(arguments) == 1 and type(arguments[0]) is Label else NO_SOURCES
-    keys, more = strip([await _call(rt, d, key, (each,)) for each in items])
+    keys, more = await rt.work(stripped([await _call(rt, d, key, (box(each, sources),)) for each in items]))
     order = await rt.work(sorted_values(rt, list(range(len(keys))), keys, reverse=who == "max"))
     return box(items[order[0]], joined(sources, more))
 
@@ -414,10 +383,10 @@ async def _max(rt: Any, d: int, *arguments: Any, key: Any = None, default: Any =
 
 
 async def _sorted(rt: Any, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
-    sources = iterable.sources if type(iterable) is Label else NO_SOURCES
-    items = list(values.elements(rt, iterable, "sorted"))
-    asked = items if key is None else [await _call(rt, d, key, (each,)) for each in items]
-    keys, more = strip(asked)
+    sources = outer_sources(iterable)
+    items = list(values.elements(rt, bare(iterable), "sorted"))
+    asked = items if key is None else [await _call(rt, d, key, (box(each, sources),)) for each in items]
+    keys, more = await rt.work(stripped(asked))
     backwards, last = strip(reverse)
     ordered = await rt.work(sorted_values(rt, items, list(keys), reverse=bool(backwards)))
     return box(ordered, joined(joined(sources, more), last))

@@ -1,0 +1,40 @@
+"""Functions that may leave their work to be carried out in slices: whoever writes a call of one has its value waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agentflow.lang.python.words import name_of
+
+_LONG = frozenset(
+    (
+        "values.subtract",
+        "values.bitwise",
+        "changes.add_to",
+        "changes.bitwise_to",
+        "changes.subtract_from",
+        "changes.store",
+        "changes.remove",
+        "compare.eq",
+        "compare.ne",
+        "compare.ordered",
+        "compare.contains",
+        "methods.method",
+        "methods.append",
+        "texts.text",
+        "texts.written",
+        "expressions.as_set",
+        "expressions.entries",
+        "expressions.spread_dict",
+        "support.arguments_of",
+        "requests.sources_of",
+        *(f"builtins.{each}_" for each in ("str", "repr", "sum", "list", "set", "dict", "range", "zip", "enumerate")),
+        *(f"builtins.{each}" for each in ("all_", "any_", "loads", "dumps", "prod")),
+    )
+)
+
+
+def takes_long(function: Callable[..., Any]) -> bool:
+    """Whether a function may give work in place of a value."""
+    return name_of(function) in _LONG

@@ -1,0 +1,97 @@
+"""What functions that texts call do with values in boxes, and where code looks for boxes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+WORDS: dict[str, str] = {
+    "values.add": "oo",
+    "values.subtract": "oo",
+    "values.multiply": "oo",
+    "values.bitwise": "koo",
+    "changes.add_to": "oe",
+    "changes.bitwise_to": "koe",
+    "changes.subtract_from": "oo",
+    "values.element": "or",
+    "values.part": "or",
+    "values.member": "ok",
+    "values.bounded": "k",
+    "values.elements": "k",
+    "values.iterated": "k",
+    "values.unpacked": "k",
+    "charging.check_collection": "k",
+    "compare.key": "k",
+    "methods.append": "ok",
+    "support.outcome_of": "k",
+    "support.outcome_of_dict": "k",
+    "support.data_of": "k",
+    "support.data_of_dict": "k",
+    "support.arguments_of": "kke",
+    "support.task_procedure": "k",
+    "support.listed": "k",
+    "support.unbound_name": "k",
+    "support.check_global": "k",
+    "support.rebound": "k",
+    "support.missing_keyword": "k",
+    "support.binding": "k",
+    "support.filled": "k",
+    "support.context_paths": "o",
+    "expressions.gathered": "k",
+    "expressions.entries": "k",
+    "expressions.as_set": "k",
+    "expressions.assigned": "k",
+    "expressions.spread_dict": "e",
+    "requests.endorsed": "k",
+    "requests.sources_of": "k",
+    "requests.unwrapped": "o",
+    "builtins.is_instance": "ok",
+    "builtins.bool_": "o",
+    "builtins.len_": "o",
+    "builtins.list_": "o",
+    "builtins.tuple_": "o",
+    "builtins.set_": "o",
+    "builtins.dict_": "o",
+    "builtins.enumerate_": "or",
+    "builtins.zip_": "o",
+    "builtins.reversed_": "o",
+    "builtins.map_": "ke",
+    "builtins.filter_": "ke",
+    "_operator.is_": "oo",
+    "labelled.negated": "o",
+}
+"""What functions do with the arguments that texts give them; silence means that all are read."""
+
+
+TESTED: dict[str, str] = {
+    "values.truth": "o",
+    "values.add": "oo",
+    "values.subtract": "oo",
+    "values.multiply": "oo",
+    "values.divide": "oo",
+    "values.floor_divide": "oo",
+    "values.modulo": "oo",
+    "values.element": "or",
+    "values.part": "oooo",
+    "values.member": "oo",
+    "compare.eq": "rr",
+    "compare.ne": "rr",
+    "compare.ordered": "rr",
+    "compare.contains": "rc",
+}
+"""Functions that do so little that code tests their last arguments itself, before it calls the twin (:mod:`agentflow.lang.python.unboxed`)."""
+
+
+def tested(function: Callable[..., Any]) -> str | None:
+    """How code tests the last arguments of a function, so that it needs no twin; None if it always calls the twin."""
+    return TESTED.get(name_of(function))
+
+
+def word_of(function: Callable[..., Any]) -> str:
+    """What a function does with the arguments that texts give it."""
+    return WORDS.get(name_of(function), "r")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The module of a function and its name: what the tables call it."""
+    return f"{(function.__module__ or '').rpartition('.')[2]}.{function.__name__}"
