@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentflow import AgentFlow
 from agentflow.core.errors import JournalError
+from agentflow.core.journal import EffectRow
 from agentflow.core.messages import ModelRequest
+from agentflow.journal.sqlite import SqliteJournal
 
 Flow = Callable[..., contextlib.AbstractAsyncContextManager[AgentFlow]]
 
@@ -62,3 +67,18 @@ async def interrupted(world: World, flow: Flow, text: str, at: str, run_id: str 
     with pytest.raises(JournalError, match="interrupted"):
         await handle.result()
     world.hold.clear()
+
+
+async def time_passes(database: Path, kind: str) -> EffectRow:
+    """Store that the time of the one ``timeout`` or ``timer`` of the run ``r`` is over, as if it had passed. Gives the record before."""
+    store = SqliteJournal(database)
+    try:
+        owned = await store.own("r")
+        [row] = [each for each in owned.records if each.kind == kind]
+        due = time.time() - 1
+        value = due if kind == "timeout" else {**row.value, "due": due}
+        await store.put("r", owned.run.epoch, [replace(row, value=value)])
+        await store.finish("r", owned.run.epoch, "queued")
+    finally:
+        await store.aclose()
+    return row

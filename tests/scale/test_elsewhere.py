@@ -165,7 +165,9 @@ async def test_who_tails_a_run_without_a_flow_is_told_too(postgres_url: str) -> 
 
 
 @pytest.mark.parametrize("state", ["running", "waiting", "queued"])
-async def test_a_run_is_cancelled_from_elsewhere(postgres_url: str, tmp_path: Path, state: str) -> None:
+async def test_a_run_is_cancelled_from_elsewhere(
+    postgres_server: Server, postgres_url: str, tmp_path: Path, state: str
+) -> None:
     """A worker cancels it, so that it cleans up with the worker's tools; whoever asked waits until it has."""
     log = tmp_path / "log"
     middle = {"running": '(look (at "b"))', "waiting": '(ask-human "go on?")', "queued": "1"}[state]
@@ -174,7 +176,8 @@ async def test_a_run_is_cancelled_from_elsewhere(postgres_url: str, tmp_path: Pa
         handle = await detached(starter, "r", program)
         if state == "queued":
             cancelling = asyncio.create_task(starter.cancel("r"))
-            await asyncio.sleep(0.1)
+            while postgres_server.sql("select cancelling from af_run", postgres_url) != "t":
+                await asyncio.sleep(0.02)
         async with working(worker):
             if state == "running":
                 while not (log.exists() and "b" in log.read_text()):
