@@ -16,9 +16,10 @@ from agentflow.lang.python.comprehensions import collected
 from agentflow.lang.python.emitter import Emitter, expression
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import code_name, known_function
+from agentflow.lang.python.kinds import as_counted
 from agentflow.lang.python.labelled import labelled_entry, twin_of
 from agentflow.lang.python.long_calls import takes_long
-from agentflow.lang.python.methods import ALL_METHODS, method
+from agentflow.lang.python.methods import ALL_METHODS, OF_TEXTS, method
 from agentflow.lang.python.names import Function
 from agentflow.lang.python.native import appended, got
 from agentflow.lang.python.support import call, rebound
@@ -188,7 +189,8 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
         return got(g, value, args)
     more = [g.packed_constant(("names", names), lambda: names)] if names else []
     if not g.labelled or names or len(args) > _FEW or function.attr in _OF_KEYS:
-        return g.long(g.ours(method, g.name("rt"), g.const(function.attr), value, g.tuple_of(args), *more))
+        result = g.ours(method, g.name("rt"), g.const(function.attr), value, g.tuple_of(args), *more)
+        return result if function.attr in OF_TEXTS and not g.labelled else g.long(result)
 
     def arguments(values: Sequence[ast.expr]) -> list[ast.expr]:
         return [g.name("rt"), g.const(function.attr), values[0], g.tuple_of(list(values[1:]))]
@@ -335,12 +337,13 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
         )
     else:
         result = g.call(function, [*first, *args[:count]])
-        assert isinstance(result, ast.Call)
         result.keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args[count:], strict=True)]
     if entry.is_async:
         return g.await_(result)
     if title == "bool":
         return as_bool(result)
+    if title == "len" and not g.labelled:
+        return as_counted(result)
     return g.long(result) if takes_long(entry.function) else result
 
 

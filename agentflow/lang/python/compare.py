@@ -37,16 +37,21 @@ _SYMBOLS: dict[str, Callable[[Any, Any], bool]] = {
 
 def eq(rt: Runtime, a: Any, b: Any) -> Any:
     """``a == b``."""
-    if type(a) in LEAVES and type(b) in LEAVES and (type(a) is not str or len(a) < CHARACTERS_PER_STEP):
+    if type(a) in LEAVES and type(b) in LEAVES and (type(a) is not str or _is_quick(a, b)):
         return a == b
     return begun(_same(a, b))
 
 
 def ne(rt: Runtime, a: Any, b: Any) -> Any:
     """``a != b``."""
-    if type(a) in LEAVES and type(b) in LEAVES and (type(a) is not str or len(a) < CHARACTERS_PER_STEP):
+    if type(a) in LEAVES and type(b) in LEAVES and (type(a) is not str or _is_quick(a, b)):
         return a != b
     return begun(_different(a, b))
+
+
+def _is_quick(a: str, b: Any) -> bool:
+    """Whether comparing a text takes no time that counts: texts of other lengths are different, whatever is in them."""
+    return len(a) < CHARACTERS_PER_STEP or type(b) is not str or len(a) != len(b)
 
 
 def _different(a: Any, b: Any) -> Work[bool]:

@@ -10,8 +10,8 @@ from agentflow.lang.codegen import LOAD, STORE, as_bool
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import rounds
 from agentflow.lang.python.emitter import Emitter, expression
-from agentflow.lang.python.names import Comprehension
-from agentflow.lang.python.targets import assignment
+from agentflow.lang.python.names import Comprehension, is_range
+from agentflow.lang.python.targets import loop_target
 
 
 @expression(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -46,8 +46,7 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
 def _rounds(g: Emitter, node: Comprehension, at: int, source: ast.expr, out: str, stop: bool | None) -> list[ast.stmt]:
     generator = node.generators[at]
     with g.nested(generator.iter):
-        name = g.tmp()
-        inside = assignment(g, generator.target, g.name(name))
+        target, inside = loop_target(g, generator.target)
         inside = [*g.flushed(), *inside]
         for each in generator.ifs:
             test = ast.UnaryOp(ast.Not(), g.true(g.value(each)), **g.loc)
@@ -59,7 +58,7 @@ def _rounds(g: Emitter, node: Comprehension, at: int, source: ast.expr, out: str
         else:
             last = _round(g, node, out, stop)
             inside += [*g.flushed(), *last]
-        return [ast.For(ast.Name(name, STORE, **g.loc), source, [*step(g, out), *inside], [], **g.loc)]
+        return [ast.For(target, source, [*step(g, out), *inside], [], **g.loc)]
 
 
 def step(g: Emitter, out: str | None) -> list[ast.stmt]:
@@ -97,15 +96,8 @@ def _round(g: Emitter, node: Comprehension, out: str, stop: bool | None) -> list
 
 def iterable(g: Emitter, node: ast.expr) -> ast.expr:
     """What a ``for`` goes over: ``range(...)`` is never a list."""
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "range"
-        and not node.keywords
-        and not any(isinstance(each, ast.Starred) for each in node.args)
-        and g.scope.find("range") is None
-        and g.kind("range") == "unknown"
-    ):
+    if is_range(node) and g.scope.find("range") is None and g.kind("range") == "unknown":
+        assert isinstance(node, ast.Call)
         g.meanings[node] = ("builtin", "range")
         with g.at(node):
             return g.ours(rounds, *[g.value(each) for each in node.args])

@@ -19,8 +19,9 @@ from agentflow.core.source import Source, Span
 from agentflow.lang import codegen
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
-from agentflow.lang.codegen import LOAD, STORE, PyFn, is_bool
+from agentflow.lang.codegen import LOAD, STORE, PyFn, as_bool, is_bool
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.python.kinds import Kinds
 from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.names import Scope, Var
@@ -37,6 +38,9 @@ MAX_BLOCKS = 18
 MAX_ERRORS = 50
 
 
+_new_name, _new_constant, _new_call, _new_attribute = (
+    each.__new__ for each in (ast.Name, ast.Constant, ast.Call, ast.Attribute)
+)
 Meaning: TypeAlias = "tuple[Literal['builtin', 'direct', 'effect', 'form', 'generic', 'method', 'record'], Any]"
 """What a call is, and of what: the name of a task, a form or a function, or the definition of a function."""
 Expression = Callable[["Emitter", Any], ast.expr]
@@ -95,7 +99,8 @@ class Emitter(codegen.Generator):
     ``meanings`` says what calls, and names that are no variables, turned out to be, and ``templates`` which tasks the text defines: these
     are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it; ``foreign`` are
     names, ``foreign_methods`` methods whose definition has been refused, so that no use of them is; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
-    defines. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call (None: all), ``port`` makes templates.
+    defines. ``remembered`` are the parameters of which code remembers whether they are integers, and whether any does ask; ``rounds`` the tests for the end
+    of the slice in the loops around, of one function, and how many suites are around each; ``bound`` what these suites have certainly assigned before. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call (None: all), ``port`` makes templates.
     """
 
     def __init__(
@@ -134,6 +139,10 @@ class Emitter(codegen.Generator):
         self.blocks = 0
         self.handlers: int = 0
         self.in_thunk = 0
+        self.kinds = Kinds(lambda name: name not in scopes.classes and self.kind(name) == "unknown")
+        self.remembered: dict[Var, bool] = {}
+        self.rounds: list[tuple[ast.If, int]] = []
+        self.bound: list[set[Var]] = []
         self.known_code: dict[ast.AST, str] = {}
         self.global_functions: set[str] = set()
         self.foreign: set[str] = set()
@@ -164,17 +173,17 @@ class Emitter(codegen.Generator):
             what, hint = _REFUSED.get(type(node), (f"'{type(node).__name__}'", None))
             self.refuse(node, what, hint)
             return ast.Constant(None, **self.loc)
-        self.level += 1
+        self.level = level = self.level + 1
         saved, self.loc = self.loc, _position(node)
-        if self.level % LEVELS:
+        if level % LEVELS:
             code = rule(self, node)
         else:
-            self.deepest = max(self.deepest, self.level)
+            self.deepest = max(self.deepest, level)
             code = on_fresh_stack(lambda: rule(self, node))
-        if node in self.marks:
+        if self.marks and node in self.marks:
             code = ast.Subscript(self.tuple_of([self._reached(node), code]), self.const(1), LOAD, **self.loc)
         self.loc = saved
-        self.level -= 1
+        self.level = level - 1
         return code
 
     def _reached(self, node: ast.AST) -> ast.expr:
@@ -184,6 +193,7 @@ class Emitter(codegen.Generator):
     def suite(self, nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
         """The code of statements. A kind of node without a rule is refused."""
         written: list[ast.stmt] = []
+        self.bound.append(set())
         for node in nodes:
             rule = _STATEMENTS.get(type(node))
             if rule is None:
@@ -202,6 +212,7 @@ class Emitter(codegen.Generator):
             written += [*self.flushed(), *code]
             self.loc = saved
             self.level -= 1
+        self.bound.pop()
         return written or [ast.Pass(**self.loc)]
 
     # -- positions and spans --------------------------------------------------------------------------------------
@@ -219,6 +230,42 @@ class Emitter(codegen.Generator):
         return self.packed_constant((span.start, span.end), lambda: span)
 
     # -- small parts ----------------------------------------------------------------------------------------------
+
+    def name(self, name: str) -> ast.expr:
+        """A name. Most nodes are such; this makes them in half the time that their class takes."""
+        node = _new_name(ast.Name)
+        node.__dict__ = {**self.loc, "id": name, "ctx": LOAD}
+        return node
+
+    def const(self, value: Any) -> ast.expr:
+        """A constant, likewise."""
+        node = _new_constant(ast.Constant)
+        node.__dict__ = {**self.loc, "value": value, "kind": None}
+        return node
+
+    def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.Call:
+        """A call, likewise."""
+        node = _new_call(ast.Call)
+        node.__dict__ = {**self.loc, "func": function, "args": list(args), "keywords": []}
+        return node
+
+    def attr(self, value: ast.expr, name: str) -> ast.expr:
+        """An attribute, likewise."""
+        node = _new_attribute(ast.Attribute)
+        node.__dict__ = {**self.loc, "value": value, "attr": name, "ctx": LOAD}
+        return node
+
+    def rt(self, name: str) -> ast.expr:
+        """A member of the strand."""
+        return self.attr(self.name("rt"), name)
+
+    def await_(self, value: ast.expr) -> ast.expr:
+        """``await value``."""
+        return ast.Await(value, **self.loc)
+
+    def ifexp(self, test: ast.expr, then: ast.expr, other: ast.expr) -> ast.expr:
+        """``then if test else other``."""
+        return ast.IfExp(test, then, other, **self.loc)
 
     def ours(self, function: Any, *arguments: ast.expr) -> ast.expr:
         """A call of a function of this package."""
@@ -254,8 +301,20 @@ class Emitter(codegen.Generator):
         name = self.tmp()
         return ast.NamedExpr(ast.Name(name, STORE, **self.loc), value, **self.loc), self.name(name)
 
+    def exact(self, value: ast.expr) -> type[Any] | None:
+        """The exact type that a value has whatever happens; None if it may have any."""
+        return None if self.labelled else self.kinds.of(value)
+
+    def is_counted(self, value: ast.expr) -> bool:
+        """Whether a value is certainly an integer that counts something: one so small that its size is not charged for."""
+        return not self.labelled and self.kinds.is_counted(value)
+
     def type_is(self, value: ast.expr, kind: type[Any]) -> ast.expr:
-        """``type(value) is kind``."""
+        """``type(value) is kind``. Of a parameter that is used several times that is found out once."""
+        var: Var | None = getattr(value, "_var", None)
+        if kind is int and var is not None and var in self.remembered and var.fn is self.fn:
+            self.remembered[var] = True
+            return as_bool(self.name(f"i_{var.py}"))
         named = self.call(self.const_param(type, "type_"), [value])
         return self.is_(named, self.const_param(kind, f"T_{kind.__name__}"))
 
@@ -365,8 +424,8 @@ class Emitter(codegen.Generator):
         """``async def py(rt, d, *parameters)`` with the statements that ``build`` writes, in ``scope`` (None: the same)."""
         fn = PyFn("python", tail_ok=False)
         handlers = self.handlers
-        saved = (self.fn, self.scope, self.blocks, self.before)
-        self.fn, self.blocks, self.before, self.handlers = fn, 0, [], 0
+        saved = (self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound)
+        self.fn, self.blocks, self.before, self.rounds, self.bound, self.handlers = fn, 0, [], [], [], 0
         if scope is not None:
             self.scope = scope
             for var in scope.vars.values():
@@ -377,7 +436,7 @@ class Emitter(codegen.Generator):
         body = build()
         used = scope.vars.values() if scope is not None else ()
         shared = [var for var in used if var.shared]
-        self.fn, self.scope, self.blocks, self.before = saved
+        self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound = saved
         self.handlers = handlers
         head: list[ast.stmt] = []
         if fn.nonlocals:

@@ -131,12 +131,22 @@ def _code(g: Emitter, node: Function, py: str, body: Callable[[], list[ast.stmt]
 
     def build() -> list[ast.stmt]:
         head: list[ast.stmt] = []
+        params = [scope.vars[each] for each in names]
+        if not g.labelled:
+            g.remembered.update(
+                (each, False) for each in params if each.operations > 1 and each.writes == 1 and not each.shared
+            )
         for name, default in defaults:
             target = g.name(scope.vars[name].py)
             value = default if default is not None else g.ours(missing_keyword, g.const(name))
             assign = ast.Assign([ast.Name(scope.vars[name].py, STORE, **g.loc)], value, **g.loc)
             head.append(ast.If(g.is_(target, g.const_param(MISSING, "MISSING")), [assign], [], **g.loc))
-        return [*head, *body()]
+        written = body()
+        for each in params:
+            if g.remembered.pop(each, False):
+                kind = g.type_is(g.name(each.py), int)
+                head.append(ast.Assign([ast.Name(f"i_{each.py}", STORE, **g.loc)], kind, **g.loc))
+        return [*head, *written]
 
     return g.define(py, [scope.vars[each].py for each in names], scope, build)
 

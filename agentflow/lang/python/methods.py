@@ -299,3 +299,5 @@ METHODS: dict[type[Any], dict[str, Entry]] = {
 }
 """The methods of each type; ``sort`` is a function of its own (``builtins.py``), because it calls its key."""
 ALL_METHODS = frozenset(name for methods in METHODS.values() for name in methods) | {"sort"}
+OF_TEXTS = frozenset(TEXT_METHODS) - {name for kind, methods in METHODS.items() if kind is not str for name in methods}
+"""The methods that texts alone have: none leaves its work to be carried out in slices."""

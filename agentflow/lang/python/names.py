@@ -21,7 +21,8 @@ class Var:
     """A local variable: ``py`` its name in the code, ``fn`` the function it lives in once that is being written.
 
     ``shared`` says that an inner function assigns it; ``function`` is the definition it is bound to, if by one ``def`` only.
-    ``lists`` counts the assignments of a list as it is written.
+    ``values`` are what statements assign to it as a whole: expressions, and where these are not all, the statements. ``operations`` counts
+    the operators that have it as an operand in its own function.
     """
 
     name: str
@@ -31,12 +32,18 @@ class Var:
     shared: bool = False
     writes: int = 0
     function: ast.FunctionDef | ast.AsyncFunctionDef | None = None
-    lists: int = 0
+    values: list[ast.AST] = field(default_factory=list[ast.AST])
+    operations: int = 0
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether ``values`` are all that the variable ever holds."""
+        return len(self.values) == self.writes and not self.shared
 
     @property
     def is_list(self) -> bool:
-        """Whether the variable certainly holds a list, if anything."""
-        return self.lists == self.writes and not self.shared
+        """Whether the variable certainly holds a list that its own function has made, if anything."""
+        return self.is_seen and all(isinstance(each, ast.List | ast.ListComp) for each in self.values)
 
     @property
     def known(self) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -80,13 +87,14 @@ class Names:
     """The scopes of a program. ``defined`` counts how often the module's names are assigned, anywhere.
 
     ``functions`` are the module's functions by name, those that are the only assignment of their name. ``wrong`` are
-    ``nonlocal`` statements without a variable.
+    ``nonlocal`` statements without a variable, ``classes`` the names of all classes.
     """
 
     def __init__(self, tree: ast.Module) -> None:
         self.scopes: dict[ast.AST, Scope] = {}
         self.defined: dict[str, int] = {}
         self.wrong: list[tuple[ast.AST, str]] = []
+        self.classes: set[str] = set()
         self._definitions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._count = 0
         self.module = self._scope(None, tree)
@@ -99,24 +107,32 @@ class Names:
         scope = self.scopes[node] = Scope(parent, node)
         inner: list[ast.AST] = []
         nodes = scope.nodes = list(own_nodes(parts_of(node), inner))
-        naming = [
-            each for each in nodes if type(each) in _NAMING
-        ]  # a fraction of them: what follows asks several questions of each
-        for each in naming:
-            if isinstance(each, ast.Global):
+        binding: list[ast.AST] = []
+        holding: list[ast.AST] = []
+        for each in nodes:
+            kind = type(each)
+            if kind is ast.Name:
+                if type(each.ctx) is not ast.Load:  # type: ignore[attr-defined]
+                    binding.append(each)
+            elif kind in BINDING:
+                binding.append(each)
+            elif kind in _HOLDING:
+                holding.append(each)
+            elif isinstance(each, ast.Global):
                 scope.globals.update(each.names)
             elif isinstance(each, ast.Nonlocal):
                 scope.nonlocals.update(each.names)
                 self._borrow(scope, each)
+            elif isinstance(each, ast.ClassDef):
+                self.classes.add(each.name)
         if isinstance(node, FUNCTIONS):
             for each in parameters(node.args):
                 self._bind(scope, each)
-        for each in naming:
+        for each in binding:
             for name in bound_by(each):
                 self._bind(scope, name, each)
-        for name in _lists(naming):
-            if name in scope.vars:
-                scope.vars[name].lists += 1
+        if scope.vars:
+            _note_values(scope, holding)
         for each in inner:
             if isinstance(each, (*FUNCTIONS, *COMPREHENSIONS)):
                 self._scope(scope, each)
@@ -158,14 +174,46 @@ def parameters(args: ast.arguments) -> list[str]:
     return [each.arg for each in all_parameters(args)]
 
 
-def _lists(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    """The names that these statements assign a list as it is written, once for each assignment."""
+def _note_values(scope: Scope, nodes: Sequence[ast.AST]) -> None:
+    """Note what the variables of a scope are assigned, and the operators that take them."""
+    if isinstance(scope.node, COMPREHENSIONS):
+        nodes = [*nodes, *scope.node.generators]
     for node in nodes:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.List | ast.ListComp):
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Name):
-                yield target.id
+        if isinstance(node, ast.BinOp):
+            operands: list[ast.expr] = [node.left, node.right]
+        elif isinstance(node, ast.Compare):
+            operands = [node.left, *node.comparators]
+        else:
+            for target, value in _assigned(node):
+                var = scope.vars.get(target.id) if isinstance(target, ast.Name) else None
+                if var is not None:
+                    var.values.append(value)
+            operands = [node.target] if isinstance(node, ast.AugAssign) else []
+        for each in operands:
+            if isinstance(each, ast.Name) and each.id in scope.vars:
+                scope.vars[each.id].operations += 1
+
+
+def _assigned(node: ast.AST) -> list[tuple[ast.expr, ast.AST]]:
+    """The targets of a statement or expression, and what each is assigned."""
+    if isinstance(node, ast.Assign):
+        return [(target, node.value) for target in node.targets]
+    if isinstance(node, ast.AnnAssign | ast.NamedExpr):
+        return [] if node.value is None else [(node.target, node.value)]
+    if isinstance(node, ast.AugAssign | ast.For | ast.comprehension):
+        return [(node.target, node)]
+    return []
+
+
+def is_range(node: ast.expr) -> bool:
+    """Whether an expression is a call of ``range`` with plain arguments, whatever ``range`` is."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "range"
+        and not node.keywords
+        and not any(isinstance(each, ast.Starred) for each in node.args)
+    )
 
 
 def parts_of(node: Function | Comprehension | ast.Module) -> Sequence[ast.AST]:
@@ -186,6 +234,8 @@ def own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AST
     while pending:
         node = pending.pop()
         yield node
+        if type(node) is ast.Name or type(node) is ast.Constant:
+            continue
         if isinstance(node, FUNCTIONS):
             inner.append(node)
             outside = [*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)]
@@ -201,8 +251,10 @@ BINDING = frozenset((ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.Except
 """The kinds of nodes that may bind names."""
 
 
-_NAMING = BINDING | {ast.Global, ast.Nonlocal, ast.Assign, ast.AnnAssign}
-"""The kinds of nodes that say what names mean in a scope."""
+_HOLDING = frozenset(
+    (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.BinOp, ast.Compare)
+)
+"""The kinds of nodes that say what variables hold, and what is done with them."""
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:

@@ -11,11 +11,13 @@ from functools import reduce
 from typing import Any
 
 from agentflow.core.work import CHARACTERS_PER_STEP
+from agentflow.lang.charging import check_collection
 from agentflow.lang.codegen import LOAD
 from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.kinds import as_kind
 from agentflow.lang.python.methods import append, method
 from agentflow.lang.python.names import Var
-from agentflow.lang.python.texts import joined, text
+from agentflow.lang.python.texts import joined, text, whole_text
 from agentflow.lang.python.unboxed import is_simple
 from agentflow.lang.python.values import element
 
@@ -91,23 +93,48 @@ def both(g: Emitter, *tests: ast.expr) -> ast.expr:
 
 
 def appended(g: Emitter, value: ast.expr, item: ast.expr) -> ast.expr:
-    """``value.append(item)``: native outside of branches, but for every 64th element, which pays for those before."""
+    """``value.append(item)``: native outside of branches, but for every 64th element, which pays for those before.
+
+    A list that its own function has made belongs to its branch, and to no other. In a loop, which takes a step each round, such a list
+    is looked at when the slice of steps ends.
+    """
+    var: Var | None = getattr(value, "_var", None)
+    is_list = not g.labelled and var is not None and var.is_list
+    own = is_list and var is not None and var.fn is g.fn
+    if own and var is not None and _looked_at(g, value, var):
+        return native(g, "N_append", value, item)
     first, head, (xs, new) = _in_order(g, value, item)
     rest = ast.BinOp(native(g, "N_len", xs), ast.BitAnd(), g.const(_ROUND), **g.loc)
-    alone = g.is_(g.rt("fork"), g.const(None))
-    var: Var | None = getattr(head, "_var", None)
-    if g.labelled or var is None or not var.is_list:
+    alone = [] if own else [g.is_(g.rt("fork"), g.const(None))]
+    if not is_list:
         first.append(g.type_is(head, list))
-    test = both(g, *first, rest, alone)
+    test = both(g, *first, rest, *alone)
     return g.ifexp(test, native(g, "N_append", xs, new), g.long(g.ours(append, g.name("rt"), xs, new)))
+
+
+def _looked_at(g: Emitter, xs: ast.expr, var: Var) -> bool:
+    """Whether the innermost loop around looks at the size of a list where the slice of steps ends, as it may if the list is there by then."""
+    if not g.rounds:
+        return False
+    test, suites = g.rounds[-1]
+    if not any(var in each for each in g.bound[:suites]):
+        return False
+    if not any(getattr(each, "_of", None) is var for each in test.body):
+        size = g.call(g.const_param(len, "len_"), [xs])
+        look = ast.Expr(g.ours(check_collection, g.name("rt"), size, g.const("append")), **g.loc)
+        look._of = var  # type: ignore[attr-defined]
+        test.body.append(look)
+    return True
 
 
 def got(g: Emitter, value: ast.expr, arguments: list[ast.expr]) -> ast.expr:
     """``value.get(key)`` and ``value.get(key, default)``: native for texts as keys."""
     first, head, (entries, *rest) = _in_order(g, value, *arguments)
-    test = both(g, *first, g.type_is(head, dict), g.type_is(rest[0], str))
+    tests = [g.type_is(each, kind) for each, kind in ((head, dict), (rest[0], str)) if g.exact(each) is not kind]
+    if not first and not tests:
+        return native(g, "N_get", entries, *rest)
     slow = g.ours(method, g.name("rt"), g.const("get"), entries, g.tuple_of(rest))
-    return g.ifexp(test, native(g, "N_get", entries, *rest), slow)
+    return g.ifexp(both(g, *first, *tests), native(g, "N_get", entries, *rest), slow)
 
 
 def element_at(g: Emitter, value: ast.expr, at: ast.expr) -> ast.expr:
@@ -122,7 +149,7 @@ def element_at(g: Emitter, value: ast.expr, at: ast.expr) -> ast.expr:
     if type(constant) is int:
         least = g.const(constant if constant >= 0 else -constant - 1)
         within = ast.Compare(native(g, "N_len", again), [ast.Gt()], [least], **g.loc)
-    test = both(g, g.type_is(named, kinds[0]), within)
+    test = within if is_simple(value) and g.exact(value) is kinds[0] else both(g, g.type_is(named, kinds[0]), within)
     read = ast.Subscript(again, at, LOAD, **g.loc)
     return g.ifexp(test, read, g.ours(element, g.name("rt"), again, at))
 
@@ -131,11 +158,21 @@ def element_at(g: Emitter, value: ast.expr, at: ast.expr) -> ast.expr:
 
 
 def text_of(g: Emitter, value: ast.expr) -> ast.expr:
-    """``str(value)`` as an f-string has it: native for integers that are not large."""
+    """``str(value)`` as an f-string has it: native for texts, and for integers that are certainly such and not large."""
+    kind = g.exact(value)
+    if kind is str:
+        return value
+    if g.is_counted(value):
+        return as_kind(native(g, "N_str", value), str)
     named, again = g.walrus(value)
-    number = both(g, g.type_is(again, int), small(g, again))
-    other = g.ifexp(number, native(g, "N_str", again), g.long(g.ours(text, g.name("rt"), again)))
-    return g.ifexp(g.type_is(named, str), again, other)
+    if g.labelled:
+        number = both(g, g.type_is(again, int), small(g, again))
+        other = g.ifexp(number, native(g, "N_str", again), g.long(g.ours(text, g.name("rt"), again)))
+        return g.ifexp(g.type_is(named, str), again, other)
+    slow = g.await_(g.ours(whole_text, g.name("rt"), again))
+    if kind is int:
+        return as_kind(g.ifexp(small(g, named), native(g, "N_str", again), slow), str)
+    return as_kind(g.ifexp(g.type_is(named, str), again, slow), str)
 
 
 def joined_texts(g: Emitter, parts: list[ast.expr]) -> ast.expr:

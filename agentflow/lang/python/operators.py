@@ -7,10 +7,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from agentflow.core.work import CHARACTERS_PER_STEP
 from agentflow.lang.codegen import as_bool, is_bool
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.changes import add_to, subtract_from
 from agentflow.lang.python.emitter import Emitter, expression
+from agentflow.lang.python.kinds import as_counted, as_kind
 from agentflow.lang.python.labelled import negated
 from agentflow.lang.python.native import (
     NATIVE_BINARY,
@@ -60,7 +62,8 @@ def operation(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, in_
     if type(op) in _WHOLE:
         return _divided(g, op, left, right, function)
     if type(op) in NATIVE_BINARY and not _is_text(left) and not _is_text(right):
-        return _on_integers(g, left, right, lambda a, b: _sum(g, op, a, b), lambda a, b: _by(g, function, a, b))
+        value = _on_integers(g, left, right, lambda a, b: _sum(g, op, a, b), lambda a, b: _by(g, function, a, b))
+        return as_kind(value, int) if g.exact(left) is int and g.exact(right) is int else value
     return _by(g, function, left, right)
 
 
@@ -70,7 +73,15 @@ _LONG = (values.subtract, add_to, subtract_from)
 
 def _by(g: Emitter, function: Any, left: ast.expr, right: ast.expr) -> ast.expr:
     code = g.ours(function, g.name("rt"), left, right)
-    return g.long(code) if function in _LONG else code
+    return g.long(code) if function in _LONG and not _is_settled_at_once(g, left, right) else code
+
+
+def _is_settled_at_once(g: Emitter, *operands: ast.expr) -> bool:
+    """Whether one of the operands is so plain that nothing takes long with it: it leaves no work."""
+    return not g.labelled and any(
+        isinstance(each, ast.Constant) and (type(each.value) is not str or len(each.value) < CHARACTERS_PER_STEP)
+        for each in operands
+    )
 
 
 _WHOLE = (ast.FloorDiv, ast.Mod)
@@ -80,8 +91,13 @@ def _divided(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, func
     """``left // right`` and ``left % right``: native for a small integer and a positive constant."""
     if not _exact(right) or right.value < 1 or isinstance(left, ast.Constant):  # type: ignore[attr-defined]
         return g.ours(function, g.name("rt"), left, right)
+    if g.is_counted(left):
+        return as_counted(ast.BinOp(left, op.__class__(), right, **g.loc))
     named, again = (left, left) if is_simple(left) else g.walrus(left)
-    test = both(g, g.type_is(named, int), small(g, again))
+    if is_simple(left) and g.exact(left) is int:
+        test = small(g, again)
+    else:
+        test = both(g, g.type_is(named, int), small(g, again))
     return g.ifexp(test, ast.BinOp(again, op.__class__(), right, **g.loc), g.ours(function, g.name("rt"), again, right))
 
 
@@ -95,7 +111,7 @@ def _exact(value: ast.expr) -> bool:
 
 def _sum(g: Emitter, op: ast.operator, a: ast.expr, b: ast.expr) -> ast.expr:
     plain = ast.BinOp(a, op.__class__(), b, **g.loc)
-    if (_exact(a) or _exact(b)) and not isinstance(op, ast.Mult):
+    if (_exact(a) or _exact(b) or (g.is_counted(a) and g.is_counted(b))) and not isinstance(op, ast.Mult):
         return plain
     named, again = g.walrus(plain)
     test = small(g, named)
@@ -114,10 +130,13 @@ def _on_integers(
     slow: Callable[[ast.expr, ast.expr], ast.expr],
 ) -> ast.expr:
     """The native operation where both are exactly integers; else the function. Both are evaluated once, in order."""
-    if _exact(left) and _exact(right):
+    if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
         return slow(left, right)  # Python folds nothing then, and the function charges.
+    unsure = [each for each in (left, right) if not _exact(each) and g.exact(each) is not int]
+    if not unsure:
+        return fast(left, right)
     if is_simple(left) and is_simple(right):
-        tests = [g.type_is(each, int) for each in (left, right) if not _exact(each)]
+        tests = [g.type_is(each, int) for each in unsure]
         return g.ifexp(both(g, *tests), fast(left, right), slow(left, right))
     first, a = (left, left) if _exact(left) else g.walrus(left)
     second, b = (right, right) if _exact(right) else g.walrus(right)
@@ -218,7 +237,8 @@ def _compared(g: Emitter, op: ast.cmpop, left: ast.expr, right: ast.expr) -> ast
         return ast.Compare(a, [op.__class__()], [b], **g.loc)
 
     def slow(a: ast.expr, b: ast.expr) -> ast.expr:
-        return g.long(g.ours(function, g.name("rt"), *first, a, b))
+        code = g.ours(function, g.name("rt"), *first, a, b)
+        return code if _is_settled_at_once(g, a, b) else g.long(code)
 
     if type(op) not in NATIVE_COMPARE or _is_text(left) or _is_text(right):
         return as_bool(slow(left, right))

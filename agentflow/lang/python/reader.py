@@ -43,7 +43,13 @@ _NO_NODES = frozenset(
 _PLAIN = frozenset(
     ("id", "ctx", "op", "ops", "attr", "arg", "kind", "type_comment", "conversion", "level", "module", "simple")
 )
-"""Fields that never hold such a node: most nodes are names, which have no other field."""
+"""Fields that never hold such a node."""
+_HOLDING: dict[type[ast.AST], tuple[str, ...]] = {
+    kind: () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _PLAIN)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
+"""The fields of each kind of node that may: most nodes are names and constants, which have none."""
 _SEXP = re.compile(r"\s*(;|\((define|let|defatom|list|parallel|pmap|bind|progn|begin|lambda|if)\b)")
 
 
@@ -99,13 +105,10 @@ def _is_script_only(node: ast.stmt) -> bool:
 def children(node: ast.AST) -> list[Any]:
     """The nodes directly below one, in order, without the marks of operators."""
     nodes: list[Any] = []
-    for name in node._fields:
-        if name in _PLAIN:
-            continue
+    for name in _HOLDING[type(node)]:
         part: Any = getattr(node, name, None)
         if type(part) is list:
-            if part:
-                nodes += [each for each in cast("list[Any]", part) if type(each) not in _NO_NODES]
+            nodes += [each for each in cast("list[Any]", part) if type(each) not in _NO_NODES] if part else ()
         elif type(part) not in _NO_NODES:
             nodes.append(part)
     return nodes
@@ -186,7 +189,7 @@ def _check_size(source: Source, tree: ast.Module, limits: Limits) -> None:
     deepest, count, depth = limits.nesting // 2, 0, 0
     level: list[ast.AST] = [tree]
     while level:
-        level = [child for node in level for child in children(node)]
+        level = [child for node in level if _HOLDING[type(node)] for child in children(node)]
         count += len(level)
         if count > limits.nodes:
             raise LimitExceeded(

@@ -13,7 +13,7 @@ from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.failure import CLASSES, caught, matches, raised, raised_again
 from agentflow.lang.python.operators import operation
 from agentflow.lang.python.support import check_global
-from agentflow.lang.python.targets import assignment
+from agentflow.lang.python.targets import assignment, loop_target
 from agentflow.lang.python.texts import text
 
 _WHOLE = frozenset(("json", "math", "asyncio", "time", "random", "uuid"))
@@ -176,7 +176,9 @@ def while_(g: Emitter, node: ast.While) -> list[ast.stmt]:
     test = g.true(g.value(node.test))
     before = g.flushed()
     with g.nested(node):
-        body = [*step(g, None), *g.suite(node.body)]
+        first = _round(g)
+        body = [*first, *g.suite(node.body)]
+        g.rounds.pop()
     other = g.suite(node.orelse) if node.orelse else []
     return [*before, ast.While(test, body, other, **g.loc)]
 
@@ -186,16 +188,24 @@ def for_(g: Emitter, node: ast.For) -> list[ast.stmt]:
     source = iterable(g, node.iter)
     before = g.flushed()
     with g.nested(node):
-        if isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
-            target, inside = g.target(node.target.id), list[ast.stmt]()
-            before += g.flushed()
-        else:
-            name = g.tmp()
-            target, inside = ast.Name(name, ast.Store(), **g.loc), assignment(g, node.target, g.name(name))
+        target, inside = loop_target(g, node.target)
+        if inside:
             inside = [*g.flushed(), *inside]
-        body = [*step(g, None), *inside, *g.suite(node.body)]
+        else:
+            before += g.flushed()
+        first = _round(g)
+        body = [*first, *inside, *g.suite(node.body)]
+        g.rounds.pop()
     other = g.suite(node.orelse) if node.orelse else []
     return [*before, ast.For(target, source, body, other, **g.loc)]
+
+
+def _round(g: Emitter) -> list[ast.stmt]:
+    """The beginning of a round, whose step what is in it may add to."""
+    taken, test = step(g, None)
+    assert isinstance(test, ast.If)
+    g.rounds.append((test, len(g.bound)))
+    return [taken, test]
 
 
 @statement(ast.Break)

@@ -22,7 +22,11 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
         if target.id.startswith("_") and target.id != "_":
             g.refuse(target, f"the name '{target.id}'", "names do not begin with _")
             return []
-        return [ast.Assign([g.target(target.id)], value, **g.loc)]
+        written: list[ast.stmt] = [ast.Assign([g.target(target.id)], value, **g.loc)]
+        var = g.scope.find(target.id)
+        if var is not None and var.fn is g.fn and g.bound:
+            g.bound[-1].add(var)
+        return written
     if isinstance(target, ast.Subscript):
         if isinstance(target.slice, ast.Slice):
             g.refuse(target, "assignment to a slice", "build a new list: [*xs[:a], *new, *xs[b:]]")
@@ -37,11 +41,20 @@ def _assignment(g: Emitter, target: ast.expr, value: ast.expr) -> list[ast.stmt]
     return []
 
 
+def loop_target(g: Emitter, target: ast.expr) -> tuple[ast.expr, list[ast.stmt]]:
+    """What a loop assigns each round, and the statements that begin the round with it."""
+    if isinstance(target, ast.Name) and (target.id == "_" or not target.id.startswith("_")):
+        with g.at(target):
+            return g.target(target.id), []
+    name = g.tmp()
+    return ast.Name(name, STORE, **g.loc), assignment(g, target, g.name(name))
+
+
 def _unpacking(g: Emitter, target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.stmt]:
     leaves: list[ast.expr] = []
     shape = _shape(target, leaves)
     parts = g.ours(unpacked, g.name("rt"), value, g.packed_constant(("shape", shape), lambda: shape))
-    if all(isinstance(each, ast.Name) and not each.id.startswith("_") for each in leaves):
+    if all(isinstance(each, ast.Name) and (each.id == "_" or not each.id.startswith("_")) for each in leaves):
         targets: list[ast.expr] = [g.target(each.id) for each in leaves]  # type: ignore[attr-defined]
         return [ast.Assign([ast.Tuple(targets, STORE, **g.loc)], parts, **g.loc)]
     names = [g.tmp() for _ in leaves]

@@ -15,7 +15,7 @@ from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.core.walk import LEAVES
 from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work
 from agentflow.lang.abi import Runtime
-from agentflow.lang.calling import begun
+from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_string, check_string, touch_bits, touch_text
 from agentflow.lang.closure import Closure
 from agentflow.lang.printer import opaque
@@ -38,6 +38,12 @@ def text(rt: Runtime, value: Any) -> Any:
     if isinstance(value, Failure):
         return value.message
     return value.name if type(value) is Symbol else written(rt, value)
+
+
+async def whole_text(rt: Runtime, value: Any) -> str:
+    """``str(value)``, all of it."""
+    result = text(rt, value)
+    return await rt.work(result.work) if type(result) is Sliced else result
 
 
 def written(rt: Runtime, value: Any) -> Any:

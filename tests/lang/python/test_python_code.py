@@ -23,7 +23,27 @@ CELLS_AND_WORK = {"v", "work"}
 LISTS = {"append"}
 """The method that is called on lists that the code has made itself."""
 NATIVE = "xs = [1]\nd = {'k': 2}\nxs.append(len(xs))\nd['k'] = d.get('k', 0) + xs[0] + d['k']\nf'{xs[-1]}, {d}'"
-TEXTS = [NATIVE, *CASES.values(), *(Author(seed).text() for seed in range(20))]
+CERTAIN = """
+def f(n, m=3):
+    total, at = 0, 0
+    total = 0
+    words = [1, 2]
+    counts = {"k": 1}
+    many = []
+    line = "x"
+    end = len(words)
+    for i in range(n):
+        total += i
+        many.append(i % 9)
+        line = f"{i}: {line} {at} {total} {n} {words[0]} {counts['k']} {counts.get(line, 0)}"
+        end = end + 1 if i < n else i * 2
+    while end > m and m < n - m:
+        end -= 1
+    return [total, words, counts, many, line, end, n + 1, n < 2, m + n, end + m, words[0], counts["k"], counts.get("k")]
+f(3)
+"""
+"""Variables of one type, and parameters that are asked for it once."""
+TEXTS = [NATIVE, CERTAIN, *CASES.values(), *(Author(seed).text() for seed in range(20))]
 
 
 def code_of(text: str) -> ast.AST | None:
@@ -76,8 +96,10 @@ def test_attributes_are_read_of_strands_and_cells_alone(nodes: list[ast.AST]) ->
 
 
 def _tested(test: ast.expr) -> Iterator[str]:
-    """The types that a test of types compares with."""
+    """The types that a test of types compares with; ``i_x`` remembers whether the parameter ``x`` is an integer."""
     for node in ast.walk(test):
+        if isinstance(node, ast.Name) and node.id.startswith("i_"):
+            yield "int"
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is):
             for each in node.comparators:
                 if isinstance(each, ast.Name) and each.id.startswith("T_"):
@@ -120,27 +142,109 @@ def test_comparisons_are_tested_as_they_are() -> None:
     assert not [each for each in ast.walk(code) if isinstance(each, ast.Name) and each.id == "P_truth"]
 
 
-def _of_lists(nodes: list[ast.AST]) -> set[str]:
-    """The variables that code assigns lists alone: as they are written, or those of comprehensions."""
-    assigned: dict[str, list[bool]] = {}
-    made: set[ast.AST] = set()
-    for node in nodes:
+Exact = dict[str, str]
+"""The exact types of variables of the code, by their names."""
+_GIVES = {
+    **dict.fromkeys(("B_len_f", "N_len", "len_"), "int"),
+    **dict.fromkeys(("N_str", "JOIN", "P_joined", "P_formatted", "P_whole_text"), "str"),
+    "P_gathered": "list",
+    "P_entries": "dict",
+}
+"""Functions of one result type."""
+_OF_INTEGERS = ("P_add", "P_subtract", "P_multiply", "P_floor_divide", "P_modulo", "P_bounded")
+"""Functions that give integers of integers."""
+
+
+def _exact(code: list[ast.AST]) -> Exact:
+    """The variables of a text's code that are assigned values of one exact type alone, found in the code, and not as its author finds them.
+
+    Each is assumed to have that of an assignment whose form says it; those with an assignment of another are dropped until there are none.
+    """
+    _note_sources(code)
+    assigned: dict[str, list[ast.AST | None]] = {}
+    seen: set[ast.AST] = set()
+    for node in code:
+        pairs: list[tuple[ast.expr, ast.AST]] = []
         if isinstance(node, ast.Assign):
-            called = node.value.value if isinstance(node.value, ast.Await) else None
-            comprehension = isinstance(called, ast.Call) and getattr(called.func, "id", "").startswith("comp_")
-            gathered = isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "P_gathered"
-            plain = isinstance(node.value, ast.List) or comprehension or gathered
-            unset = isinstance(node.value, ast.Constant)  # under 'if False': declares the variable
-            for target in node.targets:
-                if isinstance(target, ast.Name) and not unset:
-                    assigned.setdefault(target.id, []).append(plain)
-                    made.add(target)
-    for node in nodes:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in made:
-            assigned.setdefault(node.id, []).append(False)
+            declared = isinstance(node.value, ast.Constant) and node.value.value is None  # under 'if False'
+            seen.update(node.targets if declared else ())
+            pairs = [] if declared else [(target, node.value) for target in node.targets]
+        elif isinstance(node, ast.NamedExpr):
+            pairs = [(node.target, node.value)]
+        elif isinstance(node, ast.For):
+            pairs = [(node.target, node)]
+        for target, value in pairs:
+            if isinstance(target, ast.Name):
+                assigned.setdefault(target.id, []).append(value)
+                seen.add(target)
+    for node in code:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and node not in seen:
+            assigned.setdefault(node.id, []).append(None)
         elif isinstance(node, ast.arg):
-            assigned.setdefault(node.arg, []).append(False)
-    return {name for name, plain in assigned.items() if all(plain)}
+            assigned.setdefault(node.arg, []).append(None)
+    collecting = {node.name: _kind_of(node.body[0].value, {}) for node in code if _is_comprehension(node)}
+    exact: Exact = {}
+    for name, values in assigned.items():
+        forms = {_kind_of(each, collecting) for each in values} - {None}
+        if len(forms) < 2 and None not in values:
+            exact[name] = forms.pop() if forms else "int"  # type: ignore[assignment]
+    exact |= {name: kind for name, kind in collecting.items() if kind is not None}
+    while True:
+        wrong = [
+            name
+            for name, kind in exact.items()
+            if name not in collecting and any(_kind_of(each, exact) != kind for each in assigned[name])
+        ]
+        if not wrong:
+            return exact
+        for name in wrong:
+            del exact[name]
+
+
+def _note_sources(code: list[ast.AST]) -> None:
+    """Note at the first loops of comprehensions what these are called with: that is what they go over."""
+    called = {each.func.id: each for each in code if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
+    for node in reversed(code):  # inner ones first
+        if isinstance(node, ast.AsyncFunctionDef) and node.name in called:
+            for each in ast.walk(node):
+                if isinstance(each, ast.For) and isinstance(each.iter, ast.Name) and not hasattr(each, "source"):
+                    each.source = called[node.name].args[-1]  # type: ignore[attr-defined]
+
+
+def _is_comprehension(node: ast.AST) -> bool:
+    """Whether a function collects the elements of a comprehension, and returns them."""
+    if not isinstance(node, ast.AsyncFunctionDef) or not node.name.startswith("comp_"):
+        return False
+    last = node.body[-1]
+    return isinstance(last, ast.Return) and isinstance(last.value, ast.Name) and last.value.id.startswith("out_")
+
+
+def _kind_of(node: ast.AST | None, exact: Exact) -> str | None:
+    """The exact type of what code gives, as its form and the types of variables say."""
+    if isinstance(node, ast.Constant):
+        return type(node.value).__name__
+    if isinstance(node, ast.Name):
+        return exact.get(node.id)
+    if isinstance(node, ast.For):
+        source = getattr(node, "source", node.iter)
+        iterator = source.func if isinstance(source, ast.Call) else None
+        return "int" if isinstance(iterator, ast.Name) and iterator.id == "P_rounds" else None
+    if isinstance(node, ast.NamedExpr | ast.Await):
+        return _kind_of(node.value, exact)
+    if isinstance(node, ast.BinOp):
+        return "int" if _kind_of(node.left, exact) == _kind_of(node.right, exact) == "int" else None
+    if isinstance(node, ast.IfExp):
+        tested = list(_tested(node.test))
+        if tested == ["Sliced"] and isinstance(node.test, ast.Compare) and isinstance(node.test.left, ast.Call):
+            return _kind_of(node.test.left.args[0], exact)
+        other = _kind_of(node.orelse, exact)
+        narrowed = isinstance(node.body, ast.Name) and tested == [other]
+        return other if narrowed or _kind_of(node.body, exact) == other else None
+    if isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        whole = all(_kind_of(each, exact) == "int" for each in node.args[1 : 2 if name == "P_bounded" else 3])
+        return "int" if name in _OF_INTEGERS and whole else _GIVES.get(name) or exact.get(name)
+    return {ast.List: "list", ast.Dict: "dict"}.get(type(node))  # type: ignore[arg-type]
 
 
 def _is_length(node: ast.expr) -> bool:
@@ -150,47 +254,85 @@ def _is_length(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("N_len", "len_")
 
 
-def test_native_operations_run_behind_tests_of_exact_types(nodes: list[ast.AST], guarded: dict[int, set[str]]) -> None:
-    """Every operator in the code stands in the table, behind a test of exactly the types that the table names.
+def test_native_operations_run_behind_tests_of_exact_types(
+    codes: list[list[ast.AST]], guarded: dict[int, set[str]]
+) -> None:
+    """Every operator in the code stands in the table, behind a test of exactly the types that the table names, or on variables that hold these alone.
 
     The code's own counting (steps, depth, bounds, lengths, truth of tests) works on integers and booleans of its own.
     """
-    for node in nodes:
-        if isinstance(node, ast.BinOp):
-            own = isinstance(node.left, ast.Name) and node.left.id == "d"
-            steps = isinstance(node.left, ast.Attribute) and node.left.attr == "fuel"
-            if not own and not steps and not isinstance(node.op, ast.BitAnd) and not _is_length(node):
-                wanted = {kind.__name__ for kind in NATIVE_BINARY[type(node.op)]}
-                assert guarded[id(node)] >= wanted, ast.dump(node)
-        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):
-            assert "dict" in guarded[id(node)], ast.dump(node)
-            assert isinstance(node.left, ast.Constant), ast.dump(node)
-        elif isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.Is | ast.IsNot):
-            left = node.left.id if isinstance(node.left, ast.Name) else ""
-            if left not in ("d", "f_", "LOW") and not _is_length(node.left):
-                wanted = {kind.__name__ for kind in NATIVE_COMPARE[type(node.ops[0])]}
-                assert guarded[id(node)] >= wanted, ast.dump(node)
+    spared = 0
+    for nodes in codes:
+        exact = _exact(nodes)
+        for node in nodes:
+            operands: list[ast.expr] = []
+            wanted: set[str] = set()
+            if isinstance(node, ast.BinOp):
+                own = isinstance(node.left, ast.Name) and node.left.id == "d"
+                steps = isinstance(node.left, ast.Attribute) and node.left.attr == "fuel"
+                if not own and not steps and not isinstance(node.op, ast.BitAnd) and not _is_length(node):
+                    wanted = {kind.__name__ for kind in NATIVE_BINARY[type(node.op)]}
+                    operands = [node.left, node.right]
+            elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):
+                wanted, operands = {"dict"}, [node.comparators[0]]
+                assert isinstance(node.left, ast.Constant), ast.dump(node)
+            elif isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.Is | ast.IsNot):
+                left = node.left.id if isinstance(node.left, ast.Name) else ""
+                if left not in ("d", "f_", "LOW") and not _is_length(node.left):
+                    wanted = {kind.__name__ for kind in NATIVE_COMPARE[type(node.ops[0])]}
+                    operands = [node.left, *node.comparators]
+            if not guarded.get(id(node), set()) >= wanted:
+                assert {_kind_of(each, exact) for each in operands} == wanted, ast.dump(node)
+                spared += 1
+    assert spared
+
+
+def test_what_code_remembers_of_a_parameter_stays_so(codes: list[list[ast.AST]]) -> None:
+    """``i_x`` is assigned once, in the function whose parameter ``x`` is, by the test of its type; after its default, nothing assigns ``x``."""
+    remembered = 0
+    for nodes in codes:
+        stores = [each for each in nodes if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)]
+        for function in nodes:
+            for node in function.body if isinstance(function, ast.AsyncFunctionDef) else ():
+                target = node.targets[0] if isinstance(node, ast.Assign) else None
+                if not isinstance(target, ast.Name) or not target.id.startswith("i_"):
+                    continue
+                assert isinstance(function, ast.AsyncFunctionDef)
+                name = target.id.removeprefix("i_")
+                assert ast.unparse(node) == f"i_{name} = type_({name}) is T_int"
+                assert name in {each.arg for each in function.args.args}
+                assert [each.id for each in stores].count(target.id) == 1
+                before = function.body[: function.body.index(node)]
+                defaults = [each for part in before for each in ast.walk(part)]
+                assert not [each for each in stores if each.id == name and each not in defaults]
+                remembered += 1
+        used = [each.id for each in nodes if isinstance(each, ast.Name) and each.id.startswith("i_")]
+        assert all(used.count(each) >= 2 for each in used)
+    assert remembered
 
 
 def test_native_functions_are_called_behind_tests_of_exact_types(
     codes: list[list[ast.AST]], guarded: dict[int, set[str]]
 ) -> None:
-    """Python's own functions that code calls stand in the table, and are called where the types that it names were tested."""
+    """Python's own functions that code calls stand in the table, and are called where the types that it names were tested, or are those of the variables."""
     seen: set[str] = set()
     for nodes in codes:
-        lists = _of_lists(nodes)
+        exact = _exact(nodes)
         for node in nodes:
             name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
             if not isinstance(node, ast.Call) or not name.startswith("N_"):
                 continue
             seen.add(name)
-            if not (isinstance(node.args[0], ast.Name) and node.args[0].id in lists):
-                assert guarded[id(node)] >= {kind.__name__ for kind in NATIVE_CALLS[name][1]}, ast.dump(node)
+            known = {_kind_of(each, exact) for each in node.args} | guarded.get(id(node), set())
+            assert known >= {kind.__name__ for kind in NATIVE_CALLS[name][1]}, ast.dump(node)
     assert seen == NATIVE_CALLS.keys()
 
 
-def test_elements_are_read_of_lists_and_dicts_alone(nodes: list[ast.AST], guarded: dict[int, set[str]]) -> None:
-    """``x[i]`` in the code is of a list or dict whose type was tested, or of a tuple that the code itself has made."""
+def test_elements_are_read_of_lists_and_dicts_alone(
+    nodes: list[ast.AST], codes: list[list[ast.AST]], guarded: dict[int, set[str]]
+) -> None:
+    """``x[i]`` in the code is of a list or dict whose type is certain, or of a tuple that the code itself has made."""
+    exact = {id(node): kinds for code in codes for kinds in [_exact(code)] for node in code}
     made = {
         node.target.id
         for node in nodes
@@ -207,7 +349,8 @@ def test_elements_are_read_of_lists_and_dicts_alone(nodes: list[ast.AST], guarde
         read += 1
         assert isinstance(node.slice, ast.Constant), ast.dump(node)
         wanted = {kind.__name__ for kind in NATIVE_ELEMENTS[type(node.slice.value)]}
-        assert guarded[id(node)] >= wanted, ast.dump(node)
+        known = {_kind_of(node.value, exact[id(node)])} | guarded.get(id(node), set())
+        assert known >= wanted, ast.dump(node)
     assert read
 
 

@@ -17,6 +17,7 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.lang.python.failure import CLASSES, caught
 from agentflow.runtime.recovery import ErrorValue
 from tests.support.python_texts import Author, run_text
+from tests.support.python_variables import VariablesAuthor
 
 CASES = {
     "loops": "out = []\nfor i in range(5):\n    if i == 1: continue\n    if i == 4: break\n    out.append(i)\nelse:\n    out.append('no')\nout",
@@ -138,11 +139,11 @@ def agree(ours: tuple[str, Any], theirs: tuple[str, Any]) -> bool:
     return ours[0] == "refused" or ours == theirs
 
 
-async def compare(seeds: range) -> tuple[int, list[str]]:
+async def compare(seeds: range, author: type[Author | VariablesAuthor] = Author) -> tuple[int, list[str]]:
     """How many made-up texts gave CPython's outcome, and those that gave neither it nor a refusal."""
     equal, wrong = 0, list[str]()
     for seed in seeds:
-        text = Author(seed).text()
+        text = author(seed).text()
         ours, theirs = await by_us(text), by_cpython(text)
         equal += ours == theirs
         if not agree(ours, theirs):
@@ -155,6 +156,13 @@ def test_generated_texts_are_equal_or_refused() -> None:
     equal, wrong = asyncio.run(compare(range(30)))
     assert not wrong, wrong[0]
     assert equal > 15
+
+
+def test_variables_hold_what_they_are_assigned() -> None:
+    """The same for functions whose variables keep their types, or change them in loops, branches, inner functions and handlers: code tests no type that is certain."""
+    equal, wrong = asyncio.run(compare(range(60), VariablesAuthor))
+    assert not wrong, wrong[0]
+    assert equal > 30
 
 
 @pytest.mark.slow
