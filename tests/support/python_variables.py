@@ -91,5 +91,5 @@ class VariablesAuthor:
         if roll == 10:
             return f"{indent}if {self._test()}:\n{body}"
         if roll == 11:
-            return f"{indent}try:\n{body}{indent}except (ValueError, TypeError) as {self.random.choice(('e', 'e', 'a'))}:\n{indent}    xs = [1]\n"
+            return f"{indent}try:\n{body}{indent}except (ValueError, TypeError) as e:\n{indent}    xs = [1]\n"
         return f"{indent}while len(xs) < 4 and {self._test()}:\n{indent}    xs.append(1)\n{body}"
