@@ -4,10 +4,11 @@
     python -m tests.scale.fleet --runs 1000 --kills 100 --workers 3 --slots 2 --queue --empty 5 --stops 5
     python -m tests.scale.fleet --runs 1000 --kills 0 --queue --pauses 3
     python -m tests.scale.fleet --branches 1000 --kills 20 --workers 3
+    python -m tests.scale.fleet --races 60 --kills 20 --workers 3
 
 Without ``--queue`` each process starts runs itself; with it they are left to workers, whose queue may be emptied by hand and whose
 server stopped at once; with ``--pauses`` a process stands still until others have its runs, and wakes; ``--branches`` is one run of so many branches that are left to workers, where each other kill is that of whoever
-works on the run around them. No run is lost, no effect is carried out again after its record was acknowledged, and what a killed process worked on goes on
+works on the run around them; ``--races`` is one run of so many races on workers, each of which is won by one branch, whatever is killed. No run is lost, no effect is carried out again after its record was acknowledged, and what a killed process worked on goes on
 in the others, who look for it themselves.
 """
 
@@ -46,6 +47,11 @@ WIDE = """
      (range 4))
 """
 """Four forms of ``N`` branches each, one after the other, with an effect of the run itself before each."""
+RACES = """
+(define (see at) (content (look (at at))))
+(map (lambda (round) (see (race :on workers (see (format "r{}-x" round)) (see (format "r{}-y" round)) (error "no")))) (range N))
+"""
+"""``N`` races, one after the other, with an effect of the run itself that says who has won."""
 STUCK_S = 60.0
 SLOTS = 10
 """Number of runs that a process begins at a time; those that it takes over come on top."""
@@ -221,8 +227,11 @@ async def _paused(db: Any, process: subprocess.Popen[str]) -> list[float]:
         process.send_signal(signal.SIGCONT)
 
 
-async def wide(url: str, branches: int, kills: int, workers: int, seed: int, slots: int = SLOTS) -> Fleet:
-    """Let ``workers`` processes do one run of ``branches`` branches, a multiple of four, and kill one of them ``kills`` times.
+async def wide(
+    url: str, branches: int, kills: int, workers: int, seed: int, slots: int = SLOTS, *, races: bool = False
+) -> Fleet:
+    """Let ``workers`` processes do one run of ``branches`` branches, a multiple of four, or as many ``races``, and kill one of them
+    ``kills`` times.
 
     Every other kill is that of whoever works on the run around the branches, as soon as somebody does.
     """
@@ -231,7 +240,8 @@ async def wide(url: str, branches: int, kills: int, workers: int, seed: int, slo
     dice = random.Random(seed)
     fleet = Fleet()
     async with AgentFlow(model="offline", tools=[_unused], durable=url, take_over=False) as flow:
-        await flow.start(WIDE, {"N": branches // 4}, run_id="r", where="workers")
+        program, count = (RACES, branches) if races else (WIDE, branches // 4)
+        await flow.start(program, {"N": count}, run_id="r", where="workers")
     db: Any = await asyncpg.connect(url)
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
@@ -254,22 +264,34 @@ async def wide(url: str, branches: int, kills: int, workers: int, seed: int, slo
                 fleet.takeovers += [took] if works else []
                 processes.append(worker(url, log, 0, slots))
                 await asyncio.to_thread(ready, processes[-1])
-            await _until(db, "status = 'done'")
+            await _until(db, "status in ('done', 'failed', 'cancelled')")
             fleet.seconds = time.monotonic() - began
         finally:
             for process in processes:
                 _end(process)
         fleet.report.runs = await db.fetchval("select count(*) from af_run where status = 'done'")
-        value = json.loads(await db.fetchval("select result from af_run where run = 'r'"))["value"]
-        expected = [[f"<r{round}-p{at}>" for at in range(branches // 4)] for round in range(4)]
-        if value != expected:
+        result = await db.fetchval("select result from af_run where run = 'r' and status = 'done'")
+        value = [] if result is None else json.loads(result)["value"]
+        if races:
+            fleet.report.wrong += _races_wrong(log, value, branches)
+        elif value != [[f"<r{round}-p{at}>" for at in range(branches // 4)] for round in range(4)]:
             fleet.report.wrong.append("the values of the branches are others, or in another order")
-        if fleet.report.runs != branches + 1:
+        elif fleet.report.runs != branches + 1:
             fleet.report.wrong.append(f"{fleet.report.runs} runs have ended, not {branches + 1}")
+        if left := await db.fetchval("select count(*) from af_fork"):
+            fleet.report.wrong.append(f"{left} forms are left whose branches have all ended")
         fleet.slices = await db.fetchval("select slice from af_run where run = 'r'")
         check_log(log, fleet.report, "fleet")
     await db.close()
     return fleet
+
+
+def _races_wrong(log: Path, value: list[str], count: int) -> list[str]:
+    """What is wrong with races: one that had no winner, or of which more than one winner was acted on."""
+    acted = {line.partition(" ")[2] for line in log.read_text().splitlines() if line.startswith("started <r")}
+    winners = [acted & {f"<r{number}-{name}>" for name in "xy"} for number in range(count)]
+    wrong = [f"race {number}: {sorted(names)} were acted on" for number, names in enumerate(winners) if len(names) != 1]
+    return wrong or ([] if value == [f"<{name}>" for names in winners for name in names] else ["other values of races"])
 
 
 async def _unused(at: str) -> str:
@@ -321,6 +343,7 @@ def main() -> None:
     parser.add_argument("--stops", type=int, default=0)
     parser.add_argument("--pauses", type=int, default=0)
     parser.add_argument("--branches", type=int, default=0)
+    parser.add_argument("--races", type=int, default=0)
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
@@ -332,8 +355,16 @@ def main() -> None:
         server.start()
         url = server.schema()
         fleet = asyncio.run(
-            wide(url, options.branches, options.kills, options.workers, options.seed, options.slots)
-            if options.branches
+            wide(
+                url,
+                options.races or options.branches,
+                options.kills,
+                options.workers,
+                options.seed,
+                options.slots,
+                races=options.races > 0,
+            )
+            if options.races or options.branches
             else campaign(
                 url,
                 options.runs,

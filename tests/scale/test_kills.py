@@ -52,3 +52,10 @@ async def test_branches_on_workers_outlive_those_who_do_them(postgres_url: str) 
     seen = await fleet.wide(postgres_url, branches=40, kills=2, workers=2, seed=1)
     assert (seen.report.runs, seen.report.kills) == (41, 2)
     assert seen.report.faults == []
+
+
+async def test_a_race_on_workers_has_one_winner_whatever_is_killed(postgres_url: str) -> None:
+    """SIGKILL of those who race, and of whoever waits for them: what is done with the winner is done with one, and once."""
+    seen = await fleet.wide(postgres_url, branches=6, kills=2, workers=2, seed=1, races=True)
+    assert seen.report.kills == 2 and seen.report.stored >= 12
+    assert seen.report.faults == []
