@@ -49,7 +49,8 @@ WIDE = """
 """Four forms of ``N`` branches each, one after the other, with an effect of the run itself before each."""
 RACES = """
 (define (see at) (content (look (at at))))
-(map (lambda (round) (see (race :on workers (see (format "r{}-x" round)) (see (format "r{}-y" round)) (error "no")))) (range N))
+(define (run name) (begin (see name) (string-append name "-won")))
+(map (lambda (round) (see (race :on workers (run (format "r{}-x" round)) (run (format "r{}-y" round)) (error "no")))) (range N))
 """
 """``N`` races, one after the other, with an effect of the run itself that says who has won."""
 STUCK_S = 60.0
@@ -288,8 +289,8 @@ async def wide(
 
 def _races_wrong(log: Path, value: list[str], count: int) -> list[str]:
     """What is wrong with races: one that had no winner, or of which more than one winner was acted on."""
-    acted = {line.partition(" ")[2] for line in log.read_text().splitlines() if line.startswith("started <r")}
-    winners = [acted & {f"<r{number}-{name}>" for name in "xy"} for number in range(count)]
+    acted = {line.partition(" ")[2] for line in log.read_text().splitlines() if line.endswith("-won")}
+    winners = [acted & {f"r{number}-{name}-won" for name in "xy"} for number in range(count)]
     wrong = [f"race {number}: {sorted(names)} were acted on" for number, names in enumerate(winners) if len(names) != 1]
     return wrong or ([] if value == [f"<{name}>" for names in winners for name in names] else ["other values of races"])
 
