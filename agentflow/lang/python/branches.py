@@ -27,6 +27,10 @@ def parallel(g: Emitter, node: ast.Call) -> ast.expr:
             each, what, "catch what fails within a branch, or write outcome(f(x)) for a result that may have failed"
         )
     only = node.args[0] if len(node.args) == 1 else None
+    if isinstance(only, ast.List | ast.ListComp | ast.GeneratorExp):
+        call = ast.unparse(node.func)
+        g.wrong(node, "form/arity", f"{call} takes calls, and is given one list of them", f"write {call}(*[...])")
+        return g.const(None)
     if isinstance(only, ast.Starred) and isinstance(only.value, ast.ListComp | ast.GeneratorExp):
         return _each(g, node, only.value)
     if any(isinstance(each, ast.Starred) for each in node.args):

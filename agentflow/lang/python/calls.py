@@ -176,7 +176,9 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
     args, names = positional(g, node)
     if function.attr == "sort":
         if len(names) != len(args) or not {"key", "reverse"}.issuperset(names):
-            g.wrong(node, "arity/primitive", "sort() takes key= and reverse=", "xs.sort(key=f)")
+            unknown = [each for each in names if each not in ("key", "reverse")]
+            near_one = did_you_mean(unknown[0], ("key", "reverse")) if unknown else None
+            g.wrong(node, "arity/primitive", "sort() takes key= and reverse=", near_one or "xs.sort(key=f)")
             return g.const(None)
         keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, args, strict=True)]
         result = g.ours(sort, g.name("rt"), g.name("d"), value)

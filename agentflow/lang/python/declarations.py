@@ -184,7 +184,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
     """The fields of the task's template."""
     first = node.body[0]
     prompt = first.value.value if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else None
-    if not isinstance(prompt, str) or not all(map(_is_ellipsis, node.body[1:])):
+    if not isinstance(prompt, str) or not all(map(_is_no_code, node.body[1:])):
         g.wrong(node, "defatom/instructions", f"the body of the task '{node.name}' is its prompt", 'write """..."""')
         return None
     names = parameters(node.args)
@@ -246,8 +246,10 @@ def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, promp
             g.errors[-1].span = g.source.span(span.start + slot.start(), span.start + slot.end())
 
 
-def _is_ellipsis(node: ast.stmt) -> bool:
-    """Whether a statement is ``...``, with which type checkers take a function without code for whole."""
+def _is_no_code(node: ast.stmt) -> bool:
+    """Whether a statement is ``...``, with which pyright takes a function without code for whole, or ``raise NotImplementedError``, for mypy."""
+    if isinstance(node, ast.Raise):
+        return isinstance(node.exc, ast.Name) and node.exc.id == "NotImplementedError" and node.cause is None
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
 
 

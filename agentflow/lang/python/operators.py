@@ -47,6 +47,9 @@ _SIGNED: dict[type[ast.operator], tuple[Any, str]] = {
 
 @expression(ast.BinOp)
 def binary(g: Emitter, node: ast.BinOp) -> ast.expr:
+    if isinstance(node.op, ast.Mod) and _is_written_text(node.left):
+        g.wrong(node, "name/not-here", "'%' of a text is not there in workflow texts", 'write an f-string: f"{x:.2f}"')
+        return g.const(None)
     return operation(g, node.op, g.value(node.left), g.value(node.right))
 
 
@@ -99,6 +102,11 @@ def _divided(g: Emitter, op: ast.operator, left: ast.expr, right: ast.expr, func
     else:
         test = both(g, g.type_is(named, int), small(g, again))
     return g.ifexp(test, ast.BinOp(again, op.__class__(), right, **g.loc), g.ours(function, g.name("rt"), again, right))
+
+
+def _is_written_text(node: ast.expr) -> bool:
+    """Whether an expression of the text is a text as it is written."""
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and type(node.value) is str)
 
 
 def _is_text(value: ast.expr) -> bool:
