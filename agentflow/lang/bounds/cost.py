@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from agentflow.core.frozen import frozen
-from agentflow.lang.bounds.polynomial import ONE, UNBOUNDED, ZERO, Bound
+from agentflow.lang.bounds.polynomial import ONE, UNBOUNDED, Bound
 
 Again: TypeAlias = tuple[tuple[int, int], ...]
 """The recursive calls on a path: the number of each call on the stack, with 1 or 2 for so many of it, or 3 for more."""
@@ -31,10 +31,19 @@ class Effects:
         if not self.counts:
             return other
         counts = dict(self.counts)
-        for key, bound in other.counts.items():
-            before = counts.get(key, ZERO)
-            counts[key] = before.join(bound) if key == WIDTH and not beside else before + bound
+        other.add_to(counts, beside=beside)
         return Effects(counts)
+
+    def add_to(self, counts: dict[str, Bound], *, beside: bool = False) -> None:
+        """Add these effects to ``counts`` of others before them, or ``beside`` them."""
+        for key, bound in self.counts.items():
+            before = counts.get(key)
+            if before is None:
+                counts[key] = bound
+            elif key == WIDTH and not beside:
+                counts[key] = before.join(bound)
+            else:
+                counts[key] = before + bound
 
     def join(self, other: Effects) -> Effects:
         """An upper bound of both, key by key."""
@@ -42,7 +51,8 @@ class Effects:
             return self
         counts = dict(self.counts)
         for key, bound in other.counts.items():
-            counts[key] = counts.get(key, ZERO).join(bound)
+            before = counts.get(key)
+            counts[key] = bound if before is None else before.join(bound)
         return Effects(counts)
 
     def times(self, count: Bound, wide: Bound = ONE) -> Effects:
@@ -67,6 +77,11 @@ class Cost:
         return not any(self.paths) and not self.total.counts
 
     @property
+    def calls_nothing_again(self) -> bool:
+        """Whether no path has a recursive call."""
+        return len(self.paths) == 1 and () in self.paths
+
+    @property
     def quiet(self) -> bool:
         """Whether no path has an effect or a recursive call, though lists may grow on it."""
         return not any(self.paths) and all(key.startswith(GROWN) for key in self.total.counts)
@@ -74,6 +89,8 @@ class Cost:
     @property
     def total(self) -> Effects:
         """An upper bound of the effects of all paths."""
+        if self.calls_nothing_again:
+            return self.paths[()]
         whole = NONE
         for effects in self.paths.values():
             whole = whole.join(effects)
@@ -85,6 +102,8 @@ class Cost:
             return self
         if self is FREE:
             return other
+        if self.calls_nothing_again and other.calls_nothing_again:
+            return Cost({(): self.paths[()].plus(other.paths[()], beside=beside)})
         paths: dict[Again, Effects] = {}
         for left, a in self.paths.items():
             for right, b in other.paths.items():
@@ -120,6 +139,19 @@ class Cost:
 FREE = Cost({(): NONE})
 
 
+def in_sequence(costs: Sequence[Cost]) -> Cost:
+    """The cost of all of them, one after the other: as with :meth:`Cost.then`, without what lies between."""
+    if len(costs) > 1 and all(each.calls_nothing_again for each in costs):
+        counts: dict[str, Bound] = {}
+        for each in costs:
+            each.paths[()].add_to(counts)
+        return Cost({(): Effects(counts)}) if counts else FREE
+    cost = FREE
+    for each in costs:
+        cost = cost.then(each)
+    return cost
+
+
 def _added(left: Again, right: Again) -> Again:
     if not left or not right:
         return left or right
@@ -134,4 +166,4 @@ def again(call: int) -> Cost:
     return Cost({((call, 1),): NONE})
 
 
-__all__ = ["FREE", "GROWN", "MANY", "NONE", "WIDTH", "Again", "Cost", "Effects", "again"]
+__all__ = ["FREE", "GROWN", "MANY", "NONE", "WIDTH", "Again", "Cost", "Effects", "again", "in_sequence"]

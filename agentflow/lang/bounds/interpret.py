@@ -177,10 +177,10 @@ class Interpreter:
     def visit(self, count: int = 1) -> None:
         """Use visits up; they are paid for in slices."""
         before = self.visits
-        self.visits -= count
-        if self.visits < 0:
+        left = self.visits = before - count
+        if left < 0:
             raise TooLong
-        slices = before // _SLICE - self.visits // _SLICE
+        slices = before // _SLICE - left // _SLICE
         if slices:
             self._spend(slices * _SLICE)
 

@@ -72,6 +72,8 @@ class Bound:
 
     def join(self, other: Bound) -> Bound:
         """At least the greater of both: the greater coefficient of each monomial."""
+        if self is other:
+            return self
         return self._combined(other, max)
 
     def _combined(self, other: Bound, combine: Callable[[float, float], float]) -> Bound:

@@ -24,6 +24,10 @@ def call(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     if meaning is None:
         return FOREIGN, i.anything(i.at(node), "nothing is known of this call")
     kind, about = meaning
+    if kind == "effect":
+        _, _, cost = arguments_of(i, node, scope)
+        value, called = i.task(about, i.at(node))
+        return value, cost.then(called)
     if kind == "form":
         return i.tables.forms[about](i, node, scope)
     if kind == "generic":
@@ -37,9 +41,7 @@ def call(i: Python, node: ast.Call, scope: Scope) -> Outcome:
         value, called = i.tables.methods[about](i, node, [receiver, *arguments], keywords)
         return value, cost.then(more).then(called)
     arguments, keywords, cost = arguments_of(i, node, scope)
-    if kind == "effect":
-        value, called = i.task(about, i.at(node))
-    elif kind == "builtin":
+    if kind == "builtin":
         value, called = i.tables.functions[about](i, node, arguments, keywords)
     elif kind == "direct":
         value, called = _direct(i, node, about, arguments, keywords, scope)
@@ -50,7 +52,9 @@ def call(i: Python, node: ast.Call, scope: Scope) -> Outcome:
 
 def arguments_of(i: Python, node: ast.Call, scope: Scope) -> tuple[list[Value], dict[str, Value], Cost]:
     """The abstract values of arguments, by position and by name, and their cost."""
-    values, cost = i.values([each.value if isinstance(each, ast.Starred) else each for each in node.args], scope)
+    values, cost = list[Value](), FREE
+    if node.args:
+        values, cost = i.values([each.value if isinstance(each, ast.Starred) else each for each in node.args], scope)
     keywords: dict[str, Value] = {}
     for each in node.keywords:
         value, more = i.value(each.value, scope)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
@@ -29,7 +29,12 @@ _TEXT = scalar(TEXT)
 
 
 def _constant(i: Python, node: ast.Constant, scope: Scope) -> Outcome:
-    return scalar(constant(node.value)), FREE
+    written: Any = node.value
+    key = cast("type[Any]", type(written)), written  # True and 1 are equal
+    value = i.constants.get(key)
+    if value is None:
+        value = i.constants[key] = scalar(constant(written))
+    return value, FREE
 
 
 def _f_string(i: Python, node: ast.JoinedStr, scope: Scope) -> Outcome:

@@ -79,15 +79,17 @@ class Text:
             self.parameters[node] = [self._var(scope, name) for name in parameters(node.args)]
             for var in self.parameters[node]:
                 self._writes[var] = self._writes.get(var, 0) + 1
-        called = {each.func for each in nodes if isinstance(each, ast.Call)}
-        for each in nodes:
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
+        called = {each.func for each in nodes if type(each) is ast.Call}
+        naming = [each for each in nodes if type(each) in BINDING]  # a fraction of them
+        for each in naming:
+            if isinstance(each, ast.Name) and type(each.ctx) is ast.Load:
                 var = self.variables[each] = self._find(scope, each.id)
                 if var is None and each not in called:
                     self.used[each.id] = None
                 elif var is not None and _function_of(scope) is not _function_of(self._owner[var]):
                     self._apart.add(var)
-            for name in bound_by(each) if type(each) in BINDING else ():
+                continue
+            for name in bound_by(each):
                 var = self.variables[each] = self._find(scope, name)
                 if var is not None:
                     self._writes[var] = self._writes.get(var, 0) + 1
@@ -133,10 +135,12 @@ class Text:
     def reads(self, node: ast.expr) -> frozenset[Var] | None:
         """The variables that an expression reads which does nothing but compute; None for any other."""
         if node not in self._reads:
-            names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
-            variables = [var for each in names if (var := self.variables.get(each)) is not None]
-            self._reads[node] = frozenset(variables) if _is_pure(node) else None
+            self._reads[node] = self._variables_in(node) if _is_pure(node) else None
         return self._reads[node]
+
+    def _variables_in(self, node: ast.expr) -> frozenset[Var]:
+        names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+        return frozenset(var for each in names if (var := self.variables.get(each)) is not None)
 
     def written(self, loop: ast.For | ast.While) -> Mapping[Var, int]:
         """How often each variable is written in a loop."""
@@ -185,12 +189,15 @@ _FUNCTIONS = frozenset(("len", "min", "max", "abs", "int"))
 
 def _is_pure(node: ast.expr) -> bool:
     """Whether an expression does nothing but compute, of names, constants, arithmetic and lengths."""
-    for each in ast.walk(node):
+    pending: list[ast.AST] = [node]
+    while pending:
+        each = pending.pop()
         if isinstance(each, ast.Call):
             if not isinstance(each.func, ast.Name) or each.func.id not in _FUNCTIONS or each.keywords:
                 return False
         elif not isinstance(each, _PURE):
             return False
+        pending.extend(ast.iter_child_nodes(each))
     return True
 
 
@@ -202,9 +209,13 @@ def _function_of(scope: Scope) -> Scope | None:
     return at
 
 
+_LOOPS = frozenset((ast.For, ast.While))
+
+
 def _in_loops(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
     for each in nodes:
-        if isinstance(each, ast.For | ast.While):
+        if type(each) in _LOOPS:
+            assert isinstance(each, ast.For | ast.While)
             inner = [each.target] if isinstance(each, ast.For) else [each.test]
             yield from own_nodes([*inner, *each.body], [])
 

@@ -57,6 +57,8 @@ class Flow:
         """The same after ``before``."""
         if before is FREE:
             return self
+        if self.falls is not None and self.only_falls:
+            return Flow(before.then(self.falls), value=self.value)
         return self.mapped(before.then)
 
     def mapped(self, change: Callable[[Cost], Cost]) -> Flow:
@@ -70,6 +72,8 @@ class Flow:
 
     def either(self, other: Flow) -> Flow:
         """One of both."""
+        if self.only_falls and other.only_falls:
+            return Flow(either(self.falls, other.falls), value=self.value.join(other.value))
         falls, left, raised, broke, again = map(either, self.ways(), other.ways())
         return Flow(falls, left, raised, broke, again, self.value.join(other.value))
 
@@ -145,6 +149,7 @@ class Python(Interpreter):
         self.seen: list[State] = []
         self._given = variables.keys()
         self.items: dict[ast.For, Value] = {}
+        self.constants: dict[tuple[type[Any], Hashable], Value] = {}
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -152,9 +157,8 @@ class Python(Interpreter):
         """Where a node stands: the node itself, whose span is worked out for those that a reason names."""
         return cast(Node, node)
 
-    def value(self, node: ast.expr, scope: Scope) -> Outcome:
-        """The abstract value of an expression, and its cost."""
-        return self.follow(cast(IR, node), scope)
+    value = cast("Callable[[Python, ast.expr, Scope], Outcome]", Interpreter.follow)
+    """The abstract value of an expression, and its cost."""
 
     def values(self, nodes: Sequence[ast.expr], scope: Scope) -> tuple[list[Value], Cost]:
         """The abstract values of expressions in sequence, and their cost."""
@@ -168,6 +172,13 @@ class Python(Interpreter):
     def block(self, nodes: Sequence[ast.stmt], scope: Scope) -> Flow:
         """The ways out of statements in sequence."""
         return cast(Flow, self.follow(cast(IR, Block(tuple(nodes))), scope))
+
+    def told_block(self, guards: Sequence[Guard], nodes: Sequence[ast.stmt], scope: Scope) -> Flow:
+        """The ways out of statements that are reached only if ``guards`` hold."""
+        if not guards:
+            return self.block(nodes, scope)
+        with self.told(guards):
+            return self.block(nodes, scope)
 
     def made(self, site: Hashable, value: Value) -> Value:
         """A container that is made at ``site``."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from agentflow.lang.bounds.cost import FREE, Cost
+from agentflow.lang.bounds.cost import FREE, Cost, in_sequence
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.python.expressions import assign_to, at_key, element_of, is_number, iterations, operated
 from agentflow.lang.bounds.python.heap import NOWHERE
@@ -29,22 +29,24 @@ from agentflow.lang.python.names import own_nodes
 
 def block(i: Python, node: Block, scope: Scope) -> Flow:
     """Statements in sequence. What a test says that leaves early holds for what follows it."""
-    flow, before = Flow(), FREE
+    flow: Flow | None = None
+    before: list[Cost] = []
     guards = len(i.guards)
     try:
         for each in node.nodes:
             one = i.statement(each, scope)
-            if one.only_falls and one.falls is not None:
-                before = before.then(one.falls)
+            if one.falls is not None and one.only_falls:
+                before.append(one.falls)
                 continue
-            one = one.after(before)
-            flow = replace(flow.either(one), falls=None)
+            one = one.after(in_sequence(before))
+            flow = replace(one if flow is None else flow.either(one), falls=None)
             if one.falls is None:
                 return flow
-            before = one.falls
+            before = [one.falls]
     finally:
         del i.guards[guards:]
-    return replace(flow, falls=before)
+    falls = in_sequence(before)
+    return Flow(falls=falls) if flow is None else replace(flow, falls=falls)
 
 
 def _expression(i: Python, node: ast.Expr, scope: Scope) -> Flow:
@@ -126,12 +128,10 @@ def _if(i: Python, node: ast.If, scope: Scope) -> Flow:
     _, cost = i.value(node.test, scope)
     if_true, if_false = i.guards_in(node.test, scope)
     before = scope.kept()
-    with i.told(if_true):
-        then = i.block(node.body, scope)
+    then = i.told_block(if_true, node.body, scope)
     after = scope.kept()
     scope.put_back(before)
-    with i.told(if_false):
-        other = i.block(node.orelse, scope) if node.orelse else Flow(falls=FREE)
+    other = i.told_block(if_false, node.orelse, scope) if node.orelse else Flow(falls=FREE)
     if other.falls is None:
         scope.put_back(after)
         i.guards.extend(if_true)
