@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from agentflow.core.values import name_of
@@ -10,6 +11,7 @@ from agentflow.lang import ir
 from agentflow.lang.checks import children
 
 _COMPARES = frozenset({"equal?", "eq?", "string=?", "member", "assoc", "string-contains?", "string<?", "string>?"})
+_ORDERS = _COMPARES | {"=", "<", ">", "<=", ">=", "eqv?"}
 _READS = frozenset({"get", "get-field"})
 _PARSES = frozenset({"parse-json"})
 _READS_NUMBERS = frozenset({"string->number"})
@@ -22,7 +24,7 @@ LARGEST = 10**9
 class Constants:
     """What a program mentions: ``numbers``; ``words`` that it compares with or looks up, compared ones first; ``keys`` that it
     reads from data; whether it ``parses`` JSON, ``reads_numbers`` from text, and has ``deadlines``, which are forms in which a
-    late answer loses."""
+    late answer loses. ``beside`` has those that it compares with a field, or with a variable of that name."""
 
     numbers: tuple[int | float, ...] = ()
     words: tuple[str, ...] = ()
@@ -30,6 +32,37 @@ class Constants:
     parses: bool = False
     reads_numbers: bool = False
     deadlines: bool = False
+    beside: Mapping[str, tuple[int | float | str, ...]] = field(
+        default_factory=dict[str, "tuple[int | float | str, ...]"]
+    )
+
+
+class Comparisons:
+    """Which constants a program compares with which field or variable."""
+
+    def __init__(self) -> None:
+        self._constants: dict[str, dict[int | float | str, None]] = {}
+
+    def note(self, names: Iterable[str], constants: Iterable[Any]) -> None:
+        """What is called ``names`` is compared with these; what is no number of a usual size and no text does not count."""
+        usual: list[int | float | str] = []
+        for each in constants:
+            if isinstance(each, int | float) and not isinstance(each, bool):
+                usual += [each] if abs(each) < LARGEST else []
+            else:
+                usual += words_of(each)
+        for name in names if usual else ():
+            self._constants.setdefault(plain_name(name), {}).update(dict.fromkeys(usual))
+
+    @property
+    def all(self) -> Mapping[str, tuple[int | float | str, ...]]:
+        """The constants by name, in the order of the text."""
+        return {name: tuple(constants) for name, constants in self._constants.items()}
+
+
+def plain_name(name: str) -> str:
+    """A name as fields, variables and tasks are compared by: those of one thing differ in their hyphens."""
+    return name.replace("-", "_")
 
 
 def constants_of(tree: ir.IR) -> Constants:
@@ -39,10 +72,14 @@ def constants_of(tree: ir.IR) -> Constants:
     others: dict[str, None] = {}
     keys: dict[str, None] = {}
     parses = reads_numbers = deadlines = False
+    comparisons = Comparisons()
     pending: list[Any] = [tree]
     while pending:
         node = pending.pop()
         pending.extend(reversed(children(node)))
+        if isinstance(node, ir.PrimCall) and node.primitive.canonical in _ORDERS:
+            constants = [each.value for each in node.args if isinstance(each, ir.Const | ir.Quote)]
+            comparisons.note([name for each in node.args for name in _names(each)], constants)
         match node:
             case ir.Const(value=int() | float() as number) if not isinstance(number, bool) and abs(number) < LARGEST:
                 numbers[number] = None
@@ -64,7 +101,24 @@ def constants_of(tree: ir.IR) -> Constants:
             case _:
                 pass
     words = [*compared, *(word for word in others if word not in compared and word not in keys)]
-    return Constants(tuple(numbers), tuple(words), tuple(keys), parses, reads_numbers, deadlines)
+    return Constants(tuple(numbers), tuple(words), tuple(keys), parses, reads_numbers, deadlines, comparisons.all)
+
+
+def _names(node: Any) -> list[str]:
+    """What an operand of a comparison is called: the field, variable or task whose value it is."""
+    match node:
+        case ir.Local():
+            return [node.var.name]
+        case ir.Global():
+            return [node.name]
+        case ir.EffectCall():
+            return [node.name]
+        case ir.PrimCall() if node.primitive.canonical in _READS:
+            return [word for each in node.args[1:2] for word in words_of(getattr(each, "value", None))]
+        case ir.PrimCall() if node.args:  # of a value: its length, its text
+            return _names(node.args[0])
+        case _:
+            return []
 
 
 def words_of(value: Any) -> list[str]:
@@ -77,4 +131,4 @@ def words_of(value: Any) -> list[str]:
     return [text]
 
 
-__all__ = ["LARGEST", "Constants", "constants_of", "words_of"]
+__all__ = ["LARGEST", "Comparisons", "Constants", "constants_of", "plain_name", "words_of"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from agentflow.exploration.constants import Constants
+from agentflow.exploration.constants import Constants, plain_name
 from agentflow.exploration.text_samples import fitting
 
 Choose: TypeAlias = Callable[[str, int], int]
@@ -50,13 +50,22 @@ class Values:
             dict.fromkeys([*texts, ("long text " * (longest // 10 + 1)).strip(), "Text, and more.\nA line."])
         )
         self._keys = constants.keys[:_KEYS]
+        self._beside = {name: _beside(own) for name, own in constants.beside.items()}
         self._special: dict[tuple[str | None, str | None], list[str]] = {}
 
-    def value(self, schema: Mapping[str, Any], at: str, choose: Choose) -> Any:
-        """A value that satisfies the common keywords of ``schema``; ``at`` is its path in the answer."""
-        return self._value(schema, at, choose, schema, 0)
+    def value(self, schema: Mapping[str, Any], at: str, choose: Choose, name: str = "") -> Any:
+        """A value that satisfies the common keywords of ``schema``; ``at`` is its path in the answer of ``name``."""
+        return self._value(schema, at, choose, schema, 0, plain_name(name))
 
-    def _value(self, schema: Mapping[str, Any], at: str, choose: Choose, root: Mapping[str, Any], depth: int) -> Any:
+    def _first(self, values: Sequence[Any], name: str, kind: type[Any]) -> Sequence[Any]:
+        """The same values, those of a ``kind`` near the constants that ``name`` is compared with first, behind the simplest."""
+        beside = self._beside.get(name)
+        own = [each for each in beside if isinstance(each, kind)] if beside else []
+        return list(dict.fromkeys([values[0], *map(kind, own), *values])) if own else values
+
+    def _value(
+        self, schema: Mapping[str, Any], at: str, choose: Choose, root: Mapping[str, Any], depth: int, name: str
+    ) -> Any:
         schema = _resolved(schema, root)
         if "const" in schema:
             return schema["const"]
@@ -66,7 +75,7 @@ class Values:
             if schema.get(several):
                 taken = _pick(cast("list[Any]", schema[several]), f"{at}|", choose)
                 rest = {key: value for key, value in schema.items() if key != several}
-                return self._value({**rest, **taken}, at, choose, root, depth)
+                return self._value({**rest, **taken}, at, choose, root, depth, name)
         if schema.get("examples"):
             return _pick(cast("list[Any]", schema["examples"]), at, choose)
         kind: Any = schema.get("type")
@@ -78,21 +87,21 @@ class Values:
             case "boolean":
                 return _pick([True, False], at, choose)
             case "integer":
-                return _pick(_within(self._integers, schema), at, choose)
+                return _pick(_within(self._first(self._integers, name, int), schema), at, choose)
             case "number":
-                return _pick(_within(self._floats, schema), at, choose)
+                return _pick(_within(self._first(self._floats, name, float), schema), at, choose)
             case "string":
-                return _pick(self._fitting(schema), at, choose)
+                return _pick(self._fitting(schema, name), at, choose)
             case "null":
                 return None
             case "array":
-                return self._array(schema, at, choose, root, depth)
+                return self._array(schema, at, choose, root, depth, name)
             case "object":
                 return self._object(schema, at, choose, root, depth)
             case _:
-                return self._any(at, choose, depth)
+                return self._any(at, choose, depth, name)
 
-    def _fitting(self, schema: Mapping[str, Any]) -> list[str]:
+    def _fitting(self, schema: Mapping[str, Any], name: str) -> Sequence[str]:
         least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
         kind = schema.get("pattern"), schema.get("format")
         if kind != (None, None):
@@ -100,19 +109,22 @@ class Values:
                 self._special[kind] = fitting(self._texts, *kind)
             long_enough = [text for text in self._special[kind] if least <= len(text) <= (most or len(text))]
             return long_enough or self._special[kind]
+        texts = self._first(self._texts, name, str)
         if not least and most is None:
-            return self._texts
-        stretched = [text.ljust(least, ".")[:most] for text in self._texts]
+            return texts
+        stretched = [text.ljust(least, ".")[:most] for text in texts]
         return list(dict.fromkeys(stretched))
 
-    def _array(self, schema: Mapping[str, Any], at: str, choose: Choose, root: Mapping[str, Any], depth: int) -> Any:
+    def _array(
+        self, schema: Mapping[str, Any], at: str, choose: Choose, root: Mapping[str, Any], depth: int, name: str
+    ) -> Any:
         least, most = int(schema.get("minItems", 0)), schema.get("maxItems")
         lengths = [n for n in self._lengths if n >= least and (most is None or n <= most)] or [least]
         first: Sequence[Any] = schema.get("prefixItems") or ()
         length = max(_pick(lengths, f"{at}#", choose) if depth < _DEEPEST else least, min(len(first), most or 99))
         each = cast("Mapping[str, Any]", schema.get("items") or _ANY)
         schemas = [*first, *[each] * max(0, length - len(first))][:length]
-        return [self._value(one, f"{at}[{n}]", choose, root, depth + 1) for n, one in enumerate(schemas)]
+        return [self._value(one, f"{at}[{n}]", choose, root, depth + 1, name) for n, one in enumerate(schemas)]
 
     def _object(self, schema: Mapping[str, Any], at: str, choose: Choose, root: Mapping[str, Any], depth: int) -> Any:
         properties = cast("Mapping[str, Mapping[str, Any]]", schema.get("properties") or _ANY)
@@ -125,15 +137,28 @@ class Values:
         for name, declared in properties.items():
             each = {**_resolved(declared, root), **self.assumed[name]} if name in self.assumed else declared
             if name in required or choose(f"{at}.{name}?", 2) == 0:
-                value[name] = self._value(each, f"{at}.{name}", choose, root, depth + 1)
+                value[name] = self._value(each, f"{at}.{name}", choose, root, depth + 1, plain_name(name))
         return value
 
-    def _any(self, at: str, choose: Choose, depth: int) -> Any:
+    def _any(self, at: str, choose: Choose, depth: int, name: str) -> Any:
         """Data without a schema: an object with the keys that the program reads, or another type."""
         kinds = ["string", "integer", "array", "null", "boolean"] if depth < 2 else ["string", "integer", "null"]
         if depth < 2:
             kinds = ["object", *kinds] if self._keys and depth == 0 else [*kinds, "object"]
-        return self._value({"type": _pick(kinds, f"{at}|", choose)}, at, choose, _ANY, depth + 1)
+        return self._value({"type": _pick(kinds, f"{at}|", choose)}, at, choose, _ANY, depth + 1, name)
+
+
+def _beside(constants: Sequence[int | float | str]) -> list[int | float | str]:
+    """Constants, and of numbers what is on either side of them."""
+    near: list[int | float | str] = []
+    for each in constants:
+        if isinstance(each, str):
+            near.append(each)
+        elif isinstance(each, int):
+            near += [each, each - 1, each + 1, float(each), each - 0.5, each + 0.5]
+        else:
+            near += [each, each - 0.5, each + 0.5]
+    return near
 
 
 def _pick(options: Sequence[Any], at: str, choose: Choose) -> Any:

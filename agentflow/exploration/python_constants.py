@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
-from agentflow.exploration.constants import LARGEST, Constants, words_of
+from agentflow.exploration.constants import LARGEST, Comparisons, Constants, words_of
 
 _DEADLINES = frozenset(("timeout", "race", "wait_for"))
 _LOOKUPS = frozenset(("get", "pop", "setdefault"))
@@ -20,6 +21,7 @@ def constants_of_python(tree: ast.Module) -> Constants:
     keys: dict[str, None] = {}
     parses = reads_numbers = deadlines = False
     skipped: set[ast.AST] = set()
+    comparisons = Comparisons()
     for node in _nodes(tree):
         match node:
             case ast.Constant(value=int() | float() as number) if (
@@ -33,8 +35,10 @@ def constants_of_python(tree: ast.Module) -> Constants:
             case ast.Expr(value=ast.Constant()):
                 skipped.add(node.value)
             case ast.Compare():
-                for each in (node.left, *node.comparators):
+                operands = [node.left, *node.comparators]
+                for each in operands:
                     compared.update(dict.fromkeys(_texts(each)))
+                comparisons.note([name for each in operands for name in _names(each)], _constants(operands))
             case ast.Subscript(slice=ast.Constant(value=str() as key)):
                 keys[key] = None
             case ast.Attribute():
@@ -50,7 +54,7 @@ def constants_of_python(tree: ast.Module) -> Constants:
                 constants = keys if name in _LOOKUPS else compared if name in _COMPARES else {}
                 constants.update(dict.fromkeys(_texts(each)))
     words = [*compared, *(word for word in others if word not in compared and word not in keys)]
-    return Constants(tuple(numbers), tuple(words), tuple(keys), parses, reads_numbers, deadlines)
+    return Constants(tuple(numbers), tuple(words), tuple(keys), parses, reads_numbers, deadlines, comparisons.all)
 
 
 def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
@@ -73,6 +77,42 @@ def _name(function: ast.expr) -> str:
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
+
+
+def _names(node: ast.expr) -> list[str]:
+    """What an operand of a comparison is called: the field, variable or task whose value it is."""
+    match node:
+        case ast.Name():
+            return [node.id]
+        case ast.Attribute():
+            return [node.attr]
+        case ast.Subscript(slice=ast.Constant(value=str() as key)):
+            return [key]
+        case ast.Await():
+            return _names(node.value)
+        case ast.Call(func=ast.Attribute(), args=[ast.Constant(value=str() as key), *_]) if (
+            _name(node.func) in _LOOKUPS
+        ):
+            return [key]
+        case ast.Call(func=ast.Attribute() as method, args=[]):  # of a text: in lower case, without spaces
+            return _names(method.value)
+        case ast.Call():
+            return [_name(node.func), *(name for each in node.args[:1] for name in _names(each))]
+        case _:
+            return []
+
+
+def _constants(operands: list[ast.expr]) -> list[Any]:
+    """The constants among the operands of a comparison, and in what they list."""
+    values: list[Any] = []
+    for each in operands:
+        if isinstance(each, ast.Constant):
+            values.append(each.value)
+        elif isinstance(each, ast.List | ast.Tuple | ast.Set):
+            values += _constants(each.elts)
+        elif isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.USub):
+            values += [-value for value in _constants([each.operand]) if isinstance(value, int | float)]
+    return values
 
 
 def _texts(node: ast.expr) -> list[str]:
