@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.source import Span
@@ -24,14 +24,14 @@ RUNS = 300
 SURE_EFFECTS = 600
 SURE_STEPS = 500_000
 """Multiples of the limits granted to a run once more before it counts as endless."""
-_EFFECTS_A_RUN = 12
+_EFFECTS_A_RUN = 9
 """Average limits per run: many endless runs tell no more than a few."""
 _ALIKE = 12
 _ALIKE_ENDLESS = 3
 """Maximum number of answers of a name that are changed individually, in a run and in an endless one; more tell little."""
-_RETRIED = 2
+_NEVER_LIVE = 3
 _LAST = 12
-"""How much each earlier try lowers the priority of a change, and how many ranks there are beyond the last option."""
+"""How much each try of a change lowers its priority whose decision made no difference so far, and how many ranks there are beyond the last option."""
 _ANOTHER_RANK = 2
 """The rank of answers that all differ from each other."""
 _DOUBTS = 5
@@ -42,6 +42,10 @@ _WORD = re.compile(r"[\s()].*", re.DOTALL)
 """What follows the name at the head of a call, of either surface."""
 _FAILURES = frozenset({"context/failed", "timeout/elapsed", "task/invalid-output", "question/unanswered"})
 """Codes of failures that are faults of the program only if unhandled."""
+
+
+_Change: TypeAlias = tuple[Point, int]
+"""A decision, and the option that is taken."""
 
 
 class _Key(NamedTuple):
@@ -59,6 +63,16 @@ class _Run:
     script: Script
     chosen: ChosenAnswers
     trial: Trial
+
+    @property
+    def trace(self) -> object:
+        """What a run did, apart from the values in it."""
+        error = self.trial.error
+        return (
+            dict(self.trial.reached),
+            [(each.name, each.branch) for each in self.chosen.answers],
+            None if error is None else (error.code, error.span),
+        )
 
     @property
     def length(self) -> tuple[int, int]:
@@ -87,26 +101,26 @@ class _Parent:
             if often[good] > 1 and seen[good] <= most:
                 self._single.append((choice, good))
         self.most = max([options - 1 for options in self._good.values()], default=-1) + _LAST
-        self._yielded: set[tuple[Point, int]] = set()
+        self._yielded: set[_Change] = set()
         self._repeated = frozenset([good for good, count in often.items() if count > 1])
 
-    def changes(self, rank: int, tries: Counter[tuple[Point, int]]) -> Iterator[tuple[Script, tuple[Point, int]]]:
+    def changes(self, rank: int, penalty: Callable[[_Change], int]) -> Iterator[tuple[Script, _Change]]:
         """Scripts of at most ``rank`` that differ from the run's script in one decision, with that decision; each is yielded once.
 
-        Every earlier try of a change, in any run, adds :data:`_RETRIED` to its rank.
+        ``penalty`` says by how much earlier tries of a change raise its rank.
         """
         script = self.run.script
         for good, options in self._good.items():
             for taken in (*range(min(options, rank + 1)), *self._another(good, rank)):
                 change = good, taken
-                if change not in self._yielded and taken + _RETRIED * tries[change] <= rank:
+                if change not in self._yielded and taken + penalty(change) <= rank:
                     self._yielded.add(change)
                     others = {point: each for point, each in script.items() if point.for_good != good}
                     yield ({**others, good: taken} if taken else others), change
         for choice, good in self._single:
             for taken in range(min(choice.options, rank + 1)):
                 change, alike = (choice.point, taken), (good, taken)
-                if taken != choice.taken and change not in self._yielded and taken + _RETRIED * tries[alike] <= rank:
+                if taken != choice.taken and change not in self._yielded and taken + penalty(alike) <= rank:
                     self._yielded.add(change)
                     yield {**script, choice.point: taken}, alike
 
@@ -126,7 +140,10 @@ class _Search:
         self._stopped = stopped
         self._queue: list[tuple[int, int, int, int, _Parent]] = []
         self._pushed = 0
-        self._tries: Counter[tuple[Point, int]] = Counter()
+        self._tries: Counter[_Change] = Counter()
+        self._idle: Counter[_Change] = Counter()
+        self._live: set[Point] = set()
+        self._from: tuple[_Run, _Change] | None = None
         self._tried: set[frozenset[tuple[Point, int]]] = {frozenset()}
         self._reached: set[int] = set()
         self._shortest: dict[_Key, _Run] = {}
@@ -142,6 +159,7 @@ class _Search:
             run = await self._run(script)
             effects += run.trial.effects
             is_new = await self._learn(run)
+            self._compare(run)
             if is_new or not isinstance(run.trial.error, LimitExceeded):
                 self._push(_Parent(run, 0 if is_new else 1), 0)
             await asyncio.sleep(0)
@@ -152,6 +170,17 @@ class _Search:
         missed = [arm for number, arm in enumerate(arms) if number not in self._reached and arm.kind != "round"]
         return Exploration(in_order(findings), tuple(shown), tuple(missed), self.runs)
 
+    def _compare(self, run: _Run) -> None:
+        """Note whether the change that a run was made by made a difference."""
+        if self._from is None:
+            return
+        parent, change = self._from
+        if run.trace == parent.trace:
+            self._idle[change] += 1
+        else:
+            self._tries[change] += 1
+            self._live.add(change[0])
+
     def _push(self, parent: _Parent, rank: int) -> None:
         """Queue the changes of a run up to ``rank``."""
         self._pushed += 1
@@ -161,16 +190,24 @@ class _Search:
         """The next script not tried yet; None if there is none."""
         while self._queue:
             _, rank, _, _, parent = self._queue[0]
-            for script, change in parent.changes(rank, self._tries):
+            for script, change in parent.changes(rank, self._penalty):
                 key = frozenset(script.items())
                 if key not in self._tried:
                     self._tried.add(key)
-                    self._tries[change] += 1
+                    self._from = parent.run, change
                     return script
             heapq.heappop(self._queue)
             if rank < parent.most:
                 self._push(parent, rank + 1)
         return None
+
+    def _penalty(self, change: tuple[Point, int]) -> int:
+        """By how much earlier tries, in any run, lower the priority of a change.
+
+        One that made no difference tells little of runs that go on elsewhere, unless no change of this decision ever made one.
+        """
+        idle = self._idle[change]
+        return self._tries[change] + (idle if change[0] in self._live else _NEVER_LIVE * idle)
 
     async def _run(self, script: Script, steps: int = STEPS, effects: int = EFFECTS) -> _Run:
         self.runs += 1

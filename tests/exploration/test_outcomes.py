@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
 
 from agentflow.exploration.constants import Constants, constants_of
 from agentflow.exploration.outcomes import Values
+from agentflow.exploration.python_constants import constants_of_python
 from agentflow.exploration.text_samples import samples
 from agentflow.lang.diagnosis import analyse
 from agentflow.lib.json_schema import check
@@ -58,6 +60,34 @@ def test_values_are_near_the_constants_of_the_program() -> None:
     read = Values(Constants(numbers=(8, 30, 65), reads_numbers=True))
     assert {"7", "8", "29", "65", "66"} <= set(every(read, {"type": "string"}))
     assert {0, 1, 2, 8, 9} <= {len(each) for each in every(values, {"type": "array", "items": {"type": "null"}})}
+
+
+def test_what_a_field_is_compared_with_is_tried_first() -> None:
+    """Of many constants, those come first that the program compares with the field, with a variable of its name, or with the
+    answer of the task, in texts of either surface."""
+    _, tree = analyse(
+        """(define (judged answer) (let ((effort (get answer "effort")))
+             (cond ((> effort 20) 100) ((= (get answer "open-days") 7) 50) ((equal? (get answer "kind") "spam") 30))))"""
+    )
+    text = ast.parse("""
+def judged(answer):
+    if answer.effort > 20:
+        return 100
+    if answer["open_days"] == 7:
+        return 50
+    return 30 if answer.kind.lower() == "spam" else answer.get("effort") < 5
+""")
+    fields = {"effort": {"type": "integer"}, "open_days": {"type": "number"}, "kind": {"type": "string"}}
+    schema = {"type": "object", "properties": fields, "required": [*fields]}
+    for constants in (constants_of(tree), constants_of_python(text)):
+        values = every(Values(constants), schema)
+        for name, first in {
+            "effort": [1, 20, 19, 21],
+            "open_days": [1.0, 7.0, 6.5, 7.5],
+            "kind": ["text", "spam"],
+        }.items():
+            tried = [*dict.fromkeys(each[name] for each in values)]
+            assert tried[: len(first)] == first
 
 
 def test_each_optional_field_is_left_out_once() -> None:
