@@ -322,7 +322,7 @@ class _Author:
         return [f"{name} = {start}", f"while {test}:", *lines]
 
     def definition(self, depth: int = 2) -> list[str]:
-        kind = self.rng.choice(["plain", "plain", "list", "number", "halves", "merge"])
+        kind = self.rng.choice(["plain", "plain", "list", "number", "halves", "merge", "sort"])
         name, parameter = self.name("f"), self.name("n")
         outer = [*self.numbers], [*self.lists], [*self.made], [*self.dicts], [*self.stores]
         functions = [*self.functions]
@@ -332,6 +332,8 @@ class _Author:
             lines = self.down(name, parameter, depth)
         elif kind == "merge":
             lines = self.merge(name, parameter)
+        elif kind == "sort":
+            lines = self.sort(name, parameter)
         elif kind == "halves":
             lines = [
                 f"def {name}({parameter}):",
@@ -347,11 +349,12 @@ class _Author:
             lines = [f"def {name}({parameter}{more}):", *_indented([*body, f"return {self.expression(2)}"])]
         self.numbers, self.lists, self.made, self.dicts, self.stores = outer
         self.functions = functions
-        if kind not in ("list", "merge"):
+        if kind not in ("list", "merge", "sort"):
             self.functions.append(name)
         else:
-            wrapped = self.name("w")
-            lines += [f"def {wrapped}({parameter}):", f"    return {name}({self.listed(1)})"]
+            wrapped, called = self.name("w"), f"{name}({self.listed(1)})"
+            value = f"[{self.effect(0)} for each in {called}]" if kind == "sort" else called
+            lines += [f"def {wrapped}({parameter}):", f"    return {value}"]
             self.functions.append(wrapped)
         return lines
 
@@ -376,6 +379,35 @@ class _Author:
         together = rng.choice(["parallel({}, {})", "[*{}, *{}]", "({} + {})[:2]", "[{}, {}]"]).format(*parts)
         lines = [f"if {test}:", f"    return [{self.effect(0)}]", f"h = {half}", self.effect(0), f"return {together}"]
         return [f"def {name}({parameter}):", *_indented(lines)]
+
+    def sort(self, name: str, parameter: str) -> list[str]:
+        """A function that merges two lists, mostly well, and one that sorts with it."""
+        rng, merge = self.rng, self.name("m")
+        first = rng.choice(["a[0]"] * 3 + ["1", "a[-1]"])
+        longer = rng.choice([f"[{first}, *{merge}(a[1:], b)]", f"[{first}] + {merge}(a[1:], b)"])
+        other = rng.choice(
+            [f"[b[0], *{merge}(a, b[1:])]"] * 4
+            + [f"{merge}(a, b[1:])", f"[1, *{merge}(a, b)]", f"[1, 2, *{merge}(a, b[1:])]", f"a + {merge}(a, b[1:])"]
+            + [f"sorted([*{merge}(a[1:], b[1:]), *b[:1], *a[:1]])", f"[b[0], *{merge}(b[1:], a)]"]
+        )
+        ends = rng.choice(
+            [["if not a:", "    return b", "if not b:", "    return a"]] * 3
+            + [
+                ["if not a or not b:", "    return a + b"],
+                ["if len(a) == 0:", "    return b"],
+                ["if not b:", "    return a"],
+            ]
+        )
+        change = rng.choice([[]] * 6 + [["b.append(1)"], ["a = a[:-1]"], ["b = [*b]"]])
+        test = rng.choice([self.test(1), self.effect(0)])
+        lines = [*ends, *change, f"if {test}:", f"    return {longer}", f"return {other}"]
+        half = rng.choice([f"len({parameter}) // 2", f"(len({parameter}) + 1) // 2", "1"])
+        left, right = rng.choice([(":h", "h:")] * 3 + [("h:", ":h"), ("h:", "h:")])
+        both = f"{merge}({name}({parameter}[{left}]), {name}({parameter}[{right}]))"
+        end = rng.choice([parameter, parameter, "[1]", f"[*{parameter}]"])
+        less = rng.choice([f"len({parameter}) < 2", f"len({parameter}) <= 1", f"not {parameter}"])
+        sort = [f"if {less}:", f"    return {end}", f"h = {half}", f"return {both}"]
+        return [f"def {merge}(a, b):", *_indented(lines), f"def {name}({parameter}):", *_indented(sort)]
 
     def down(self, name: str, parameter: str, depth: int) -> list[str]:
         """A function that counts down, mostly to its end."""

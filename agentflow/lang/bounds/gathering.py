@@ -103,7 +103,7 @@ class _Walk:
             case ir.Call() if node.pairs is None and len(node.args) == len(self.code.params):
                 self.operators.append(node.operator)
                 each = [self.length(arg, passed=True) for at, arg in enumerate(node.args) if at in self.listed]
-                return _together(each)
+                return together(each)
             case _:
                 return None
 
@@ -119,11 +119,11 @@ class _Walk:
     def _primitive(self, node: ir.PrimCall) -> Length | None:
         match node.primitive.size, node.args:
             case "cons", [_, rest]:
-                return _more(self.length(rest), 1)
+                return more_of(self.length(rest), 1)
             case "rest", [whole]:
-                return _more(self.length(whole), -1)  # of an empty list it is an error
+                return more_of(self.length(whole), -1)  # of an empty list it is an error
             case "append", lists:
-                return _together([self.length(each) for each in lists])
+                return together([self.length(each) for each in lists])
             case "same-length", [whole, *_]:
                 return self.length(whole)
             case "list", items:
@@ -139,11 +139,12 @@ class _Walk:
         return frozenset[int]().union(*(used for used, _ in lengths)), max(more for _, more in lengths)
 
 
-def _more(length: Length | None, by: int) -> Length | None:
+def more_of(length: Length | None, by: int) -> Length | None:
+    """A length and ``by`` elements more."""
     return None if length is None else (length[0], length[1] + by)
 
 
-def _together(lengths: Sequence[Length | None]) -> Length | None:
+def together(lengths: Sequence[Length | None]) -> Length | None:
     """The length of several lists one after the other; None if one of them is there twice."""
     used, more = _NOTHING
     for each in lengths:
@@ -153,4 +154,4 @@ def _together(lengths: Sequence[Length | None]) -> Length | None:
     return used, more
 
 
-__all__ = ["Gathering", "gathering"]
+__all__ = ["Gathering", "Length", "gathering", "more_of", "together"]

@@ -366,7 +366,7 @@ class Interpreter:
             return left
         code = procedure.code
         if id(code) not in self._gatherings:
-            self._gatherings[id(code)] = gathering(code)
+            self._gatherings[id(code)] = self.gathering(procedure)
         gathers = self._gatherings[id(code)]
         longest = None if gathers is None else gathers.longest(values)
         if (
@@ -375,7 +375,15 @@ class Interpreter:
             or (value.length is not None and longest.join(value.length) != value.length)
         ):
             return None
-        return longest if self._calls_itself(procedure, gathers.operators) else None
+        return longest if self.gathers(gathers, procedure, values, value) else None
+
+    def gathering(self, procedure: Closure) -> Gathering | None:
+        """How a procedure gathers, from its text."""
+        return gathering(procedure.code)
+
+    def gathers(self, how: Gathering, procedure: Closure, values: Sequence[Value], value: Value) -> bool:
+        """Whether it does so with these arguments, to give ``value``."""
+        return self._calls_itself(procedure, how.operators)
 
     def _calls_itself(self, procedure: Closure, operators: Sequence[IR]) -> bool:
         itself = Value(procedures=frozenset({procedure}))

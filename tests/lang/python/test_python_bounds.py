@@ -11,7 +11,7 @@ import pytest
 from agentflow.core.source import Source
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.cost import FREE
-from agentflow.lang.bounds.polynomial import UNBOUNDED
+from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
 from agentflow.lang.bounds.python.analysis import RULES
 from agentflow.lang.bounds.python.interpret import NONE
 from agentflow.lang.bounds.texts import readied
@@ -107,6 +107,64 @@ EXACT = [
 def test_task_shaped_texts_are_bounded_exactly(text: str, bound: str) -> None:
     """Loops, recursion, comprehensions, functions as values and lists that grow have the bound that one would write down."""
     assert str(said(text).bound("calls")) == bound
+
+
+MERGE = """
+def merge(a, b):
+    if not a:
+        return b
+    if not b:
+        return a
+    if ask(x=a):
+        return [a[0], *merge(a[1:], b)]
+    return [b[0]] + merge(a, b[1:])
+"""
+MERGE_SORT = f"""{MERGE}
+def sort(l):
+    if len(l) < 2:
+        return l
+    h = len(l) // 2
+    return merge(sort(l[:h]), sort(l[h:]))
+"""
+SORTED = "for each in sort(files):\n    grade(x=each)"
+
+
+def test_a_merge_sort_that_asks_at_each_comparison_is_bounded() -> None:
+    """Merging has as many rounds as both lists have elements, and gives no more of them; neither does what sorts with it."""
+    merged = said(f"{MERGE}for each in merge(files, other):\n    grade(x=each)")
+    assert str(merged.bound("task:grade")) == "len(files) + len(other)"
+    sorts = said(MERGE_SORT + SORTED)
+    assert (str(sorts.bound("task:grade")), str(sorts.bound("task:ask"))) == (
+        "len(files)",
+        "3*len(files) + 2*len(files)^2",
+    )
+    assert said(MERGE_SORT + SORTED, files=[1, 2, 3, 4]).bound("task:grade") == Bound.of(4)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("merge(a[1:], b)", "merge(a, b)"),
+        ("[b[0]] + merge(a, b[1:])", "[1, 2, *merge(a, b[1:])]"),
+        ("[b[0]] + merge(a, b[1:])", "a + merge(a, b[1:])"),
+        ("return b\n", "return b + b\n"),
+        ("return b\n", "return [1, 2, 3]\n"),
+        ("    if ask", "    a.append(1)\n    if ask"),
+        ("    if ask", "    a = [1, *a]\n    if ask"),
+        (
+            "    if not a:\n        return b\n    if not b:\n        return a\n    if ask(x=a):\n        return [a[0]",
+            "    if ask(x=a):\n        return [1",
+        ),
+        ("sort(l[h:]))", "l)"),
+        ("sort(l[h:]))", "[1, *sort(l[h:])])"),
+        ("for each in sort", "merge = lambda a, b: a + b + b\nfor each in sort"),
+    ],
+)
+def test_what_only_looks_like_a_merge_sort_is_not_taken_for_one(before: str, after: str) -> None:
+    """Of what gives more elements than it was given, or may, the length is not said to be that of the list."""
+    text = (MERGE_SORT + SORTED).replace(before, after)
+    assert text != MERGE_SORT + SORTED
+    assert str(said(text).bound("task:grade")) != "len(files)"
 
 
 UNSEEN = [

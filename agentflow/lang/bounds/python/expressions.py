@@ -150,13 +150,16 @@ def _comparison(i: Python, node: ast.Compare, scope: Scope) -> Outcome:
 def _listed(i: Python, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> Outcome:
     values: list[Value] = []
     size: Bound | None = Bound.of(0)
-    cost = FREE
+    cost, absent = FREE, False
     for each in node.elts:
         value, more = i.value(each.value if isinstance(each, ast.Starred) else each, scope)
         cost = cost.then(more)
         length = iterations(i, value) if isinstance(each, ast.Starred) else ONE
         size = size + length if size is not None and length is not None else None
         values.append(element_of(i, value) if isinstance(each, ast.Starred) else value)
+        absent = absent or value.never
+    if absent:  # what is never there is in no list
+        return NEVER, cost
     starred = any(isinstance(each, ast.Starred) for each in node.elts)
     if starred or isinstance(node, ast.Set) or len(values) > SHORT or not values:
         return i.made(node, sequence(size, joined(values)) if values else NIL), cost

@@ -10,11 +10,13 @@ from typing import Any, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
+from agentflow.lang.bounds.gathering import Gathering
 from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.inner import Programs
 from agentflow.lang.bounds.interpret import Interpreter, Outcome, Rule, Spend, Weigh, free
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.python.facts import Body, Text
+from agentflow.lang.bounds.python.gathering import python_gathering
 from agentflow.lang.bounds.python.guards import guards_of
 from agentflow.lang.bounds.python.heap import NOWHERE, Given, Heap
 from agentflow.lang.bounds.scopes import Closure, Scope
@@ -283,6 +285,15 @@ class Python(Interpreter):
             if left_out:
                 padded[index] = self.value(signature.defaults[name], procedure.scope)[0]
         return super().closure(procedure, padded, at)
+
+    def gathering(self, procedure: Closure) -> Gathering | None:
+        """How a function gathers, from its text."""
+        body = cast(Any, procedure.code.body)
+        return python_gathering(self.text, procedure.code, body.function) if isinstance(body, Body) else None
+
+    def gathers(self, how: Gathering, procedure: Closure, values: Sequence[Value], value: Value) -> bool:
+        """Whether it does so with these arguments: while nothing changes the lists."""
+        return all(map(self.heap.keeps, [value, *(values[at] for at in how.listed)]))
 
     def by_name(self, operator: Value, arguments: list[Value], keywords: Mapping[str, Value], at: Node) -> Outcome:
         """A call with arguments by name of any procedure that ``operator`` may be."""
