@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mcp.client.session import ClientSession
@@ -28,6 +28,33 @@ from agentflow.core.results import TaskResult
 R = TypeVar("R")
 _Method = Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]
 _TEXT = {"type": "string", "minLength": 1}
+_ANY_TEXT = {"type": "string"}
+_RESOURCES = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "uri": _ANY_TEXT,
+            "name": _ANY_TEXT,
+            "title": _ANY_TEXT,
+            "description": _ANY_TEXT,
+            "mime_type": _ANY_TEXT,
+            "size": {"type": "integer"},
+        },
+        "required": ["uri", "name"],
+        "additionalProperties": False,
+    },
+}
+_MESSAGES = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"role": {"enum": ["user", "assistant"]}, "text": _ANY_TEXT},
+        "required": ["role", "text"],
+        "additionalProperties": False,
+    },
+}
+"""What the tools give."""
 
 
 def material_tools(connection: Connection, live: Live) -> list[Tool]:
@@ -35,7 +62,14 @@ def material_tools(connection: Connection, live: Live) -> list[Tool]:
     server, has = connection.server, live.client.server_capabilities
     tools: list[Tool] = []
 
-    def add(name: str, description: str, properties: dict[str, Any], required: Sequence[str], run: _Method) -> None:
+    def add(
+        name: str,
+        description: str,
+        properties: dict[str, Any],
+        required: Sequence[str],
+        run: _Method,
+        returns: Mapping[str, Any],
+    ) -> None:
         schema = {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
         tools.append(
             Tool(
@@ -45,18 +79,27 @@ def material_tools(connection: Connection, live: Live) -> list[Tool]:
                 idempotent=True,
                 builtin=True,
                 approval=server.approve == "all",
+                returns=returns,
             )
         )
 
     material = _Material(connection)
     if has.resources is not None:
-        add("list_resources", f"The resources of the server '{server.name}'.", {}, (), material.list_resources)
+        add(
+            "list_resources",
+            f"The resources of the server '{server.name}'.",
+            {},
+            (),
+            material.list_resources,
+            _RESOURCES,
+        )
         add(
             "read_resource",
             f"A resource of the server '{server.name}', by its address.",
             {"uri": _TEXT},
             ("uri",),
             material.read_resource,
+            _ANY_TEXT,
         )
     if has.prompts is not None:
         texts = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -66,6 +109,7 @@ def material_tools(connection: Connection, live: Live) -> list[Tool]:
             {"name": _TEXT, "arguments": texts},
             ("name",),
             material.get_prompt,
+            _MESSAGES,
         )
     return tools
 

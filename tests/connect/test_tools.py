@@ -19,7 +19,9 @@ from agentflow.connect.secrets import expand
 from agentflow.core.messages import TextPart
 from agentflow.core.questions import Question
 from agentflow.events import Log, ToolProgress, ToolStarted, Warning
+from agentflow.lib.json_schema import check
 from agentflow.mcp import McpHttp, McpStdio
+from agentflow.testing import explore
 from tests.connect.flows import flow_with, seen, server
 
 
@@ -61,6 +63,22 @@ async def test_resources_and_prompts_are_tools_where_they_are_named(root: Path, 
         assert await flow.eval('(value-of (t:read_resource (uri "note://1")))') == "text of note://1"
         prompt = await flow.eval('(t:get_prompt (name "review") (arguments (dict "what" "it all")))')
         assert prompt.content == "Review it all." and prompt.parsed_content[0]["role"] == "user"
+
+
+async def test_resources_and_prompts_are_of_the_declared_shape(root: Path, revision: str) -> None:
+    """What these three give for real keeps to the shape that they declare, from which exploration takes their answers."""
+    async with flow_with(root, server(revision)) as flow:
+        calls = {
+            "t:list_resources": "(t:list_resources)",
+            "t:read_resource": '(t:read_resource (uri "note://1"))',
+            "t:get_prompt": '(t:get_prompt (name "review") (arguments (dict "what" "it all")))',
+        }
+        for name, call in calls.items():
+            facts = flow.facts.tool(name)
+            assert facts is not None and facts.returns
+            assert check(await flow.eval(f"(value-of {call})"), dict(facts.returns)) == [], name
+        explored = await explore("(first (value-of (t:list_resources)))", flow=flow)
+        assert [each.code for each in explored.errors] == ["list/empty"]
 
 
 async def test_only_allowed_tools_are_let_in(root: Path) -> None:
