@@ -224,6 +224,19 @@ async def test_a_program_past_what_is_left_is_refused_before_its_first_effect() 
         assert "9 model calls, and 3 are left" in str(model.requests[1])
 
 
+async def test_tasks_of_the_program_around_count_where_one_is_refused() -> None:
+    """A program that calls tasks which the program around it defines is bounded, and refused, as one that calls those of the flow."""
+    model = ScriptedProvider([])
+    async with AgentFlow(provider=model, limits=Limits(model_calls=4)) as flow:
+        for call in (
+            '(eval-program \'(loop 5 (ask (x "a"))) (allow ask))',
+            '(begin (define (go) (eval-program \'(loop 5 (ask (x "a"))) (allow ask))) (go))',
+        ):
+            with pytest.raises(AgentflowError, match="5 model calls, and 4 are left"):
+                await flow.run(f"{TASK} {call}")
+    assert not model.requests
+
+
 async def test_solve_has_a_bound_of_its_own() -> None:
     """What `max-model-calls` says is the bound of a solve, of writing and running together; nothing else of it is known."""
     async with AgentFlow("offline") as flow:

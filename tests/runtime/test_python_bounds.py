@@ -64,6 +64,18 @@ async def test_a_program_past_what_is_left_is_refused_before_its_first_effect() 
         assert "9 model calls, and 3 are left" in str(model.requests[1])
 
 
+async def test_tasks_of_the_text_around_count_where_one_is_refused() -> None:
+    """A text that calls tasks which the text around it defines is bounded, and refused, as one that calls those of the flow; so it runs
+    where there is enough left."""
+    text = '@task(tools=[])\ndef say(n: int) -> str:\n    """Say {{n}}."""\neval_program("[say(n=n) for n in range(5)]", allow=["say"])'
+    model = ScriptedProvider(["a", "b", "c", "d", "e"])
+    async with AgentFlow(provider=model) as flow:
+        with pytest.raises(AgentflowError, match="5 model calls, and 4 are left"):
+            await flow.run(text, surface="python", limits=Limits(model_calls=4))
+        assert not model.requests
+        assert (await flow.run(text, surface="python", limits=Limits(model_calls=5))).value == ["a", "b", "c", "d", "e"]
+
+
 async def test_one_program_in_python_is_approved_instead_of_its_calls() -> None:
     """The approver sees the text, what it reaches and its bounds, once; then it runs, and may call nothing else."""
     desk = Desk()
