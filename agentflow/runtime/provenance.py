@@ -233,6 +233,8 @@ def _place(what: str, span: Span | None) -> str:
 
 def taken_in(value: Any) -> Work[Any]:
     """A value of the host as a program has it: what is :class:`~agentflow.core.provenance.Labelled` in it, in boxes."""
+    if type(value) is Labelled:
+        return box((yield from taken_in(value.value)), value.sources)
     if type(value) in LEAVES or not (yield from _holds_labelled(value)):
         return value
     return (yield from copied(value, _boxed))[0]

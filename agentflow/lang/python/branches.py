@@ -47,7 +47,7 @@ def _each(g: Emitter, node: ast.Call, over: ast.ListComp | ast.GeneratorExp) -> 
     scope = g.scopes.scopes[over]
     g.counter += 1
     py, var = f"each_{g.counter}", scope.vars[generator.target.id]
-    items = g.ours(listed, g.name("rt"), g.value(generator.iter))
+    items = _items(g, generator.iter)
 
     def build() -> list[ast.stmt]:
         value = g.value(over.elt)
@@ -57,6 +57,11 @@ def _each(g: Emitter, node: ast.Call, over: ast.ListComp | ast.GeneratorExp) -> 
     return g.operation_at("pmap", node, procedure(g, py, (var.name,), over), items)
 
 
+def _items(g: Emitter, node: ast.expr) -> ast.expr:
+    items = g.ours(listed, g.name("rt"), g.value(node))
+    return g.long(items) if g.labelled else items
+
+
 @form("pmap(f, xs, limit=8)")
 def pmap(g: Emitter, node: ast.Call) -> ast.expr:
     """Calls a function with each element at the same time, at most ``limit`` at once; gives the list of values, in order."""
@@ -64,7 +69,7 @@ def pmap(g: Emitter, node: ast.Call) -> ast.expr:
     if options is None:
         return g.const(None)
     function = g.value(node.args[0])
-    items = g.ours(listed, g.name("rt"), g.value(node.args[1]))
+    items = _items(g, node.args[1])
     return g.operation_at("pmap", node, function, items, optional(g, node, options, 2, "limit"))
 
 

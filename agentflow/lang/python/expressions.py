@@ -106,6 +106,7 @@ def _collected(g: Emitter, items: list[ast.expr]) -> ast.expr | None:
         value = g.value(each.value if isinstance(each, ast.Starred) else each)
         if starred:
             value = g.ours(values.elements, g.name("rt"), value, g.const("'*'"))
+            value = g.long(value) if g.labelled else value
         parts.append(g.tuple_of([g.const(starred), value]))
     return g.ours(gathered, g.name("rt"), *parts)
 

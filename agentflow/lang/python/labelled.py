@@ -236,6 +236,26 @@ def _iterated(rt: Any, value: Any) -> Iterable[Any]:
     return values.iterated(rt, value)
 
 
+def _elements(rt: Any, value: Any, who: str) -> Any:
+    return begun(_elements_of(rt, value, who)) if type(value) is Label else values.elements(rt, value, who)
+
+
+def _elements_of(rt: Any, value: Label, who: str) -> Work[Any]:
+    return list((yield from pushed(values.elements(rt, value.value, who), value.sources)))
+
+
+def _unpacked(rt: Any, value: Any, shape: tuple[Any, ...]) -> Any:
+    return begun(_parts(rt, value, shape)) if type(value) is Label else values.unpacked(rt, value, shape)
+
+
+def _parts(rt: Any, value: Label, shape: tuple[Any, ...]) -> Work[list[Any]]:
+    return values.unpacked(rt, (yield from _elements_of(rt, value, "unpacking")), shape)
+
+
+def _listed(rt: Any, value: Any) -> Any:
+    return begun(_elements_of(rt, value, "pmap")) if type(value) is Label else support.listed(rt, value)
+
+
 def _rounds(*bounds: Any) -> Iterable[int]:
     from agentflow.lang.python.builtins import rounds
 
@@ -406,6 +426,9 @@ async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = 
 _OWN: dict[str, Callable[..., Any]] = {
     "values.truth": _truth,
     "values.iterated": _iterated,
+    "values.elements": _elements,
+    "values.unpacked": _unpacked,
+    "support.listed": _listed,
     "changes.store": _store,
     "changes.remove": _remove,
     "compare.contains": _contains,

@@ -1,4 +1,7 @@
-"""Functions that may leave their work to be carried out in slices: whoever writes a call of one has its value waited for."""
+"""Functions that may leave their work to be carried out in slices: whoever writes a call of one has its value waited for.
+
+Some of them do so for values in boxes only, so that their calls are waited for in code of a flow with a policy alone.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,9 @@ _LONG = frozenset(
         "expressions.entries",
         "expressions.spread_dict",
         "support.arguments_of",
+        "support.listed",
+        "values.elements",
+        "values.unpacked",
         "requests.sources_of",
         *(f"builtins.{each}_" for each in ("str", "repr", "sum", "list", "set", "dict", "range", "zip", "enumerate")),
         *(f"builtins.{each}" for each in ("all_", "any_", "loads", "dumps", "prod")),

@@ -54,6 +54,7 @@ def _unpacking(g: Emitter, target: ast.Tuple | ast.List, value: ast.expr) -> lis
     leaves: list[ast.expr] = []
     shape = _shape(target, leaves)
     parts = g.ours(unpacked, g.name("rt"), value, g.packed_constant(("shape", shape), lambda: shape))
+    parts = g.long(parts) if g.labelled else parts
     if all(isinstance(each, ast.Name) and (each.id == "_" or not each.id.startswith("_")) for each in leaves):
         targets: list[ast.expr] = [g.target(each.id) for each in leaves]  # type: ignore[attr-defined]
         return [ast.Assign([ast.Tuple(targets, STORE, **g.loc)], parts, **g.loc)]
