@@ -45,6 +45,16 @@ WAYS: dict[str, str] = {
     "key that was stored": "d = {}\nd[page] = 1\nto = [k for k in d][0]",
     "key of a count": "d = {}\nfor w in page.split():\n    d[w] = d.get(w, 0) + 1\nto = list(d.keys())[0]",
     "key of a comprehension": "d = {w: 1 for w in page.split()}\nto = list(d)[0]",
+    "number of keys": 'to = str(len({page: 1, "x": 2}))',
+    "number of keys that were stored": 'd = {"x": 1}\nd[page] = 2\nto = str(len(d))',
+    "number of keys in a list": 'to = str(len({page: 1, "x": 2}.keys()))',
+    "order of values": 'to = str(list({page: "a", "x": "b"}.values())[0])',
+    "value of an equal key": 'd = {"x": "a"}\nto = d.setdefault(page, "c")',
+    "equality of dicts": 'to = str({page: 1} == {"x": 1})',
+    "number of elements": 'to = str(len({page, "x"}))',
+    "difference of sets": 'to = str(len({"x", "y"} - {page}))',
+    "intersection of sets": 'to = str(len({"x", "y"}.intersection({page})))',
+    "inclusion of sets": 'to = str({page}.issubset({"x", "y"}))',
     "update": 'd = {}\nd.update({"a": page})\nto = d["a"]',
     "merged dict": 'd = {**{"a": page}}\nto = d["a"]',
     "dict of pairs": 'd = dict([("a", page)])\nto = d["a"]',
@@ -117,7 +127,7 @@ async def test_injected_text_reaches_no_recipient(way: str, mail: Open) -> None:
 
 def test_every_twin_has_its_function() -> None:
     """The tables of twins name functions that are there: one that moved would be read whole, or not looked into at all."""
-    for name in (*WORDS, *TESTED, *long_calls._LONG, *labelled._OWN):  # pyright: ignore[reportPrivateUsage]
+    for name in (*WORDS, *TESTED, *long_calls._LONG, *long_calls._LONG_IN_BOXES, *labelled._OWN):  # pyright: ignore[reportPrivateUsage]
         module, _, function = name.partition(".")
         where = {"_operator": "operator", "charging": "agentflow.lang.charging"}.get(
             module, f"agentflow.lang.python.{module}"
@@ -176,4 +186,4 @@ async def test_no_twin_is_called_for_values_in_no_box(name: str, mail: Open) -> 
     finally:
         sys.setprofile(None)
     assert bare == boxed
-    assert not {each for each in calls if each not in ("_iterated", "_rounds")}, calls
+    assert len(calls) < 10, calls  # once for what is done once, and not in each of 20 rounds

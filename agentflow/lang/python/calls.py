@@ -330,12 +330,18 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
     function = g.const_param(called, f"{'L' if g.labelled else 'B'}_{title_}_f")
     if g.labelled and title in _SHORT and not names:
         itself = g.const_param(entry.function, f"B_{title_}_f")
+        late = takes_long(entry.function, labelled=True) and not takes_long(entry.function)
+
+        def boxed(values: Sequence[ast.expr]) -> ast.expr:
+            code = g.call(function, [*first, *values])
+            return g.long(code) if late else code
+
         result = unless_boxed(
             g,
             word_of(entry.function)[0] * count,
             args,
             lambda values: g.call(itself, [*first, *values]),
-            lambda values: g.call(function, [*first, *values]),
+            boxed,
         )
     else:
         result = g.call(function, [*first, *args[:count]])

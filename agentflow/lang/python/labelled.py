@@ -31,7 +31,7 @@ from agentflow.core.labels import (
 )
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
-from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
 from agentflow.lang.builtins.labelled import blame, called
 from agentflow.lang.calling import Sentinel, Sliced, begun
 from agentflow.lang.python import changes, compare, failure, support, values
@@ -61,6 +61,8 @@ def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
     own = _OWN.get(name_of(function))
     if own is not None:
         return own
+    if name_of(function) == "expressions.entries":
+        return _entries(function)
     word = word_of(function)
     if set(word) == {"k"}:
         return function
@@ -104,6 +106,23 @@ def pushed(value: Any, sources: Sources) -> Work[Any]:
     return tuple(parts) if kind is tuple else OrderedSet(parts) if kind is OrderedSet else parts
 
 
+_KEYED = frozenset((dict, OrderedSet))
+
+
+def _sources_of_keys(value: Any) -> Work[Sources]:
+    """Where the keys of a dict, or the elements of a set, came from: on which ones are equal depends how many there are."""
+    sources = NO_SOURCES
+    keys = value if type(value) is dict else value.items
+    for part in slices(list(keys)) if len(keys) > PART else (keys,):
+        if len(keys) > PART:
+            yield len(part) // ELEMENTS_PER_STEP
+        kinds = set(map(type, part))
+        if Label in kinds or tuple in kinds:
+            for each in part:
+                sources = joined(sources, strip(each)[1])
+    return sources
+
+
 def _opened(word: str, arguments: Iterable[Any]) -> Work[tuple[list[Any], Sources]]:
     opened: list[Any] = []
     sources = NO_SOURCES
@@ -118,6 +137,8 @@ def _opened(word: str, arguments: Iterable[Any]) -> Work[tuple[list[Any], Source
         elif type(each) is Label:
             sources = joined(sources, each.sources)
             each = bare((yield from pushed(each.value, each.sources)) if letter == "e" else each.value)
+        if letter in "ne" and type(each) in _KEYED:
+            sources = joined(sources, (yield from _sources_of_keys(each)))
         opened.append(each)
     return opened, sources
 
@@ -134,6 +155,8 @@ def _few_opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources
         if letter == "r" and type(each) is tuple and is_key(each):  # a key, which has few parts
             each, more = strip(each)
             sources = joined(sources, more)
+        if letter == "n" and type(each) in _KEYED:
+            sources = joined(sources, finish(_sources_of_keys(each)))
         opened.append(each)
     return opened, sources
 
@@ -168,7 +191,7 @@ def _bare(letters: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
         if letter == "r":
             if type(each) not in UNBOXED:
                 return False
-        elif type(each) is Label and letter != "k":
+        elif (type(each) is Label and letter != "k") or (letter in "ne" and type(each) in _KEYED):
             return False
     return True
 
@@ -177,7 +200,7 @@ def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[...
     """The twin of a function that is not async. Of most, one or two arguments are tested before they are passed on."""
     letters = _letters(word, hidden)
     opens = hidden == 1 and letters[1] == "o"
-    waits = takes_long(function)
+    waits = takes_long(function, labelled=True)
 
     def twin(*arguments: Any, **named: Any) -> Any:
         if not named and _bare(letters, arguments):
@@ -277,6 +300,17 @@ def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
     return changes.store(rt, new, value, name)
 
 
+def _entries(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The twin of what makes a dict of its entries: a value depends on where its key came from."""
+
+    def twin(rt: Any, *parts: tuple[bool, Any, Any]) -> Any:
+        return function(
+            rt, *[(spread, key, value if spread else box(value, strip(key)[1])) for spread, key, value in parts]
+        )
+
+    return twin
+
+
 def _remove(rt: Any, value: Any, at: Any) -> Any:
     return changes.remove(rt, bare(value), bare(at))
 
@@ -310,13 +344,15 @@ _KEPT = {
     "pop": "rk",
 }
 """What methods of lists, sets and dicts do with their arguments; the others read them."""
+_OF_KEYS = frozenset(("keys", "values", "items", "union", "intersection", "difference", "issubset", "issuperset"))
+"""Methods of dicts and sets that give what depends on which keys there are."""
 
 
 def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
     sources = NO_SOURCES
     if type(value) is Label:
         sources, value = value.sources, value.value
-    elif type(value) not in (list, tuple) and UNBOXED.issuperset(map(type, arguments)):
+    elif not (type(value) in (list, tuple) or name in _OF_KEYS) and UNBOXED.issuperset(map(type, arguments)):
         return method(rt, name, value, arguments, keywords)
     return begun(_method_opened(rt, name, value, arguments, keywords, sources))
 
@@ -333,6 +369,10 @@ def _method_opened(
         if name == "remove" and read is not value:
             return (yield from _removed(rt, cast("list[Any]", value), read, opened[0]))
         value = value if name == "remove" else read
+    if name in _OF_KEYS and type(value) in _KEYED:
+        sources = joined(sources, (yield from _sources_of_keys(value)))
+    if name == "setdefault" and len(opened) > 1:
+        opened[1] = box(opened[1], (yield from stripped(opened[0]))[1])
     result = called(lambda: method(rt, name, value, tuple(opened), keywords), sources)
     return (yield from result.work) if type(result) is Sliced else result
 

@@ -1,7 +1,4 @@
-"""Functions that may leave their work to be carried out in slices: whoever writes a call of one has its value waited for.
-
-Some of them do so for values in boxes only, so that their calls are waited for in code of a flow with a policy alone.
-"""
+"""Functions that may leave their work to be carried out in slices: whoever writes a call of one has its value waited for."""
 
 from __future__ import annotations
 
@@ -29,18 +26,25 @@ _LONG = frozenset(
         "texts.written",
         "expressions.as_set",
         "expressions.entries",
-        "expressions.spread_dict",
-        "support.arguments_of",
-        "support.listed",
-        "values.elements",
-        "values.unpacked",
         "requests.sources_of",
         *(f"builtins.{each}_" for each in ("str", "repr", "sum", "list", "set", "dict", "range", "zip", "enumerate")),
         *(f"builtins.{each}" for each in ("all_", "any_", "loads", "dumps", "prod")),
     )
 )
+_LONG_IN_BOXES = frozenset(
+    (
+        "expressions.spread_dict",
+        "support.arguments_of",
+        "support.listed",
+        "values.elements",
+        "values.unpacked",
+        "builtins.len_",
+    )
+)
+"""Those whose work is long for values in boxes, or with keys in boxes: in code of a flow with a policy."""
 
 
-def takes_long(function: Callable[..., Any]) -> bool:
-    """Whether a function may give work in place of a value."""
-    return name_of(function) in _LONG
+def takes_long(function: Callable[..., Any], *, labelled: bool = False) -> bool:
+    """Whether a function may give work in place of a value; if ``labelled``, its twin."""
+    name = name_of(function)
+    return name in _LONG or (labelled and name in _LONG_IN_BOXES)

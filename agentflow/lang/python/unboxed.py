@@ -10,7 +10,11 @@ from agentflow.core.labels import UNBOXED, Label
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.lang.codegen import STORE, Generator
 
-_NO_SEQUENCES = frozenset((*UNBOXED, dict, OrderedSet))
+_KINDS = {
+    "r": (UNBOXED, "UNBOXED"),
+    "c": (frozenset((*UNBOXED, dict, OrderedSet)), "KEYED"),
+    "n": (frozenset((*UNBOXED, list, tuple)), "LISTED"),
+}
 Written = Callable[[Sequence[ast.expr]], ast.expr]
 """Writes the code for values, which are simple."""
 
@@ -23,7 +27,7 @@ def is_simple(value: ast.expr) -> bool:
 def unless_boxed(g: Generator, letters: str, values: Sequence[ast.expr], plain: Written, boxed: Written) -> ast.expr:
     """``plain`` for values that stand in no box, and cannot hold one that counts; else ``boxed``.
 
-    For the letter ``o`` of a value no box that it holds counts, for ``r`` all do, for ``c`` those in lists and tuples.
+    For the letter ``o`` of a value no box that it holds counts, for ``r`` all do, for ``c`` those in lists and tuples, for ``n`` those of keys.
     The values are evaluated once, in their order, before the first of them is tested.
     """
     last = max((at for at, each in enumerate(values) if not is_simple(each)), default=-1)
@@ -55,5 +59,5 @@ def _test(g: Generator, letter: str, value: ast.expr) -> ast.expr:
     kind = g.call(g.const_param(type, "type_"), [value])
     if letter == "o":
         return g.is_(kind, g.const_param(Label, "T_Label"), negate=True)
-    kinds = g.const_param(_NO_SEQUENCES, "KEYED") if letter == "c" else g.const_param(UNBOXED, "UNBOXED")
-    return ast.Compare(kind, [ast.In()], [kinds], **g.loc)
+    kinds, name = _KINDS[letter]
+    return ast.Compare(kind, [ast.In()], [g.const_param(kinds, name)], **g.loc)

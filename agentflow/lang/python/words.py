@@ -7,12 +7,12 @@ from typing import Any
 
 WORDS: dict[str, str] = {
     "values.add": "oo",
-    "values.subtract": "oo",
+    "values.subtract": "nn",
     "values.multiply": "oo",
-    "values.bitwise": "koo",
+    "values.bitwise": "knn",
     "changes.add_to": "oe",
-    "changes.bitwise_to": "koe",
-    "changes.subtract_from": "oo",
+    "changes.bitwise_to": "kne",
+    "changes.subtract_from": "nn",
     "values.element": "or",
     "values.part": "or",
     "values.member": "ok",
@@ -44,26 +44,30 @@ WORDS: dict[str, str] = {
     "requests.unwrapped": "o",
     "builtins.is_instance": "ok",
     "builtins.bool_": "o",
-    "builtins.len_": "o",
-    "builtins.list_": "o",
-    "builtins.tuple_": "o",
-    "builtins.set_": "o",
-    "builtins.dict_": "o",
-    "builtins.enumerate_": "or",
-    "builtins.zip_": "o",
-    "builtins.reversed_": "o",
+    "builtins.len_": "n",
+    "builtins.list_": "n",
+    "builtins.tuple_": "n",
+    "builtins.set_": "n",
+    "builtins.dict_": "n",
+    "builtins.enumerate_": "nr",
+    "builtins.zip_": "n",
+    "builtins.reversed_": "n",
     "builtins.map_": "ke",
     "builtins.filter_": "ke",
     "_operator.is_": "oo",
     "labelled.negated": "o",
 }
-"""What functions do with the arguments that texts give them; silence means that all are read."""
+"""What functions do with the arguments that texts give them; silence means that all are read.
+
+The letters are those of primitives (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`); ``n``: opened, and what it gives depends on which
+keys there are.
+"""
 
 
 TESTED: dict[str, str] = {
     "values.truth": "o",
     "values.add": "oo",
-    "values.subtract": "oo",
+    "values.subtract": "nn",
     "values.multiply": "oo",
     "values.divide": "oo",
     "values.floor_divide": "oo",
@@ -75,6 +79,7 @@ TESTED: dict[str, str] = {
     "compare.ne": "rr",
     "compare.ordered": "rr",
     "compare.contains": "rc",
+    "changes.store": "ooo",
 }
 """Functions that do so little that code tests their last arguments itself, before it calls the twin (:mod:`agentflow.lang.python.unboxed`)."""
 
