@@ -196,6 +196,22 @@ def _bare(letters: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
     return True
 
 
+def _leaves(letters: tuple[str, ...], hidden: int, arguments: tuple[Any, ...]) -> tuple[list[Any], Sources] | None:
+    """Arguments that are numbers and texts, in boxes or not, and where they came from; None if there are others."""
+    if len(arguments) > _FEW:
+        return None
+    opened = list(arguments)
+    sources = NO_SOURCES
+    for at in range(hidden, len(arguments)):
+        each = arguments[at]
+        if type(each) is Label and letters[at] != "k":
+            sources = joined(sources, each.sources)
+            each = opened[at] = each.value
+        if type(each) not in UNBOXED:
+            return None
+    return opened, sources
+
+
 def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[..., Any]:
     """The twin of a function that is not async. Of most, one or two arguments are tested before they are passed on."""
     letters = _letters(word, hidden)
@@ -205,6 +221,10 @@ def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[...
     def twin(*arguments: Any, **named: Any) -> Any:
         if not named and _bare(letters, arguments):
             return function(*arguments)
+        few = None if named else _leaves(letters, hidden, arguments)
+        if few is not None:
+            bare_ones, sources = few
+            return called(lambda: function(*bare_ones), sources)
         if waits:
             return begun(in_slices(arguments, named))
         opened, sources = _few_opened(word, [*arguments[hidden:], *named.values()])
