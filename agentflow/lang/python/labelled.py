@@ -23,22 +23,30 @@ from agentflow.core.labels import (
     Sources,
     bare,
     box,
-    each_boxed,
     joined,
     outer_sources,
     strip,
     stripped,
 )
 from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.shared_list import SharedList
-from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
+from agentflow.core.work import Work
 from agentflow.lang.builtins.labelled import blame, called
 from agentflow.lang.calling import Sentinel, Sliced, begun
 from agentflow.lang.python import changes, compare, failure, support, values
-from agentflow.lang.python.compare import is_key
 from agentflow.lang.python.errors import wrong_value
 from agentflow.lang.python.long_calls import takes_long
 from agentflow.lang.python.methods import method
+from agentflow.lang.python.opening import (
+    KEYED,
+    all_bare,
+    all_opened,
+    few_opened,
+    leaves_opened,
+    letters_of,
+    opened_by,
+    pushed,
+    sources_of_keys,
+)
 from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.table import Entry
@@ -84,156 +92,31 @@ def _hidden(function: Callable[..., Any]) -> int:
     return count
 
 
-def pushed(value: Any, sources: Sources) -> Work[Any]:
-    """A list, tuple, set or dict whose parts have ``sources`` besides their own; any other value in a box."""
-    kind: Any = type(value)
-    if not sources:
-        return value
-    if kind is dict:
-        entries: dict[Any, Any] = {}
-        for part in slices(list(value.items())):
-            entries.update([(box(key, sources), box(each, sources)) for key, each in part])
-            if len(part) < len(value):
-                yield len(part) // ELEMENTS_PER_STEP
-        return entries
-    if kind not in (list, tuple, SharedList, OrderedSet):
-        return box(value, sources)
-    parts: list[Any] = []
-    for part in slices(value if kind in (list, tuple) else value.plain()):
-        parts += each_boxed(part, sources)
-        if len(part) < len(value):
-            yield len(part) // ELEMENTS_PER_STEP
-    return tuple(parts) if kind is tuple else OrderedSet(parts) if kind is OrderedSet else parts
-
-
-_KEYED = frozenset((dict, OrderedSet))
-
-
-def _sources_of_keys(value: Any) -> Work[Sources]:
-    """Where the keys of a dict, or the elements of a set, came from: on which ones are equal depends how many there are."""
-    sources = NO_SOURCES
-    keys = value if type(value) is dict else value.items
-    for part in slices(list(keys)) if len(keys) > PART else (keys,):
-        if len(keys) > PART:
-            yield len(part) // ELEMENTS_PER_STEP
-        kinds = set(map(type, part))
-        if Label in kinds or tuple in kinds:
-            for each in part:
-                sources = joined(sources, strip(each)[1])
-    return sources
-
-
-def _opened(word: str, arguments: Iterable[Any]) -> Work[tuple[list[Any], Sources]]:
-    opened: list[Any] = []
-    sources = NO_SOURCES
-    for at, each in enumerate(arguments):
-        letter = word[min(at, len(word) - 1)]
-        if type(each) in UNBOXED or letter == "k":
-            opened.append(each)
-            continue
-        if letter == "r":
-            each, more = yield from stripped(each)
-            sources = joined(sources, more)
-        elif type(each) is Label:
-            sources = joined(sources, each.sources)
-            each = bare((yield from pushed(each.value, each.sources)) if letter == "e" else each.value)
-        if letter in "ne" and type(each) in _KEYED:
-            sources = joined(sources, (yield from _sources_of_keys(each)))
-        opened.append(each)
-    return opened, sources
-
-
-def _few_opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources]:
-    """The same for functions of numbers and texts, whose work nobody waits for: a list is an error of theirs, whatever is in it."""
-    opened: list[Any] = []
-    sources = NO_SOURCES
-    for at, each in enumerate(arguments):
-        letter = word[min(at, len(word) - 1)]
-        if type(each) is Label and letter != "k":
-            sources = joined(sources, each.sources)
-            each = each.value
-        if letter == "r" and type(each) is tuple and is_key(each):  # a key, which has few parts
-            each, more = strip(each)
-            sources = joined(sources, more)
-        if letter == "n" and type(each) in _KEYED:
-            sources = joined(sources, finish(_sources_of_keys(each)))
-        opened.append(each)
-    return opened, sources
-
-
-def _all_opened(
-    word: str, hidden: int, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> Work[tuple[list[Any], dict[str, Any], Sources]]:
-    opened, sources = yield from _opened(word, arguments[hidden:])
-    others: dict[str, Any] = {}
-    for key, each in named.items():
-        others[key], more = yield from stripped(each)
-        sources = joined(sources, more)
-    return [*arguments[:hidden], *opened], others, sources
-
-
-_FEW = 8
-"""Arguments, hidden ones included, whose types are tested before anything else is done."""
-
-
 _LEFT_OUT = Sentinel("argument left out")
-
-
-def _letters(word: str, hidden: int) -> tuple[str, ...]:
-    return (*("k" * hidden), *[word[min(at, len(word) - 1)] for at in range(_FEW - hidden)])
-
-
-def _bare(letters: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
-    """Whether no argument that is looked into is a box, or can hold one."""
-    if len(arguments) > _FEW:
-        return False
-    for letter, each in zip(letters, arguments, strict=False):
-        if letter == "r":
-            if type(each) not in UNBOXED:
-                return False
-        elif (type(each) is Label and letter != "k") or (letter in "ne" and type(each) in _KEYED):
-            return False
-    return True
-
-
-def _leaves(letters: tuple[str, ...], hidden: int, arguments: tuple[Any, ...]) -> tuple[list[Any], Sources] | None:
-    """Arguments that are numbers and texts, in boxes or not, and where they came from; None if there are others."""
-    if len(arguments) > _FEW:
-        return None
-    opened = list(arguments)
-    sources = NO_SOURCES
-    for at in range(hidden, len(arguments)):
-        each = arguments[at]
-        if type(each) is Label and letters[at] != "k":
-            sources = joined(sources, each.sources)
-            each = opened[at] = each.value
-        if type(each) not in UNBOXED:
-            return None
-    return opened, sources
 
 
 def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[..., Any]:
     """The twin of a function that is not async. Of most, one or two arguments are tested before they are passed on."""
-    letters = _letters(word, hidden)
+    letters = letters_of(word, hidden)
     opens = hidden == 1 and letters[1] == "o"
     waits = takes_long(function, labelled=True)
 
     def twin(*arguments: Any, **named: Any) -> Any:
-        if not named and _bare(letters, arguments):
+        if not named and all_bare(letters, arguments):
             return function(*arguments)
-        few = None if named else _leaves(letters, hidden, arguments)
+        few = None if named else leaves_opened(letters, hidden, arguments)
         if few is not None:
             bare_ones, sources = few
             return called(lambda: function(*bare_ones), sources)
         if waits:
             return begun(in_slices(arguments, named))
-        opened, sources = _few_opened(word, [*arguments[hidden:], *named.values()])
+        opened, sources = few_opened(word, [*arguments[hidden:], *named.values()])
         others = dict(zip(named, opened[len(arguments) - hidden :], strict=True))
         opened = [*arguments[:hidden], *opened[: len(arguments) - hidden]]
         return called(lambda: function(*opened, **others), sources)
 
     def in_slices(arguments: tuple[Any, ...], named: dict[str, Any]) -> Work[Any]:
-        opened, others, sources = yield from _all_opened(word, hidden, arguments, named)
+        opened, others, sources = yield from all_opened(word, hidden, arguments, named)
         value = called(lambda: function(*opened, **others), sources)
         return (yield from value.work) if type(value) is Sliced else value
 
@@ -250,12 +133,12 @@ def _plain(function: Callable[..., Any], word: str, hidden: int) -> Callable[...
 
 
 def _waiting(function: Callable[..., Awaitable[Any]], word: str, hidden: int) -> Callable[..., Any]:
-    letters = _letters(word, hidden)
+    letters = letters_of(word, hidden)
 
     async def twin(*arguments: Any, **named: Any) -> Any:
-        if not named and _bare(letters, arguments):
+        if not named and all_bare(letters, arguments):
             return await function(*arguments)
-        opened, others, sources = await arguments[0].work(_all_opened(word, hidden, arguments, named))
+        opened, others, sources = await arguments[0].work(all_opened(word, hidden, arguments, named))
         try:
             return box(await function(*opened, **others), sources)
         except AgentflowError as error:
@@ -304,7 +187,7 @@ def _rounds(*bounds: Any) -> Iterable[int]:
 
     if UNBOXED.issuperset(map(type, bounds)):
         return rounds(*bounds)
-    opened, sources = _few_opened("r", bounds)
+    opened, sources = few_opened("r", bounds)
     numbers: Any = rounds(*opened)
     return (box(each, sources) for each in numbers) if sources else numbers
 
@@ -381,7 +264,7 @@ def _method_opened(
     rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...], sources: Sources
 ) -> Work[Any]:
     word = "r" if type(value) is str else _KEPT.get(name, "r")
-    opened, more = yield from _opened(word, arguments)
+    opened, more = yield from opened_by(word, arguments)
     sources = joined(sources, more)
     if type(value) in (list, tuple) and name in ("index", "count", "remove"):
         read, more = yield from stripped(value)
@@ -389,8 +272,8 @@ def _method_opened(
         if name == "remove" and read is not value:
             return (yield from _removed(rt, cast("list[Any]", value), read, opened[0]))
         value = value if name == "remove" else read
-    if name in _OF_KEYS and type(value) in _KEYED:
-        sources = joined(sources, (yield from _sources_of_keys(value)))
+    if name in _OF_KEYS and type(value) in KEYED:
+        sources = joined(sources, (yield from sources_of_keys(value)))
     if name == "setdefault" and len(opened) > 1:
         opened[1] = box(opened[1], (yield from stripped(opened[0]))[1])
     result = called(lambda: method(rt, name, value, tuple(opened), keywords), sources)
@@ -442,7 +325,7 @@ async def _extreme(rt: Any, d: int, who: str, arguments: tuple[Any, ...], key: A
 
     function = builtins.min_ if who == "min" else builtins.max_
     if key is None:
-        opened, sources = await rt.work(_opened("r", arguments))
+        opened, sources = await rt.work(opened_by("r", arguments))
         other, more = await rt.work(stripped(default))
         return box(await function(rt, d, *opened, default=other), joined(sources, more))
     sources = outer_sources(arguments[0]) if len(arguments) == 1 else NO_SOURCES

@@ -1,0 +1,144 @@
+"""Opening values in boxes by the words of functions (:mod:`agentflow.lang.python.words`)."""
+
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, bare, box, each_boxed, joined, strip, stripped
+from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.shared_list import SharedList
+from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
+from agentflow.lang.python.compare import is_key
+
+
+def pushed(value: Any, sources: Sources) -> Work[Any]:
+    """A list, tuple, set or dict whose parts have ``sources`` besides their own; any other value in a box."""
+    kind: Any = type(value)
+    if not sources:
+        return value
+    if kind is dict:
+        entries: dict[Any, Any] = {}
+        for part in slices(list(value.items())):
+            entries.update([(box(key, sources), box(each, sources)) for key, each in part])
+            if len(part) < len(value):
+                yield len(part) // ELEMENTS_PER_STEP
+        return entries
+    if kind not in (list, tuple, SharedList, OrderedSet):
+        return box(value, sources)
+    parts: list[Any] = []
+    for part in slices(value if kind in (list, tuple) else value.plain()):
+        parts += each_boxed(part, sources)
+        if len(part) < len(value):
+            yield len(part) // ELEMENTS_PER_STEP
+    return tuple(parts) if kind is tuple else OrderedSet(parts) if kind is OrderedSet else parts
+
+
+KEYED = frozenset((dict, OrderedSet))
+"""Types whose parts are keys."""
+
+
+def sources_of_keys(value: Any) -> Work[Sources]:
+    """Where the keys of a dict, or the elements of a set, came from: on which ones are equal depends how many there are."""
+    sources = NO_SOURCES
+    keys = value if type(value) is dict else value.items
+    for part in slices(list(keys)) if len(keys) > PART else (keys,):
+        if len(keys) > PART:
+            yield len(part) // ELEMENTS_PER_STEP
+        kinds = set(map(type, part))
+        if Label in kinds or tuple in kinds:
+            for each in part:
+                sources = joined(sources, strip(each)[1])
+    return sources
+
+
+def opened_by(word: str, arguments: Iterable[Any]) -> Work[tuple[list[Any], Sources]]:
+    """The arguments as a function takes them that has this word, and the sources of all that it was given a look at."""
+    opened: list[Any] = []
+    sources = NO_SOURCES
+    for at, each in enumerate(arguments):
+        letter = word[min(at, len(word) - 1)]
+        if type(each) in UNBOXED or letter == "k":
+            opened.append(each)
+            continue
+        if letter == "r":
+            each, more = yield from stripped(each)
+            sources = joined(sources, more)
+        elif type(each) is Label:
+            sources = joined(sources, each.sources)
+            each = bare((yield from pushed(each.value, each.sources)) if letter == "e" else each.value)
+        if letter in "ne" and type(each) in KEYED:
+            sources = joined(sources, (yield from sources_of_keys(each)))
+        opened.append(each)
+    return opened, sources
+
+
+def few_opened(word: str, arguments: Iterable[Any]) -> tuple[list[Any], Sources]:
+    """The same for functions of numbers and texts, whose work nobody waits for: a list is an error of theirs, whatever is in it."""
+    opened: list[Any] = []
+    sources = NO_SOURCES
+    for at, each in enumerate(arguments):
+        letter = word[min(at, len(word) - 1)]
+        if type(each) is Label and letter != "k":
+            sources = joined(sources, each.sources)
+            each = each.value
+        if letter == "r" and type(each) is tuple and is_key(each):  # a key, which has few parts
+            each, more = strip(each)
+            sources = joined(sources, more)
+        if letter == "n" and type(each) in KEYED:
+            sources = joined(sources, finish(sources_of_keys(each)))
+        opened.append(each)
+    return opened, sources
+
+
+def all_opened(
+    word: str, hidden: int, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Work[tuple[list[Any], dict[str, Any], Sources]]:
+    """The same for arguments after ``hidden`` ones, and those by keyword, which are read whole."""
+    opened, sources = yield from opened_by(word, arguments[hidden:])
+    others: dict[str, Any] = {}
+    for key, each in named.items():
+        others[key], more = yield from stripped(each)
+        sources = joined(sources, more)
+    return [*arguments[:hidden], *opened], others, sources
+
+
+_FEW = 8
+"""Arguments, hidden ones included, whose types are tested before anything else is done."""
+
+
+def letters_of(word: str, hidden: int) -> tuple[str, ...]:
+    """The letter of each of the first arguments, of hidden ones ``k``."""
+    return (*("k" * hidden), *[word[min(at, len(word) - 1)] for at in range(_FEW - hidden)])
+
+
+def all_bare(letters: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
+    """Whether no argument that is looked into is a box, or can hold one."""
+    if len(arguments) > _FEW:
+        return False
+    for letter, each in zip(letters, arguments, strict=False):
+        if letter == "r":
+            if type(each) not in UNBOXED:
+                return False
+        elif (type(each) is Label and letter != "k") or (letter in "ne" and type(each) in KEYED):
+            return False
+    return True
+
+
+def leaves_opened(
+    letters: tuple[str, ...], hidden: int, arguments: tuple[Any, ...]
+) -> tuple[list[Any], Sources] | None:
+    """Arguments that are numbers and texts, in boxes or not, and where they came from; None if there are others."""
+    if len(arguments) > _FEW:
+        return None
+    opened = list(arguments)
+    sources = NO_SOURCES
+    for at in range(hidden, len(arguments)):
+        each = arguments[at]
+        if type(each) is Label and letters[at] != "k":
+            sources = joined(sources, each.sources)
+            each = opened[at] = each.value
+        if type(each) not in UNBOXED:
+            return None
+    return opened, sources
