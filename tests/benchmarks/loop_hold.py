@@ -8,7 +8,7 @@ all threads in ms, and how many ms of the loop's own thread passed between the e
 
 Options: names of cases; ``--json``; ``--no-timeout`` lets each case run to its end (at most 60 s); ``--recorded`` has the
 events of each case searched for secrets and recorded in files; ``--durable`` has each case started as a durable run;
-``--labelled`` runs it in a flow with a policy, with its bindings in boxes.
+``--labelled`` runs it in a flow with a policy, with its bindings in boxes, ``--strict`` in one with a strict policy.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ async def measure(
     durable: str | None = None,
     *,
     labelled: bool = False,
+    strict: bool = False,
 ) -> dict[str, Any]:
     """Run one case and give its figures; ``record`` is the directory of its events, ``durable`` the URL of its journal."""
     from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider
@@ -107,7 +108,7 @@ async def measure(
 
     ticker = Ticker()
     bindings = case.bindings()
-    if labelled:
+    if labelled or strict:
         bindings = {name: Labelled(value, "web") for name, value in bindings.items()}
     replies = case.replies()
     provider = ScriptedProvider(replies)
@@ -116,7 +117,7 @@ async def measure(
         tools=[take, give, total],
         record=record or False,
         durable=durable,
-        provenance=Provenance() if labelled else None,
+        provenance=Provenance(strict=strict) if labelled or strict else None,
     ) as flow:
         # Its compiler is imported here: where Python may write no bytecode, that takes 100 ms.
         await flow.run("1" if case.cold else Source.unnamed("1", case.surface))
@@ -177,6 +178,7 @@ def run_case(
     recorded: bool = False,
     durable: bool = False,
     labelled: bool = False,
+    strict: bool = False,
 ) -> dict[str, Any]:
     """The figures of one case, measured in a process of its own; ``outcome`` ``hung`` when it had to be killed."""
     command = [sys.executable, str(Path(__file__).resolve()), "--child", name]
@@ -184,6 +186,7 @@ def run_case(
     command += ["--recorded"] if recorded else []
     command += ["--durable"] if durable else []
     command += ["--labelled"] if labelled else []
+    command += ["--strict"] if strict else []
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, check=False)
     except subprocess.TimeoutExpired:
@@ -216,6 +219,7 @@ def main() -> None:
     parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--durable", action="store_true")
     parser.add_argument("--labelled", action="store_true")
+    parser.add_argument("--strict", action="store_true")
     parser.add_argument("--child")
     options = parser.parse_args()
     timeout_s = None if options.no_timeout else 1.0
@@ -223,11 +227,20 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             record = directory if options.recorded else None
             durable = f"sqlite:///{directory}/runs.db" if options.durable else None
-            figures = measure(ALL[options.child], timeout_s, record, durable, labelled=options.labelled)
+            figures = measure(
+                ALL[options.child], timeout_s, record, durable, labelled=options.labelled, strict=options.strict
+            )
             print(json.dumps(asyncio.run(figures)))
         return
     rows = [
-        run_case(name, timeout_s, recorded=options.recorded, durable=options.durable, labelled=options.labelled)
+        run_case(
+            name,
+            timeout_s,
+            recorded=options.recorded,
+            durable=options.durable,
+            labelled=options.labelled,
+            strict=options.strict,
+        )
         for name in options.names or ALL
     ]
     if options.json:
