@@ -359,6 +359,11 @@ class NameFacts(Protocol):
         """The saved workflow called ``name``, or None; of those that were loaded, see :meth:`ready`."""
         ...
 
+    def guards(self) -> Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]] | None:
+        """Which of these arguments of a task, a saved workflow or a question to memory not everybody may fill, and who may; None if
+        everybody may fill all."""
+        ...
+
     async def ready(self) -> None:
         """Load what is on disk. Raises DataError."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -68,6 +68,13 @@ class Facts:
         sinks = policy.sinks(name, arguments, tool.sinks)
         source = policy.source_of(name, tool.source or "")
         return replace(tool.facts(), source=source, sinks={key: " ".join(allowed) for key, allowed in sinks.items()})
+
+    def guards(self) -> Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]] | None:
+        """Which arguments of what is no tool the policy guards, and who may fill them; None without rules."""
+        policy = self.in_force.policy
+        if policy is None or not (policy.rules or policy.narrowed_by):
+            return None
+        return lambda name, arguments: policy.sinks(name, arguments, None)
 
     def workflow(self, name: str) -> WorkflowFacts | None:
         """The facts of the saved workflow called ``name``, or None; :meth:`ready` has to load workflows first."""

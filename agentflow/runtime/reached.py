@@ -65,7 +65,7 @@ def authority_of(
         models=tuple(sorted(name for name in models if name)),
         files=tuple(sorted(each.removeprefix("files:") for each in file_grants(grants))) if reads else (),
         workflows=tuple(sorted(name for kind, name in analysis.reaches if kind == "workflow")),
-        sinks=reach_of(flows, described, tasks, bindings, by_data=bool(analysis.by_data)),
+        sinks=reach_of(flows, described, tasks, bindings, by_data=bool(analysis.by_data), guards=facts.guards()),
         complete=ANYTHING not in analysis.counts and ("solve", "solve") not in analysis.reaches and all(tasks.values()),
     )
 

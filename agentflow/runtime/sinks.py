@@ -1,10 +1,10 @@
-"""What may reach the arguments of a program's tools that not everybody may fill, from its text and the facts about names."""
+"""What may reach the arguments that not everybody may fill, of what a program calls, from its text and the facts about names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.facts import Reach, TaskFacts, ToolFacts
 from agentflow.core.labels import UNKNOWN, Label
@@ -25,6 +25,10 @@ _MOST = 10_000
 _ANYBODY = ("anyone", "*")
 
 
+Guards: TypeAlias = "Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]]"
+"""Which of these arguments of what is no tool not everybody may fill, and who may."""
+
+
 def reach_of(
     flows: Callable[[], Flows],
     tools: Sequence[ToolFacts],
@@ -32,25 +36,52 @@ def reach_of(
     bindings: Mapping[str, Any],
     *,
     by_data: bool,
+    guards: Guards | None = None,
 ) -> tuple[Reach, ...]:
     """Each sink of ``tools``, which a program may call or have called by its ``tasks``, with the sources that may reach it.
 
-    ``bindings`` are what it is given; ``by_data``: data may say what is called.
+    ``bindings`` are what it is given; ``by_data``: data may say what is called. ``guards`` are those of tasks, saved workflows and questions
+    to memory, None if nothing guards these.
     """
-    sinks = [(tool, argument, declared_sources(who)) for tool in tools for argument, who in sorted(tool.sinks.items())]
+    sinks = [
+        (tool.name, argument, declared_sources(who)) for tool in tools for argument, who in sorted(tool.sinks.items())
+    ]
     sinks = [each for each in sinks if not set(_ANYBODY) & set(each[2])]
+    if not sinks and guards is None:
+        return ()
+    text = flows()
+    if guards is not None:
+        for name, arguments in sorted(_others(text, tasks).items()):
+            for argument, allow in guards(name, sorted(arguments)).items():
+                sinks += [] if set(_ANYBODY) & set(allow) else [(name, argument, list(allow))]
     if not sinks:
         return ()
-    graph = _Graph(flows(), tools, tasks)
+    graph = _Graph(text, tools, tasks)
     reached = graph.reached(bindings, by_data=by_data)
     return tuple(
-        [_reach(tool, argument, allow, graph.into(reached, tool.name, argument)) for tool, argument, allow in sinks]
+        [_reach(name, argument, allow, graph.into(reached, name, argument)) for name, argument, allow in sinks]
     )
 
 
-def _reach(tool: ToolFacts, argument: str, allow: Sequence[str], sources: Iterable[str]) -> Reach:
+def _others(flows: Flows, tasks: Mapping[str, Sequence[TaskFacts]]) -> dict[str, set[str]]:
+    """What a program may call that is no tool, and its arguments by name."""
+    arguments: dict[str, set[str]] = {}
+    for name, facts in tasks.items():
+        arguments[name] = {each for fact in facts for each in fact.template.params}
+    for done in flows.effects:
+        if done.kind != "tool":
+            names = {argument for argument, _ in done.arguments if argument != "*"}
+            arguments.setdefault(_policy_name(done), set()).update(names)
+    return arguments
+
+
+def _policy_name(done: Done) -> str:
+    return "get_context" if done.kind == "context" else done.name
+
+
+def _reach(name: str, argument: str, allow: Sequence[str], sources: Iterable[str]) -> Reach:
     refused = [each for each in sources if not any(fnmatchcase(each, pattern) for pattern in allow)]
-    return Reach(tool.name, argument, tuple(allow), tuple(sorted(sources)), tuple(sorted(refused)))
+    return Reach(name, argument, tuple(allow), tuple(sorted(sources)), tuple(sorted(refused)))
 
 
 class _Graph:
@@ -66,7 +97,9 @@ class _Graph:
                 self._task(name, each)
         for done in flows.effects:
             for argument, point in done.arguments:
-                flow(point, ("sink", done.name, argument) if done.kind == "tool" else (done.kind, done.name))
+                flow(point, ("sink", _policy_name(done), argument))
+                if done.kind != "tool":
+                    flow(point, (done.kind, done.name))
             if done.kind == "tool":
                 self._comes(done.result, self._source(done.name))
                 flow(done.result, _STEPS)
@@ -91,6 +124,7 @@ class _Graph:
         flow, task, template = self._flows.flow, ("task", name), facts.template
         for each in facts.calls:
             flow(task, ("task", each))
+            flow(task, ("sink", each, "*"))
             flow(("task", each), task)
         for each in facts.tools:
             self._comes(task, self._source(each))

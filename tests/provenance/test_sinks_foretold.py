@@ -122,6 +122,25 @@ async def test_a_policy_that_is_set_later_is_foretold(flow: AgentFlow) -> None:
     assert (await flow.bounds(text)).authority.sinks == () and (await flow.run(text)).sources == frozenset()
 
 
+OTHERS: dict[str, tuple[Literal["sexp", "python"], str, str, str]] = {
+    "a task": ("sexp", f"{TASK} (t (q (value-of (fetch))))", "t", "q"),
+    "a task, in Python": ("python", "@task\ndef t(q) -> str:\n    '{{q}}'\nt(q=fetch())", "t", "q"),
+    "a question to memory": ("sexp", "(get_context (query (value-of (fetch))))", "get_context", "query"),
+    "a saved workflow": ("sexp", "(call-workflow saved (q (value-of (fetch))))", "saved", "q"),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+async def test_sinks_of_what_is_no_tool_are_told(case: str, flow: AgentFlow) -> None:
+    """A rule may name tasks, saved workflows and questions to memory, too; bounds foretell them as they do those of tools."""
+    surface, text, name, argument = OTHERS[case]
+    flow.engine.follow(Provenance(rules=[Sink(name, argument)], sources={"fetch": "web"}))
+    (sink,) = (await flow.bounds(text, surface=surface)).authority.sinks
+    assert (sink.tool, sink.argument, sink.refused) == (name, argument, ("web",))
+    flow.engine.follow(Provenance(rules=[Sink(name, "other")], sources={"fetch": "web"}))
+    assert (await flow.bounds(text, surface=surface)).authority.sinks == ()
+
+
 async def test_sinks_are_told_in_text_and_as_data(flow: AgentFlow) -> None:
     """The manifest of a program and the JSON of its bounds say the same."""
     bounds = await flow.bounds("(send (to (value-of (fetch))) (text (value-of (lookup))))")
