@@ -38,7 +38,10 @@ FLOWS: dict[str, tuple[str | None, str | None]] = {
     "as_a_key": ("(send (to (first (keys (dict x 1)))))", "send(to=list({x: 1})[0])"),
     "as_a_new_key": ("(send (to (keys (put (dict) x 1))))", "e = {}\ne[x] = 1\nsend(to=list(e))"),
     "overwritten_key": ("(send (to (get (put (dict x 1) x 2) x)))", None),
-    "number_of_keys": ('(send (to (length (keys (put (dict "a" 1) x 2)))))', None),
+    "number_of_keys": (
+        '(send (to (length (keys (put (dict "a" 1) x 2)))))',
+        "e = {'a': 1}\ne[x] = 2\nsend(to=len(e))",
+    ),
     "keys": ("(send (to (keys d)))", "send(to=list(d.keys()))"),
     "values": ("(send (to (values d)))", "send(to=list(d.values()))"),
     "items": ("(send (to (first (values d))))", "send(to=[v for k, v in d.items()])"),
