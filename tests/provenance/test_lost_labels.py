@@ -230,7 +230,6 @@ FLOWS: dict[str, tuple[str | None, str | None]] = {
     ),
 }
 LEAKS: dict[str, tuple[str | None, str | None]] = {
-    "number_of_keys": (None, "e = {'a': 1}\ne[x] = 2\nsend(to=len(e))"),
     "test": ('(if (get d "flag") (send (to "a")))', "if d['flag']:\n    send(to='a')"),
     "membership": (
         '(send (to (filter (lambda (a) (get d "flag")) (list "a" "b"))))',
