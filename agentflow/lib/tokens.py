@@ -1,7 +1,8 @@
 """Turns prose and code into search terms: identifiers are split at case and underscore, lower-cased, stemmed.
 
-The index, the sentence ranker and the offline model all use this tokeniser, so that they agree on terms. ASCII words
-are stemmed as English, by Snowball's stemmer.
+The index, the sentence ranker and the offline model all use this tokeniser, so that they agree on terms; in the index the texts
+of files are split and stemmed by the database (:mod:`agentflow.lib.spaced`). ASCII words are stemmed as English, by Snowball's
+stemmer.
 """
 
 from __future__ import annotations
@@ -139,6 +140,8 @@ _SPLITTING = bytes(code if code >= 128 or chr(code).isalnum() or chr(code) == "_
 """Blanks for all that is no part of a word in ASCII. What lies beyond is looked at when its word is."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 _PART_OR_END = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|\n")
+_CASED_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]*[^\W_A-Z]+|[A-Z]+")
+"""A part of a word in the texts of :mod:`agentflow.lib.spaced`: digits belong to the part before them."""
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _MAX_WORD = 120
 _MAX_TERM = 40
@@ -180,6 +183,10 @@ class _Terms(dict[bytes, str]):
         if len(data) <= _MAX_WORD:
             self[data] = joined
         return joined
+
+    def stem(self, part: str) -> str:
+        """The term of a part of a word; empty if it is not worth one."""
+        return self._stems[part]
 
     def learn(self, words: Iterable[bytes]) -> None:
         """Look at most of ``words``, which are new, all at once: two thirds of what one by one costs."""
@@ -261,9 +268,29 @@ class Tokeniser:
 
     def query_terms(self, text: str) -> list[str]:
         """The distinct terms of a question, in order, without stop words (unless there is nothing else)."""
-        words = _WORD.findall(text)
-        telling = [word for word in words if word.lower() not in STOP_WORDS]
-        return unique(term for word in telling or words for term in self.word_terms(word))
+        return unique(term for word in _telling(text) for term in self.word_terms(word))
+
+    def query_phrases(self, text: str) -> dict[str, str]:
+        """The terms of a question, each with what to look for in a text that was not turned into terms but only spaced
+        (:mod:`agentflow.lib.spaced`): the part of a word before it is stemmed; for a compound, its parts in order.
+        """
+        phrases: dict[str, str] = {}
+        for word in _telling(text):
+            terms = self.word_terms(word)
+            if word.isascii() or not _CJK.search(word):
+                parts = [part.lower() for part in _PART.findall(word)]
+                stems = {self._terms.stem(part): part for part in parts}
+                whole = " ".join(_CASED_PART.findall(word)).lower()
+            else:
+                stems, whole = {}, ""
+            for term in terms:
+                phrases.setdefault(term, stems.get(term) or whole or term)
+        return phrases
+
+
+def _telling(text: str) -> list[str]:
+    words = _WORD.findall(text)
+    return [word for word in words if word.lower() not in STOP_WORDS] or words
 
 
 def _words(text: str) -> list[bytes]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from agentflow.core.errors import DataError
 from agentflow.lib.file_names import text_name
+from agentflow.lib.spaced import spaced
 from agentflow.lib.tokens import Tokeniser, repeated
 from agentflow.memory.git import Commit, GitFailed, GitRepository
 from agentflow.memory.matches import SHOWN_SYMBOLS
@@ -314,8 +315,8 @@ class Builder:
             lines=text.count("\n") + (not text.endswith("\n")),
             symbols=[" ".join(name.split()) for name in names[:SHOWN_SYMBOLS]],
             seen_ns=read_ns,
-            terms={
-                "body": self._tokeniser.joined_terms(text),
+            words={
+                "body": spaced(text),
                 "path": self._tokeniser.joined_terms(path),
                 "symbols": self._tokeniser.joined_terms(" ".join(names)),
             },

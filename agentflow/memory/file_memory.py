@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +335,7 @@ class FileMemory:
             ranked = blended(ranked, near, BACKGROUND_WEIGHT if ranked else 1.0)
         if input.target_files:
             ranked = preferred(ranked, input.target_files)
-        terms = await self.index.rarity(self._tokeniser.query_terms(input.text or extra)[:40])
+        terms = await self.index.rarity(dict(islice(self._tokeniser.query_phrases(input.text or extra).items(), 40)))
         return ranked, terms
 
     async def _with_sources(

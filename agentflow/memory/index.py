@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -206,12 +206,15 @@ class FileIndex:
         """``(root, path, reason)`` of every file left out, or of the first ``limit``."""
         return await self._read(lambda store: store.skips(limit))
 
-    async def rarity(self, terms: Sequence[str]) -> dict[str, float]:
-        """How rare each term is: its inverse document frequency, scaled to 0..1."""
+    async def rarity(self, phrases: Mapping[str, str]) -> dict[str, float]:
+        """How rare each term is (with its phrase, see :meth:`~agentflow.lib.tokens.Tokeniser.query_phrases`): its inverse
+        document frequency, scaled to 0..1."""
 
         def work(store: Store) -> dict[str, float]:
             total = max(1, store.count())
-            return {term: 1.0 - min(1.0, store.count_holding(term) / total) ** 0.5 for term in terms}
+            return {
+                term: 1.0 - min(1.0, store.count_holding(phrase) / total) ** 0.5 for term, phrase in phrases.items()
+            }
 
         return await self._read(work)
 

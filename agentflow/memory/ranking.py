@@ -57,15 +57,16 @@ def rank(
     ``fields`` restricts the search (default: all of :data:`~agentflow.memory.store.FIELDS`); texts are read unless it excludes
     the body.
     """
-    terms = tokeniser.query_terms(question)
-    if not terms:
+    phrases = tokeniser.query_phrases(question)
+    if not phrases:
         return []
-    signals, spoke = _lexical(store, terms, fields or ("body", "path", "symbols", "messages"))
+    terms = list(phrases)
+    signals, spoke = _lexical(store, phrases, fields or ("body", "path", "symbols", "messages"))
     rows = store.rows(sorted({file for scores in signals.values() for file in scores}))
     signals["name"] = _named(tokeniser, rows, frozenset(terms))
     kinds = _Kinds(question, weights)
     if "body" in signals:
-        signals["window"] = _windows(store, terms, signals, rows, read)
+        signals["window"] = _windows(store, phrases, signals, rows, read)
     scores = _sum(signals, rows, weights, kinds)
     seeds = sorted(scores, key=lambda file: (-scores[file], rows[file].path))[:_SEEDS]
     shares, beside = _cochange(store, seeds, scores)
@@ -105,10 +106,14 @@ class _Kinds:
 
 
 def _lexical(
-    store: Store, terms: Sequence[str], fields: Sequence[str]
+    store: Store, phrases: Mapping[str, str], fields: Sequence[str]
 ) -> tuple[dict[str, dict[int, float]], dict[int, int]]:
     """The signals from words, and by file the commit that contributed most."""
-    signals = {field: _normalised(store.search(field, terms, _CANDIDATES)) for field in fields}
+    terms = list(phrases)
+    signals = {
+        field: _normalised(store.search(field, list(phrases.values()) if field == "body" else terms, _CANDIDATES))
+        for field in fields
+    }
     if "messages" not in signals:
         return signals, {}
     scores, spoke = _like_past_commits(store, terms)
@@ -118,7 +123,7 @@ def _lexical(
 
 def _windows(
     store: Store,
-    terms: Sequence[str],
+    phrases: Mapping[str, str],
     signals: Mapping[str, Mapping[int, float]],
     rows: Mapping[int, FileRow],
     read: ReadTexts,
@@ -133,7 +138,9 @@ def _windows(
             together[file] = together.get(file, 0.0) + value
     first = sorted((file for file in together if file in rows), key=lambda file: (-together[file], rows[file].path))
     total = store.count()
-    rarity = {term: math.log(1 + (total + 0.5) / (store.count_holding(term) + 0.5)) for term in terms}
+    rarity = {
+        term: math.log(1 + (total + 0.5) / (store.count_holding(phrase) + 0.5)) for term, phrase in phrases.items()
+    }
     long = [rows[file] for file in first[:_READ] if rows[file].lines > WINDOW_LINES]
     best = _normalised({file: window_score(text, rarity) for file, text in read(long).items()}, FLATTEN_WINDOW)
     body = signals["body"]

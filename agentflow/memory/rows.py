@@ -54,7 +54,7 @@ class PastCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
-    """A file to index; ``terms`` are those of each field, joined by blanks."""
+    """A file to index; ``words`` are those of each field."""
 
     root: int
     path: str
@@ -66,7 +66,7 @@ class NewFile:
     lines: int
     symbols: Sequence[str]
     seen_ns: int
-    terms: Mapping[str, str]
+    words: Mapping[str, str]
 
 
 FILE_ROWS = "SELECT id, root, path, language, lines, symbols, recency FROM files"

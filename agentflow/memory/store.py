@@ -1,6 +1,7 @@
 """The index as SQLite tables: files, their terms in FTS5, the commits that touched them. One thread at a time.
 
-Terms come from :class:`~agentflow.lib.tokens.Tokeniser`, so FTS5's own tokeniser only splits at spaces.
+FTS5 itself splits and stems the texts of files (:mod:`agentflow.lib.spaced`). The terms of other fields come from
+:class:`~agentflow.lib.tokens.Tokeniser`; FTS5 only splits them at spaces.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentflow.lib.private_files import make_private_file
-from agentflow.memory.packs import PACK_SCHEMA, Packs
+from agentflow.memory.kept import ALL_KEPT, KEPT_SCHEMA, KeptWords, row_and_condition
 from agentflow.memory.rows import FILE_ROWS, FileRow, Known, KnownFields, NewFile, PastCommit, file_row
 from agentflow.memory.vectors import VECTOR_SCHEMA, VectorTable
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
@@ -35,15 +36,14 @@ _PAGES_ASKED, _PAGES_BUILT = -32_000, -16_000
 _COMMON = 0.25
 """A term held by more than this share of the rows is left out of a search that has rarer terms."""
 
-_SCHEMA = f"""{VECTOR_SCHEMA}{PACK_SCHEMA}
+_SCHEMA = f"""{VECTOR_SCHEMA}{KEPT_SCHEMA}
 CREATE TABLE writer (id INTEGER PRIMARY KEY CHECK (id = 1), store TEXT NOT NULL, pid INTEGER NOT NULL, until REAL NOT NULL);
 CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, head TEXT NOT NULL DEFAULT '',
     built INTEGER NOT NULL DEFAULT 0, commits INTEGER NOT NULL DEFAULT 0, names TEXT NOT NULL DEFAULT '');
 CREATE TABLE files (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
     mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, digest BLOB NOT NULL, language TEXT NOT NULL,
-    lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL, pack INTEGER NOT NULL,
+    lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL,
     recency REAL, UNIQUE (root, path));
-CREATE INDEX files_by_pack ON files (pack);
 CREATE INDEX files_by_recency ON files (root, recency);
 CREATE TABLE skips (root INTEGER NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (root, path))
     WITHOUT ROWID;
@@ -52,7 +52,7 @@ CREATE INDEX touches_by_file ON touches (file, commit_id);
 CREATE TABLE past (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, digest TEXT NOT NULL, time INTEGER NOT NULL,
     subject TEXT NOT NULL);
 CREATE INDEX past_by_root ON past (root);
-CREATE VIRTUAL TABLE body USING fts5(t, tokenize='ascii', content='');
+CREATE VIRTUAL TABLE body USING fts5(t, tokenize='porter unicode61 remove_diacritics 0', content='');
 CREATE VIRTUAL TABLE path USING fts5(t, tokenize='ascii', content='');
 CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='ascii', content='');
 CREATE VIRTUAL TABLE messages USING fts5(t, tokenize='ascii');
@@ -64,10 +64,11 @@ class Store:
     """The tables of one index. All methods block; call them from one thread.
 
     Parameters: ``database`` a file path, or None to keep the index in memory; an index of another version is replaced.
+    ``all_kept``: what deletion needs is kept of all files with numbers up to this, also in a first build.
     Raises sqlite3.Error or OSError if the file cannot be opened or is no index.
     """
 
-    def __init__(self, database: Path | None) -> None:
+    def __init__(self, database: Path | None, *, all_kept: int = ALL_KEPT) -> None:
         self._rows: dict[int, FileRow] = {}
         self._holding: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
@@ -83,7 +84,7 @@ class Store:
         except BaseException:  # also when interrupted: no connection stays open without an owner
             self._db.close()
             raise
-        self._packs = Packs(self._db)
+        self._words = KeptWords(self._db, all_kept)
         self.vectors = VectorTable(self._db)
         """What embedding models made of the files."""
 
@@ -151,9 +152,7 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-            self._packs.flush()
         except BaseException:  # also when interrupted: what was not committed is rolled back
-            self._packs.forget()
             self._db.execute("ROLLBACK")
             raise
         else:
@@ -168,6 +167,7 @@ class Store:
 
     def release(self) -> None:
         """Take back :meth:`claim`."""
+        self._words.building = False  # also where a first build was stopped
         self._db.execute("DELETE FROM writer WHERE store = ?", (self._token,))
 
     def written_elsewhere(self) -> bool:
@@ -237,15 +237,14 @@ class Store:
         """Add a file, or replace the file ``old``. Returns its id."""
         self._changes += 1
         run = self._db.execute
-        before = self._forget_terms(old) if old is not None else 0
         values = (
             file.root, file.path, file.size, file.mtime_ns, file.inode, file.digest, file.language, file.lines,
-            "\n".join(file.symbols), file.seen_ns, self._packs.current(),
+            "\n".join(file.symbols), file.seen_ns,
         )  # fmt: skip
         if old is None:
             cursor = run(
-                "INSERT INTO files (root, path, size, mtime_ns, inode, digest, language, lines, symbols, seen_ns, pack)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO files (root, path, size, mtime_ns, inode, digest, language, lines, symbols, seen_ns)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
             assert cursor.lastrowid is not None
@@ -254,23 +253,12 @@ class Store:
             row = old
             run(
                 "UPDATE files SET root=?, path=?, size=?, mtime_ns=?, inode=?, digest=?, language=?, lines=?, symbols=?,"
-                " seen_ns=?, pack=? WHERE id = ?",
+                " seen_ns=? WHERE id = ?",
                 (*values, row),
             )
-            self._packs.drop(before)
-        for field, text in file.terms.items():
-            if text:
-                run(f"INSERT INTO {field} (rowid, t) VALUES (?, ?)", (row, text))
-        self._packs.add(row, file.terms)
+            self._words.remove(row)
+        self._words.add(row, file.words)
         return row
-
-    def _forget_terms(self, file: int) -> int:
-        """Remove the terms of a file from the index. Returns its pack."""
-        (pack,) = self._db.execute("SELECT pack FROM files WHERE id = ?", (file,)).fetchone()
-        for field, text in self._packs.terms(pack, file).items():
-            if text:
-                self._db.execute(f"INSERT INTO {field} ({field}, rowid, t) VALUES ('delete', ?, ?)", (file, text))
-        return pack
 
     def touch(self, file: int, size: int, mtime_ns: int, inode: int, seen_ns: int) -> None:
         """Record that a file was examined and its content has not changed."""
@@ -282,9 +270,8 @@ class Store:
         """Remove files."""
         for file in files:
             self._changes += 1
-            pack = self._forget_terms(file)
+            self._words.remove(file)
             self._db.execute("DELETE FROM files WHERE id = ?", (file,))
-            self._packs.drop(pack)
             self._db.execute("DELETE FROM messages WHERE rowid = ?", (file,))
             self._db.execute("DELETE FROM touches WHERE file = ?", (file,))
             self.vectors.drop(file)
@@ -358,6 +345,7 @@ class Store:
     def search(self, field: str, terms: Sequence[str], limit: int) -> dict[int, float]:
         """BM25 of the best ``limit`` rows of ``field`` (one of :data:`FIELDS`, or ``commits``) holding any term.
 
+        The body is searched for words as they stand, or phrases (:meth:`~agentflow.lib.tokens.Tokeniser.query_phrases`).
         A term that many rows hold adds little to BM25 and costs the most, so it is dropped if there are rarer ones.
         """
         rows = self._count(field)
@@ -365,14 +353,16 @@ class Store:
         selected = " OR ".join(f'"{term}"' for term in rare or terms)
         if not selected:
             return {}
+        row, condition = row_and_condition(field)
         scores = self._db.execute(
-            f"SELECT rowid, -rank FROM {field} WHERE {field} MATCH ? ORDER BY rank LIMIT ?", (selected, limit)
+            f"SELECT {row}, -rank FROM {field} WHERE {field} MATCH ?{condition} ORDER BY rank LIMIT ?",
+            (selected, limit),
         )
         return dict(scores.fetchall())
 
-    def count_holding(self, term: str) -> int:
-        """Number of files whose body holds ``term``."""
-        return self._held("body", term)
+    def count_holding(self, phrase: str) -> int:
+        """Number of files whose body holds ``phrase`` (see :meth:`search`)."""
+        return self._held("body", phrase)
 
     def _held(self, field: str, term: str) -> int:
         key = (field, term)
@@ -460,10 +450,12 @@ class Store:
     def begin_bulk(self) -> None:
         """Merge term lists later, by :meth:`end_bulk`: merging as they grow takes as long as making them."""
         self._db.execute(f"PRAGMA cache_size={_PAGES_BUILT}")
+        self._words.building = True
         self._configure(_BULK)
 
     def end_bulk(self, check: Callable[[], None]) -> None:
         """Merge the term lists of a first build, which speeds up searches; ``check`` is called between two steps."""
+        self._words.building = False
         self._configure(_USUAL)
         for field in (*FIELDS, "commits"):
             pages = -_MERGED_PAGES

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
+from agentflow.lib.spaced import spaced
 from agentflow.lib.tokens import Tokeniser
 
 
@@ -52,6 +53,40 @@ def test_identifiers_are_split_at_case_underscore_and_digits() -> None:
     """camelCase, PascalCase, ACRONYMCase and snake_case give the same parts."""
     terms = Tokeniser().terms("readFile read_file ReadFile READ_FILE")
     assert terms == ["read", "file", "readfile"] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("getFooBar(x) == FooBar", "get Foo Bar(x) == Foo Bar"),
+        ("HTTPServer SQLite XMLHttpRequest", "HTTP Server SQ Lite XML Http Request"),
+        ("snake_case CONSTANT UTF8 sha256Sum HTTP2Server", "snake_case CONSTANT UTF8 sha256 Sum HTTP2 Server"),
+        ("", ""),
+        ("aB", "a B"),
+        ("größeÄnderungB 索引文件 x日", "größeÄnderung B  索引 引文 文件  x 日 "),
+    ],
+)
+def test_parts_of_names_are_words_of_a_spaced_text(text: str, parts: str) -> None:
+    """A capital after a small letter, or before one after capitals, begins a word; nothing is lost."""
+    assert spaced(text) == parts
+
+
+@given(st.text("aB_ Z9é\n", max_size=60))
+def test_what_a_question_looks_for_stands_in_a_spaced_text(text: str) -> None:
+    """Every phrase that a question looks for is, word by word, in the spaced text of the question itself."""
+    words = " ".join("".join(c if c.isalnum() else " " for c in spaced(text)).lower().split())
+    for term, phrase in Tokeniser().query_phrases(text).items():
+        assert phrase in words, (term, phrase, words)
+
+
+def test_a_question_looks_for_compounds_in_order() -> None:
+    """The term of a compound is looked for as its parts, that of a form of a word as the word."""
+    phrases = Tokeniser().query_phrases("the getFooBar and snake_case2 of utf8 running 索引文件")
+    assert phrases == {
+        "get": "get", "foo": "foo", "bar": "bar", "getfoobar": "get foo bar", "snake": "snake", "case": "case",
+        "snakecase2": "snake case2", "utf": "utf", "utf8": "utf8", "run": "running",
+        "索引": "索引", "引文": "引文", "文件": "文件",
+    }  # fmt: skip
 
 
 def test_scripts_without_spaces_become_pairs() -> None:

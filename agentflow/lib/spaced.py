@@ -1,0 +1,57 @@
+"""Text for a full-text index that splits at all but letters and digits: in it, the parts of names in camel case are words.
+
+Works on whole texts by operations on bytes, which costs a fraction of turning every word into terms. The parts are those of
+:mod:`agentflow.lib.tokens`, but for digits: they belong to the part before them.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate, count
+
+_LETTERS = b"abcdefghijklmnopqrstuvwxyz"
+_CASES = bytes(
+    97 if code in _LETTERS else 65 if code in _LETTERS.upper() else 48 if code in b"0123456789" or code >= 128 else 32
+    for code in range(256)
+)
+"""Small letters as ``a``, capitals as ``A``, digits and what lies beyond ASCII as ``0``, all else as blanks."""
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
+_CJK_FIRST = tuple(bytes([code]) for code in range(0xE3, 0xEE))
+"""First bytes in UTF-8 of what :data:`_CJK` matches."""
+
+
+def spaced(text: str) -> str:
+    """``text`` with blanks between the parts of its names in camel case (``getName``, ``HTTPServer``).
+
+    Runs of scripts without spaces become overlapping pairs of characters.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    if not text.isascii() and any(first in data for first in _CJK_FIRST):
+        text = _CJK.sub(_pairs, text)
+        data = text.encode("utf-8", "surrogatepass")
+    cuts = _cuts(data.translate(_CASES))
+    if not cuts:
+        return text
+    pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    return b" ".join(pieces).decode("utf-8", "surrogatepass")
+
+
+def _cuts(cases: bytes) -> list[int]:
+    """Where a part begins within a word: ``getName`` before ``N``, ``HTTP2Server`` and ``HTTPServer`` before ``S``."""
+    cuts = [cut for pattern in (b"aA", b"0A", b"AAa") if pattern in cases for cut in _ends(cases, pattern)]
+    cuts.sort()
+    return cuts
+
+
+def _ends(cases: bytes, pattern: bytes) -> list[int]:
+    """Where the second letter of each occurrence of ``pattern`` stands."""
+    pieces = cases.split(pattern)
+    ends = [ended + before for ended, before in zip(accumulate(map(len, pieces)), count(1, len(pattern)), strict=False)]
+    ends.pop()
+    return ends
+
+
+def _pairs(match: re.Match[str]) -> str:
+    """A run of a script without spaces as overlapping pairs of characters."""
+    run = match.group()
+    return f" {' '.join(run[at : at + 2] for at in range(len(run) - 1)) or run} "
