@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.errors import AgentflowError
@@ -14,13 +15,14 @@ from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelProfile, Usage
 from agentflow.core.names import Definitions, Names
 from agentflow.core.ports import NameFacts
-from agentflow.core.source import Source, Span
+from agentflow.core.source import Source, Span, Surface
 from agentflow.core.templates import TaskTemplate
 from agentflow.handler.prompt_run import default_cap
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.bounds.analysis import Analysis, Unbounded
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.texts import readied
+from agentflow.lang.program import as_source
 from agentflow.providers.decoding import MAX_TOOL_CALLS
 from agentflow.providers.table import Router
 from agentflow.runtime.inner_programs import InnerPrograms
@@ -139,7 +141,7 @@ class ProgramEstimator:
         text = readied(
             program, names=names, limits=self._limits, allow=granted, env_names=variables, allowance=allowance
         )
-        weights = _Weights(self, granted, defined)
+        weights = _Weights(self, granted, defined, as_source(program).surface)
         inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, text.templates)
         analysis = text.follow(
             weights.of,
@@ -201,11 +203,23 @@ class ProgramEstimator:
         return full, prices.context_window(dialect, model), partial(prices.cost, dialect, model)
 
 
+_FEWER: Mapping[Surface, str] = MappingProxyType(
+    {
+        "sexp": "(tools) offers none, (max-turns 4) fewer turns",
+        "python": "@task(tools=[]) offers none, @task(max_turns=4) fewer turns",
+    }
+)
+"""What to write at a task that may take far more turns than it needs."""
+
+
 class _Weights:
     """The weights of the effects of one program: what each counts as."""
 
-    def __init__(self, estimator: ProgramEstimator, grants: frozenset[str] | None, defined: Definitions | None) -> None:
+    def __init__(
+        self, estimator: ProgramEstimator, grants: frozenset[str] | None, defined: Definitions | None, surface: Surface
+    ) -> None:
         self._e = estimator
+        self._surface: Surface = surface
         self._facts = estimator.facts
         self._defined = defined
         self._grants = grants
@@ -231,7 +245,7 @@ class _Weights:
 
     def within(self, grants: frozenset[str] | None) -> _Weights:
         """The weights in an inner program with fewer grants; its notes are collected here."""
-        inner = _Weights(self._e, grants, self._defined)
+        inner = _Weights(self._e, grants, self._defined, self._surface)
         inner.notes, inner.loose = self.notes, self.loose
         return inner
 
@@ -272,7 +286,7 @@ class _Weights:
         if task.offered_all and template.max_turns is None:
             self.loose[
                 f"task '{task.name}' names no tools: it is offered all {len(task.tools)} and may take {task.model_calls} "
-                "turns; (tools) offers none, (max-turns 4) fewer turns"
+                f"turns; {_FEWER[self._surface]}"
             ] = None
         weights = {
             _MODEL: float(task.model_calls),

@@ -115,7 +115,7 @@ async def check(number: int, surface: Surface = "sexp") -> tuple[str, str | None
     outcome = "exact"
     most = said.bound("calls")
     for lengths in SIZES:
-        sizes = {name: ANSWERS for name in most.sizes}
+        sizes = {name: ANSWERS for name in most.sizes | said.bound("width").sizes}
         sizes |= {f"len({name})": length for name, length in zip(LISTS, lengths, strict=True)}
         bound = most.at(sizes)
         if bound is None:

@@ -64,6 +64,22 @@ async def test_a_program_past_what_is_left_is_refused_before_its_first_effect() 
         assert "9 model calls, and 3 are left" in str(model.requests[1])
 
 
+async def test_a_loose_task_is_told_as_it_is_written_here() -> None:
+    """What to write at a task that names no tools is in the syntax of the text."""
+
+    def look(x: str) -> str:
+        """Look something up."""
+        return x
+
+    async with AgentFlow("offline", tools=[look]) as flow:
+        found = await flow.bounds(
+            '@task\ndef plan(x: str) -> str:\n    """Plan {{x}}."""\nplan(x="a")', surface="python"
+        )
+        assert "'plan' names no tools" in found.loose[0] and found.loose[0].endswith(
+            "@task(tools=[]) offers none, @task(max_turns=4) fewer turns"
+        )
+
+
 async def test_tasks_of_the_text_around_count_where_one_is_refused() -> None:
     """A text that calls tasks which the text around it defines is bounded, and refused, as one that calls those of the flow; so it runs
     where there is enough left."""
