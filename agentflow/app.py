@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from agentflow.arguments import directory, language_of, notes_of, patterns, policy_of, recording_of, roots_of
+from agentflow.arguments import directory, notes_of, patterns, policy_of, recording_of, roots_of
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
 from agentflow.connect.servers import McpServer
@@ -243,7 +243,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         for tool in note_tools(self.notes) if self.notes is not None else ():
             self.tools.add(tool)
         in_force = PolicyInForce(policy_of(provenance, settings.provenance))
-        language = language_of(check_surface(surface) or settings.surface, in_force.policy)
+        language = check_surface(surface) or settings.surface
         saved = workflows or settings.workflows
         self.workflows = WorkflowLibrary(
             ProgramCheck(templates, self.tools, self.limits), Path(saved) if saved else None

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.provenance import Provenance, narrowing
 from agentflow.core.remembered import NoteSharing
-from agentflow.core.source import Source, Surface
+from agentflow.core.source import Source
 from agentflow.core.store_ports import EventStore
 from agentflow.journal.urls import database_file, is_postgres, open_events
 from agentflow.lang.program import Program, as_source
@@ -104,14 +104,3 @@ def policy_of(provenance: Provenance | str | os.PathLike[str] | None, settings: 
     policy = provenance if provenance is None or isinstance(provenance, Provenance) else Provenance.load(provenance)
     narrower = narrowing(settings)
     return policy if narrower is None else (policy or Provenance()).narrowed(narrower)
-
-
-def language_of(surface: Surface, policy: Provenance | None) -> Surface:
-    """The language in which models write programs. Raises ConfigurationError (``provenance/surface``) for one that the policy cannot follow."""
-    if surface == "python" and policy is not None and policy.following == "strict":
-        raise ConfigurationError(
-            "a strict policy follows programs in S-expressions only, and models are to write them in Python",
-            code="provenance/surface",
-            hint='leave out surface = "python", or strict = true',
-        )
-    return surface

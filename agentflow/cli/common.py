@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentflow.core.errors import (
     AgentflowError,
+    ChangeRefused,
     ConfigurationError,
     DataError,
     LimitExceeded,
@@ -73,7 +74,7 @@ def exit_code(error: BaseException) -> Exit:
         return Exit.DIAGNOSTICS
     if isinstance(error, UsageError) or (isinstance(error, DataError) and error.code in _DIRECTORY_CODES):
         return Exit.USAGE
-    if isinstance(error, LimitExceeded):
+    if isinstance(error, LimitExceeded) and not isinstance(error, ChangeRefused):
         return Exit.TIMEOUT if error.limit == "wall_s" else Exit.LIMIT
     if isinstance(error, ProviderError):
         return Exit.PROVIDER

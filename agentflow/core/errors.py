@@ -249,6 +249,19 @@ class LimitExceeded(AgentflowError):
         )
 
 
+class ChangeRefused(LimitExceeded):
+    """A list, dict or set would be changed because of what a strict policy does not let be told by it. Programs cannot catch it.
+
+    Whether it is raised may depend on what else refers to the container, so that nothing may go on because of it.
+    """
+
+    default_code = "provenance/write"
+
+    def __init__(self, message: str, *, hint: str, details: dict[str, Any], span: Span | None = None) -> None:
+        super().__init__(message, limit="changes", allowed=0, code=self.default_code, span=span, hint=hint)
+        self.details = details
+
+
 class WorkflowError(AgentflowError):
     """A Python workflow does what it cannot: it forgets an ``await``, or uses a call twice."""
 

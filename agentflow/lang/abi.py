@@ -11,9 +11,11 @@ from types import MappingProxyType
 from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from agentflow.core.effects import Effect
+from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Span
 from agentflow.core.work import Work
+from agentflow.lang.changeable import Changeable
 from agentflow.lang.environment import Cell, SexpEnvironment
 
 T = TypeVar("T")
@@ -215,6 +217,11 @@ class StrictRuntime(Runtime, Protocol):
 
     ambient: frozenset[str]
     trying: int
+    changeable: Changeable
+
+    def forbid(self, error: AgentflowError) -> None:
+        """Raise the error of what a strict policy does not allow, or warn of it where the policy only explains."""
+        ...
 
     def raise_to(self, sources: frozenset[str]) -> None:
         """What is done next depends on these sources."""

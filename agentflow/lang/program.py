@@ -423,13 +423,6 @@ def _python(
     labelled: Following = False,
 ) -> Program:
     """The program of a text in Python."""
-    if labelled == "strict":
-        raise SexpEvaluationError(
-            "a strict policy follows what programs test, and that it can in S-expressions only: this is a text in Python",
-            code="provenance/surface",
-            span=source.span(0, 1),
-            hint="write it in S-expressions, or leave strict out of the policy",
-        )
     from agentflow.lang.python.compiling import compile_python  # Most processes never see such a text.
 
     filename = _filename(source)

@@ -13,13 +13,14 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.labels import Label, Sources, box, outer_sources
+from agentflow.core.labels import NO_SOURCES, Label, Sources, box, outer_sources
 from agentflow.core.reading import Reading
 from agentflow.core.source import Span
 from agentflow.lang.abi import Code
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.builtins.labelled import blame
 from agentflow.lang.builtins.strict import Called, strict_twin_of
+from agentflow.lang.changeable import Changeable
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.program import Program
@@ -36,7 +37,7 @@ class StrictStrand(LabelledStrand):
     ``began`` are the ambient sources with which its program began, ``floor`` those with which the run did, whose session it talks in.
     """
 
-    __slots__ = ("_names_in_arms", "began", "floor", "trying")
+    __slots__ = ("_names_in_arms", "began", "changeable", "floor", "trying")
 
     def __init__(self, call: CallContext, *arguments: Any, parent: Strand | None = None, **options: Any) -> None:
         super().__init__(call, *arguments, parent=parent, **options)
@@ -44,6 +45,7 @@ class StrictStrand(LabelledStrand):
         self.trying = 0 if strict is None else strict.trying
         self.floor: Sources = self.ambient if strict is None else strict.floor
         self.began: Sources = self.ambient
+        self.changeable = Changeable() if strict is None else strict.changeable
         self._names_in_arms = 0
 
     async def main(self, program: Program, env: SexpEnvironment, depth: int = 0, calls: int | None = None) -> Any:
@@ -136,6 +138,11 @@ class StrictStrand(LabelledStrand):
             return
         blame(error, self.ambient)
         raise error
+
+    def unbound(self, env: SexpEnvironment, name: str) -> Any:
+        """The value of a name that has none yet; that it has none may depend on what a text in Python tested."""
+        self.raise_to(self.changeable.unbound.get(name, NO_SOURCES))
+        return super().unbound(env, name)
 
     def fresh_name(self, stem: str) -> str:
         """A unique name; how many there are in arms shows in none outside of them."""

@@ -4,6 +4,7 @@ A program is run twice, and differs in what is in a box. What an observer sees a
 end, all of them are equal; of others, one's are the first of the other's. By hand, for as many as there is time for::
 
     python -m tests.provenance.strict_programs --count 20000
+    python -m tests.provenance.strict_programs --count 20000 --surface python
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 
 from agentflow import AgentFlow, Labelled, Limits, Provenance, ScriptedProvider, Sink
 from agentflow.core.errors import AgentflowError
+from agentflow.core.source import Surface
+from tests.provenance.strict_texts import TextWriter
 
 POLICY = Provenance(rules=[Sink("send", "*", allow=["user"])], strict=True)
 SECRETS: list[tuple[Any, Any, Any]] = [(0, [1, 2], "a"), (3, [], "bb"), (2, [5, 0, 7], "")]
@@ -242,7 +245,8 @@ class Writer:
 class Observer:
     """Runs programs and notes what can be seen of them."""
 
-    def __init__(self, root: Path, *, strict: bool = True) -> None:
+    def __init__(self, root: Path, *, strict: bool = True, surface: Surface = "sexp") -> None:
+        self.surface: Surface = surface
         self.seen: list[Any] = []
         self.codes: dict[str, int] = {}
 
@@ -267,7 +271,7 @@ class Observer:
         bindings = {name: Labelled(each, "web") for name, each in zip(("s", "items", "text"), secret, strict=True)}
         end = "ended"
         try:
-            await self.flow.run(text, bindings={**bindings, "n": 1})
+            await self.flow.run(text, surface=self.surface, bindings={**bindings, "n": 1})
         except AgentflowError as error:
             end = "failed"
             self.codes[error.code] = self.codes.get(error.code, 0) + 1
@@ -284,20 +288,25 @@ def differ(one: tuple[str, list[Any]], other: tuple[str, list[Any]]) -> bool:
     return many[: len(few)] != few or not shorter_failed
 
 
+def text_of(seed: int, surface: Surface) -> str:
+    """The program of a seed."""
+    return TextWriter(seed).program() if surface == "python" else Writer(seed).program()
+
+
 async def leaks(observer: Observer, seed: int) -> str | None:
     """The text of a program that shows what is in a box, if the one of this seed does."""
-    text = Writer(seed).program()
+    text = text_of(seed, observer.surface)
     runs = [await observer.run(text, each) for each in SECRETS]
     return text if any([differ(runs[0], each) for each in runs[1:]]) else None
 
 
-async def _main(first: int, count: int) -> int:
+async def _main(first: int, count: int, surface: Surface) -> int:
     with tempfile.TemporaryDirectory() as root:
-        observer = Observer(Path(root))
+        observer = Observer(Path(root), surface=surface)
         total = sent = ended = leaked = 0
         async with observer.flow:
             for seed in range(first, first + count):
-                text = Writer(seed).program()
+                text = text_of(seed, surface)
                 runs = [await observer.run(text, each) for each in SECRETS]
                 total += 1
                 sent += sum(len(seen) for _, seen in runs)
@@ -319,5 +328,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=2_000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--surface", choices=["sexp", "python"], default="sexp", help="the language of the programs")
     options = parser.parse_args()
-    sys.exit(asyncio.run(_main(options.first, options.count)))
+    sys.exit(asyncio.run(_main(options.first, options.count, options.surface)))

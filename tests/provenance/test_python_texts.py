@@ -140,6 +140,7 @@ PLAIN: dict[str, tuple[str, Any]] = {
     "truth": ("[bool(page), not page, page is None, page is not None, 'a' not in page]", None),
     "containers": ("[sorted({*page.split()}), {k: len(k) for k in page.split()}, (page,), [page] * 2]", None),
     "methods": ("[page.split(), page.find('e'), [page].count(page), [page].index(page), {'a': page}.pop('a')]", None),
+    "filter": ("[list(filter(lambda x: x > len(page) // 2, [0, 1, 100])), list(filter(None, [page, page[:0]]))]", None),
     "builtins": (
         "[max(3, len(page)), min([page, 'a']), list(zip([page], [1])), any([page]), all([]), round(1.5)]",
         None,

@@ -9,7 +9,6 @@ import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.source import Source
 from agentflow.tasks.workflows import Workflow
 from tests.provenance.strict_programs import SECRETS, Observer, differ, leaks
 from tests.provenance.test_durable import gone_on, interrupted
@@ -273,20 +272,6 @@ async def test_procedures_of_other_flows_are_refused(call: str, flow: AgentFlow,
     with pytest.raises(AgentflowError) as raised:
         await flow.run(call, bindings={**SECRET, "f": procedure})
     assert raised.value.code == "provenance/not-followed"
-
-
-async def test_texts_in_python_are_refused(flow: AgentFlow) -> None:
-    """What they test is not followed yet, so that a strict policy runs none of them."""
-    with pytest.raises(AgentflowError) as raised:
-        await flow.run(Source("w.py", "1 + 1", "python"))
-    assert raised.value.code == "provenance/surface" and raised.value.hint is not None
-
-
-def test_models_are_not_asked_for_python_under_a_strict_policy(tmp_path: Path) -> None:
-    """A flow whose models are to write Python is not opened with one."""
-    with pytest.raises(ConfigurationError) as raised:
-        AgentFlow(provider=ScriptedProvider(), root=tmp_path, surface="python", provenance=Provenance(strict=True))
-    assert raised.value.code == "provenance/surface"
 
 
 def test_a_policy_file_may_be_strict(tmp_path: Path) -> None:

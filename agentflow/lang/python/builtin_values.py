@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.labels import bare
+from agentflow.core.labels import Following, bare
 from agentflow.core.source import PYTHON_TEXT, Source
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.calling import Sliced
@@ -13,6 +13,7 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.python.errors import article, kind_of, wrong_type
 from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.methods import method
+from agentflow.lang.python.strict_twins import strict_twin_of
 from agentflow.lang.python.table import Entry
 
 
@@ -34,12 +35,12 @@ def builtin(entry: Entry) -> Closure:
     return _closure(entry.name, code)
 
 
-def method_of(kind: type[Any], name: str, title: str, *, labelled: bool = False) -> Closure:
+def method_of(kind: type[Any], name: str, title: str, *, labelled: Following = False) -> Closure:
     """The closure of a method, whose first argument is a value of exactly this type; ``title`` is how texts write it.
 
-    ``labelled``: values may stand in boxes.
+    ``labelled``: values may stand in boxes; ``"strict"``: what is looked at is told.
     """
-    called = twin_of(method) if labelled else method
+    called = strict_twin_of(method) if labelled == "strict" else twin_of(method) if labelled else method
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
         rt.fuel -= 1

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from agentflow.core.errors import SexpEvaluationError, cut
+from agentflow.core.labels import bare
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import BITS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
@@ -326,8 +327,8 @@ async def map_(rt: Runtime, d: int, function: Any, *iterables: Any) -> list[Any]
 async def filter_(rt: Runtime, d: int, function: Any, iterable: Any) -> list[Any]:
     values = _few(rt, iterable, "filter")
     if function is None:
-        return await _done(rt, _in_parts(values, lambda part: filter(truth, part)))
-    return [each for each in values if truth(await call(rt, d, function, (each,)))]
+        return await _done(rt, _in_parts(values, lambda part: filter(lambda each: truth(bare(each)), part)))
+    return [each for each in values if truth(bare(await call(rt, d, function, (each,))))]
 
 
 async def _done(rt: Runtime, value: Any) -> Any:

@@ -17,12 +17,15 @@ from agentflow.lang.python.emitter import Emitter, expression
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import code_name, known_function
 from agentflow.lang.python.kinds import as_counted
-from agentflow.lang.python.labelled import labelled_entry, twin_of
+from agentflow.lang.python.labelled import labelled_entry
 from agentflow.lang.python.long_calls import takes_long
 from agentflow.lang.python.methods import ALL_METHODS, OF_TEXTS, method
 from agentflow.lang.python.names import Function
 from agentflow.lang.python.native import appended, got
+from agentflow.lang.python.strict import CHANGING
+from agentflow.lang.python.strict_twins import set_default, strict_entry
 from agentflow.lang.python.support import call, rebound
+from agentflow.lang.python.table import Entry
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import MISSING
 from agentflow.lang.python.words import word_of
@@ -65,7 +68,7 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
     if node.id in BUILTINS:
         g.meanings[node] = ("builtin", node.id)
         entry = BUILTINS[node.id]
-        return g.const_param(builtin(labelled_entry(entry) if g.labelled else entry), f"B_{node.id}")
+        return g.const_param(builtin(_entry(g, entry)), f"B_{node.id}")
     if node.id in g.foreign:
         return g.const(None)
     if not absent(g, node) and g.closed:
@@ -172,6 +175,8 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
             g.wrong(function, "name/not-here", f"there is no method '{function.attr}'", hint)
         return g.const(None)
     g.meanings[node] = ("method", function.attr)
+    if g.followed is not None:
+        return _followed_method(g, node, function)
     value = g.value(base)
     args, names = positional(g, node)
     if function.attr == "sort":
@@ -207,6 +212,37 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
             lambda values: g.boxed(method, arguments(values)),
         )
     )
+
+
+def _followed_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.expr:
+    """A call of a method in code that tells what it tests: what it changes is marked before."""
+    assert g.followed is not None
+    args, names = positional(g, node)
+    attr = function.attr
+    if attr == "sort" and (len(names) != len(args) or not {"key", "reverse"}.issuperset(names)):
+        g.wrong(node, "arity/primitive", "sort() takes key= and reverse=", "xs.sort(key=f)")
+        return g.const(None)
+
+    def change(again: list[ast.expr]) -> ast.expr:
+        value = g.value(function.value)
+        if attr == "sort":
+            result = g.ours(sort, g.name("rt"), g.name("d"), value)
+            assert isinstance(result, ast.Call)
+            result.keywords = [ast.keyword(each, arg, **g.loc) for each, arg in zip(names, again, strict=True)]
+            return g.await_(result)
+        if attr == "append" and len(again) == 1 and not names:
+            return appended(g, value, again[0])
+        if attr == "get" and len(again) in (1, 2) and not names:
+            return got(g, value, again)
+        if attr == "setdefault" and len(node.args) == 2 and isinstance(node.args[1], ast.List | ast.Dict | ast.Set):
+            return g.long(g.ours(set_default, value, *again))
+        more = [g.packed_constant(("names", names), lambda: names)] if names else []
+        return g.long(g.ours(method, g.name("rt"), g.const(attr), value, g.tuple_of(again), *more))
+
+    others = [*node.args, *(each.value for each in node.keywords)]
+    if attr not in CHANGING:
+        return change(args)
+    return g.followed.before_change(function.value, attr, args, others, change)
 
 
 def _root(node: ast.expr) -> str:
@@ -262,7 +298,8 @@ def _direct(g: Emitter, node: ast.Call, callee: ast.FunctionDef | ast.AsyncFunct
         same = g.is_(g.attr(cell, "v"), g.name(f"{py}_c"))
         test = ast.BoolOp(ast.And(), [near_enough, same], **g.loc)
         code = g.ifexp(test, g.name(py), g.ours(rebound, g.name("rt"), g.env(), cell, g.const(callee.name)))
-    return g.await_(g.call(code, [g.name("rt"), g.deeper(), *args]))
+    done = g.await_(g.call(code, [g.name("rt"), g.deeper(), *args]))
+    return done if g.followed is None else g.followed.left(done)
 
 
 def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | None:
@@ -326,7 +363,7 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
         return g.const(None)
     first = [g.name("rt"), g.name("d")] if entry.is_async else [g.name("rt")]
     title_ = title.replace(".", "_")
-    called = twin_of(entry.function) if g.labelled else entry.function
+    called = _entry(g, entry).function
     function = g.const_param(called, f"{'L' if g.labelled else 'B'}_{title_}_f")
     if g.labelled and title in _SHORT and not names:
         itself = g.const_param(entry.function, f"B_{title_}_f")
@@ -353,6 +390,13 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
     if title == "len" and not g.labelled:
         return as_counted(result)
     return g.long(result) if takes_long(entry.function) else result
+
+
+def _entry(g: Emitter, entry: Entry) -> Entry:
+    """An entry of a table with the function that this code calls."""
+    if g.followed is not None:
+        return strict_entry(entry)
+    return labelled_entry(entry) if g.labelled else entry
 
 
 def _isinstance(g: Emitter, node: ast.Call) -> ast.expr:

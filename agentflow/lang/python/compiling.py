@@ -9,6 +9,7 @@ from types import CodeType
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.labels import Following
 from agentflow.core.limits import Limits
 from agentflow.core.names import UNKNOWN, NameInfo, Names
 from agentflow.core.source import Source
@@ -29,6 +30,7 @@ from agentflow.lang.python import (
 from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.reader import read_python
+from agentflow.lang.python.strict_code import StrictPython
 from agentflow.lang.python.support import binding
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import CodeInfo, stamp
@@ -83,11 +85,12 @@ def compile_python(
     port: Names | None,
     passes: Sequence[Callable[[Source, Emitter], object]] = (),
     *,
-    labelled: bool = False,
+    labelled: Following = False,
 ) -> Compiled:
     """The code of a text. ``passes`` are given what writes it, before it does. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
     g = emitter_of(source, describe, limits, allow, port)
     g.labelled = labelled
+    g.followed = StrictPython(g) if labelled == "strict" else None
     tree = read_tree(g)
     for each in passes:
         each(source, g)

@@ -11,6 +11,7 @@ from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import rounds
 from agentflow.lang.python.emitter import Emitter, expression
 from agentflow.lang.python.names import Comprehension, is_range
+from agentflow.lang.python.strict import keyed
 from agentflow.lang.python.targets import loop_target
 
 
@@ -23,13 +24,17 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
     """A function of its own with loops; ``stop`` is the truth at which ``any`` or ``all`` is settled."""
     g.counter += 1
     py, out = f"comp_{g.counter}", f"out_{g.counter}"
-    first = iterable(g, node.generators[0].iter)
+    over = node.generators[0].iter
+    first = iterable(g, over) if g.followed is None else g.value(over)
 
     def build() -> list[ast.stmt]:
         keyed = isinstance(node, ast.DictComp | ast.SetComp)
         empty = ast.Dict([], [], **g.loc) if keyed else ast.List([], LOAD, **g.loc)
         head: list[ast.stmt] = [ast.Assign([ast.Name(out, STORE, **g.loc)], empty, **g.loc)]
-        loops = _rounds(g, node, 0, ast.Name("it_", LOAD, **g.loc), out, stop)
+        source: ast.expr = ast.Name("it_", LOAD, **g.loc)
+        if g.followed is not None:
+            head += _opened(g, node, g.name("it_"), "it_")
+        loops = _rounds(g, node, 0, source, out, stop)
         result: ast.expr = g.name(out)
         if stop is not None:
             result = g.const(not stop)
@@ -40,6 +45,10 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
     definition = g.define(py, ["it_"], g.scopes.scopes[node], build, step=False)
     g.before.append(definition)
     value = g.await_(g.call(g.name(py), [g.name("rt"), g.deeper(), first]))
+    if g.followed is not None:
+        return g.followed.left(
+            value if stop is not None or isinstance(node, ast.ListComp | ast.GeneratorExp) else g.ours(keyed, value)
+        )
     return as_bool(value) if stop is not None else value
 
 
@@ -49,16 +58,40 @@ def _rounds(g: Emitter, node: Comprehension, at: int, source: ast.expr, out: str
         target, inside = loop_target(g, generator.target)
         inside = [*g.flushed(), *inside]
         for each in generator.ifs:
+            if g.followed is not None:
+                kept = g.followed.choosing(g.value(each), [node])
+                unless = ast.UnaryOp(ast.Not(), kept, **g.loc)
+                inside += [*g.flushed(), ast.If(unless, [ast.Continue(**g.loc)], [], **g.loc)]
+                continue
             test = ast.UnaryOp(ast.Not(), g.true(g.value(each)), **g.loc)
             inside += [*g.flushed(), ast.If(test, [ast.Continue(**g.loc)], [], **g.loc)]
         if at + 1 < len(node.generators):
-            again = iterable(g, node.generators[at + 1].iter)
-            before = g.flushed()
+            over = node.generators[at + 1].iter
+            if g.followed is not None:
+                inner = g.tmp()
+                again: ast.expr = g.name(inner)
+                opened = _opened(g, node, g.value(over), inner)
+                before = [*g.flushed(), *opened]
+            else:
+                again = iterable(g, over)
+                before = g.flushed()
             inside += [*before, *_rounds(g, node, at + 1, again, out, stop)]
         else:
             last = _round(g, node, out, stop)
             inside += [*g.flushed(), *last]
         return [ast.For(target, source, [*step(g, out), *inside], [], **g.loc)]
+
+
+def _opened(g: Emitter, node: Comprehension, source: ast.expr, name: str) -> list[ast.stmt]:
+    """What a comprehension goes over, of which the strand is told, as the variable ``name``."""
+    assert g.followed is not None
+    before = g.tmp()
+    opened = g.ours(values.iterated, g.name("rt"), source)
+    return [
+        ast.Assign([ast.Name(before, STORE, **g.loc)], g.rt("ambient"), **g.loc),
+        ast.Assign([ast.Name(name, STORE, **g.loc)], opened, **g.loc),
+        *g.followed.marks([node], [], g.name(before)),
+    ]
 
 
 def step(g: Emitter, out: str | None) -> list[ast.stmt]:
@@ -84,7 +117,7 @@ def _round(g: Emitter, node: Comprehension, out: str, stop: bool | None) -> list
         ]
     value = g.value(node.elt)
     if stop is not None:
-        test = g.true(value)
+        test = g.true(value) if g.followed is None else g.followed.choosing(value, [node])
         settled = test if stop else ast.UnaryOp(ast.Not(), test, **g.loc)
         return [ast.If(settled, [ast.Return(g.const(stop), **g.loc)], [], **g.loc)]
     if isinstance(node, ast.SetComp):

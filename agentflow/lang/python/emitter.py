@@ -26,6 +26,8 @@ from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.names import Scope, Var
 from agentflow.lang.python.reader import span_of
+from agentflow.lang.python.strict_code import StrictPython
+from agentflow.lang.python.strict_twins import strict_twin_of
 from agentflow.lang.python.support import check_global, unbound_name
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import truth
@@ -145,6 +147,7 @@ class Emitter(codegen.Generator):
         self.bound: list[set[Var]] = []
         self.known_code: dict[ast.AST, str] = {}
         self.global_functions: set[str] = set()
+        self.followed: StrictPython | None = None
         self.foreign: set[str] = set()
         self.foreign_methods: set[str] = set()
 
@@ -202,6 +205,7 @@ class Emitter(codegen.Generator):
                 continue
             self.level += 1
             saved, self.loc = self.loc, _position(node)
+            taken = len(self.followed.temporaries) if self.followed is not None else 0
             if self.level % LEVELS:
                 code = rule(self, node)
             else:
@@ -210,6 +214,8 @@ class Emitter(codegen.Generator):
             if node in self.marks:
                 written.append(ast.Expr(self._reached(node), **self.loc))
             written += [*self.flushed(), *code]
+            if self.followed is not None:
+                written += self.followed.cleared(taken)
             self.loc = saved
             self.level -= 1
         self.bound.pop()
@@ -285,8 +291,20 @@ class Emitter(codegen.Generator):
         )
 
     def boxed(self, function: Any, arguments: Sequence[ast.expr]) -> ast.expr:
-        """A call of a function of this package with values that may stand in boxes: of its labelled twin."""
-        return self.call(self.const_param(twin_of(function), f"L_{function.__name__}"), arguments)
+        """A call of a function of this package with values that may stand in boxes: of its twin."""
+        name = f"L_{function.__name__}"
+        if self.followed is None:
+            return self.call(self.const_param(twin_of(function), name), arguments)
+        first = arguments[0] if arguments else None
+        strand = [] if isinstance(first, ast.Name) and first.id == "rt" else [self.name("rt")]
+        return self.call(self.const_param(strict_twin_of(function), name), [*strand, *arguments])
+
+    def tmp(self) -> str:
+        """The name of a new temporary."""
+        name = super().tmp()
+        if self.followed is not None:
+            self.followed.temporaries.append(name)
+        return name
 
     def env(self) -> ast.expr:
         """The environment that the program is linked to."""
@@ -379,8 +397,11 @@ class Emitter(codegen.Generator):
         if var is not None:
             code = self.name(var.py)
             code._var = var  # type: ignore[attr-defined]
-            return code
-        named, again = self.walrus(self.attr(self.cell(name), "v"))
+            return code if self.followed is None else self.followed.read(var, code)
+        if self.followed is not None:  # a temporary would hold it
+            named, again = self.attr(self.cell(name), "v"), self.attr(self.cell(name), "v")
+        else:
+            named, again = self.walrus(self.attr(self.cell(name), "v"))
         more = [] if hint is None else [self.const(hint)]
         missing = self.ours(unbound_name, self.name("rt"), self.env(), self.const(name), *more)
         return self.ifexp(self.is_(named, self.const_param(UNBOUND, "U"), negate=True), again, missing)
@@ -425,6 +446,7 @@ class Emitter(codegen.Generator):
         fn = PyFn("python", tail_ok=False)
         handlers = self.handlers
         saved = (self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound)
+        entered = None if self.followed is None else self.followed.enter()
         self.fn, self.blocks, self.before, self.rounds, self.bound, self.handlers = fn, 0, [], [], [], 0
         if scope is not None:
             self.scope = scope
@@ -439,6 +461,10 @@ class Emitter(codegen.Generator):
         self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound = saved
         self.handlers = handlers
         head: list[ast.stmt] = []
+        begin: list[ast.stmt] = []
+        if self.followed is not None and entered is not None:
+            self.followed.leave_function(entered)
+            begin = self.followed.head(scope, parameters)
         if fn.nonlocals:
             head.append(ast.Nonlocal(sorted(fn.nonlocals), **self.loc))
             for name in fn.nonlocals:
@@ -453,7 +479,7 @@ class Emitter(codegen.Generator):
             head.extend(self.fuel())
         names = [ast.arg(each, None, **self.loc) for each in ("rt", "d", *parameters)]
         args = ast.arguments([], names, None, [], [], None, [])
-        whole = [*head, *body] or [ast.Pass(**self.loc)]
+        whole = [*head, *begin, *body] or [ast.Pass(**self.loc)]
         definition = ast.AsyncFunctionDef(py, args, whole, [], None, **self.loc)
         definition.type_params = []  # type: ignore[attr-defined]
         return definition

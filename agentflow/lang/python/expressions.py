@@ -24,6 +24,7 @@ from agentflow.lang.python.native import (
     joined_texts,
     text_of,
 )
+from agentflow.lang.python.strict import keyed
 from agentflow.lang.python.texts import formatted, text, written
 from agentflow.lib.suggest import did_you_mean
 
@@ -76,7 +77,8 @@ def _placeholder(g: Emitter, node: ast.FormattedValue) -> ast.expr:
 
 @expression(ast.List)
 def list_(g: Emitter, node: ast.List) -> ast.expr:
-    return _collected(g, node.elts) or ast.List([g.value(each) for each in node.elts], LOAD, **g.loc)
+    collected = _collected(g, node.elts) or ast.List([g.value(each) for each in node.elts], LOAD, **g.loc)
+    return collected if g.followed is None else g.followed.fresh(collected)
 
 
 @expression(ast.Tuple)
@@ -92,7 +94,8 @@ def set_(g: Emitter, node: ast.Set) -> ast.expr:
     items = _collected(g, node.elts)
     if items is None:
         keys: list[ast.expr] = [g.ours(compare.key, g.value(each)) for each in node.elts]
-        return g.call(g.const_param(OrderedSet, "OrderedSet_"), [ast.List(keys, LOAD, **g.loc)])
+        made_of = g.call(g.const_param(OrderedSet, "OrderedSet_"), [ast.List(keys, LOAD, **g.loc)])
+        return made_of if g.followed is None else g.ours(keyed, g.followed.fresh(made_of))
     return g.long(g.ours(as_set, items))
 
 
@@ -136,7 +139,8 @@ def _as_set(items: list[Any]) -> Work[OrderedSet]:
 def dict_(g: Emitter, node: ast.Dict) -> ast.expr:
     pairs = [(key, value) for key, value in zip(node.keys, node.values, strict=True)]
     if all(isinstance(key, ast.Constant) and type(key.value) in (str, bool, type(None)) for key, _ in pairs):
-        return ast.Dict([g.const(key.value) for key, _ in pairs], [g.value(value) for _, value in pairs], **g.loc)  # type: ignore[union-attr]
+        plain = ast.Dict([g.const(key.value) for key, _ in pairs], [g.value(value) for _, value in pairs], **g.loc)  # type: ignore[union-attr]
+        return plain if g.followed is None else g.followed.fresh(plain)
     parts: list[ast.expr] = []
     for key, value in pairs:
         spread = key is None
@@ -208,7 +212,7 @@ def _method_value(g: Emitter, node: ast.Attribute, kind: str, dotted: str) -> as
         hint = hint or f"write lambda x: x.{node.attr}()"
         g.wrong(node, "name/not-here", f"'{dotted}' is not there in workflow texts", hint)
         return g.const(None)
-    procedure = method_of(type_, node.attr, dotted, labelled=bool(g.labelled))
+    procedure = method_of(type_, node.attr, dotted, labelled=g.labelled)
     return g.const_param(procedure, f"M_{kind}_{node.attr}")
 
 
@@ -227,6 +231,8 @@ def named(g: Emitter, node: ast.NamedExpr) -> ast.expr:
         g.refuse(node, "':=' here", hint)
         return g.const(None)
     value = g.value(node.value)
+    if g.followed is not None and (var is None or var.scope is g.scope):
+        return g.followed.named(node.target.id, value)
     if var is None:
         return g.ours(assigned, g.cell(node.target.id), value)
     if var.scope is not g.scope:

@@ -20,6 +20,7 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.walk import LEAVES
 from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.abi import Fork, Runtime
+from agentflow.lang.builtins.strict import Called
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import Cell, SexpEnvironment
 
@@ -114,6 +115,8 @@ def _parts(value: Any) -> list[Any] | tuple[Any, ...] | None:
         return ()
     if kind is Closure:
         return (value.raw, value.env)
+    if kind is Called:
+        return (value.function,)
     if kind is FunctionType:
         return _captured(value)
     if kind is SexpEnvironment:

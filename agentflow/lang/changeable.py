@@ -1,0 +1,120 @@
+"""Which lists, dicts and sets may be changed because of what was tested, under a ``strict`` policy.
+
+What a container holds can say where it came from, but not what it does not hold any more, or how long it is. So it is noted of a container
+that all that refers to it says certain sources; only because of these may it be changed. Whether all does is known where there is one reference only.
+"""
+
+from __future__ import annotations
+
+from sys import getrefcount
+from typing import Any, cast
+
+from agentflow.core.labels import NO_SOURCES, Label, Sources, box, joined, outer_sources
+from agentflow.core.ordered_set import OrderedSet
+
+CONTAINERS = frozenset((list, dict, OrderedSet))
+"""The types of values that are changed in place."""
+_FIRST_SWEEP = 1_000
+
+
+class Changeable:
+    """The containers of a run of which it is noted, and the variables of the environment that an arm would have bound.
+
+    ``unbound`` are by name the sources on which it depends that such a variable has no value.
+    """
+
+    __slots__ = ("_entries", "_sweep_at", "unbound")
+
+    def __init__(self) -> None:
+        self.unbound: dict[str, Sources] = {}
+        self._entries: dict[int, tuple[Any, Sources]] = {}
+        self._sweep_at = _FIRST_SWEEP
+
+    def sources(self, container: Any) -> Sources:
+        """The sources that all references to a container say."""
+        entry = self._entries.get(id(container))
+        return NO_SOURCES if entry is None else entry[1]
+
+    def note(self, container: Any, sources: Sources) -> None:
+        """All references to a container say these sources."""
+        self._entries[id(container)] = (container, joined(self.sources(container), sources))
+        if len(self._entries) >= self._sweep_at:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget the containers to which nothing else refers."""
+        self._entries = {at: entry for at, entry in self._entries.items() if getrefcount(entry[0]) > _IN_ENTRY}
+        self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._entries))
+
+    def is_noted(self, container: Any) -> bool:
+        """Whether a container is held here, too."""
+        return id(container) in self._entries
+
+
+def upgraded(changeable: Changeable, value: Any, sources: Sources, references: int) -> Any:
+    """The value of a variable that may be changed because of ``sources``, or what is in it may: it says them from now on.
+
+    ``references`` are those to the value where it came in by a parameter. A container that has no other is noted.
+    """
+    if type(value) is Label:
+        if (
+            references == _BY_PARAMETER
+            and type(value.value) in CONTAINERS
+            and not sources <= changeable.sources(value.value)
+            and getrefcount(value.value) == _IN_ENTRY + changeable.is_noted(value.value)
+        ):
+            _note(changeable, value.value, joined(value.sources, sources))
+    elif (
+        type(value) in CONTAINERS
+        and references == _BY_PARAMETER + changeable.is_noted(value)
+        and not sources <= changeable.sources(value)
+    ):
+        _note(changeable, value, sources)
+    return box(value, sources)
+
+
+def _note(changeable: Changeable, container: Any, sources: Sources) -> None:
+    """Note a container, and those in it to which nothing else refers."""
+    changeable.note(container, sources)
+    pending = [container]
+    while pending:
+        item = pending.pop()
+        if type(item) is OrderedSet:
+            continue
+        for each in cast("dict[Any, Any]", item).values() if type(item) is dict else item:
+            if type(each) is Label:
+                if (
+                    type(each.value) in CONTAINERS
+                    and getrefcount(each) == _BY_PARAMETER
+                    and getrefcount(each.value) == _IN_ENTRY + changeable.is_noted(each.value)
+                ):
+                    changeable.note(each.value, sources)
+                    pending.append(each.value)
+            elif type(each) in CONTAINERS and getrefcount(each) == _BY_PARAMETER + changeable.is_noted(each):
+                changeable.note(each, sources)
+                pending.append(each)
+
+
+def said(changeable: Changeable, value: Any) -> Sources:
+    """The sources that a variable's value says, and those that all references to a container do."""
+    return joined(outer_sources(value), changeable.sources(value))
+
+
+def _in_entry() -> int:
+    entry: tuple[Any, ...] = ([],)
+    return getrefcount(entry[0])
+
+
+def _by_parameter() -> int:
+    value: list[Any] = []
+    return _count(value)
+
+
+def _count(value: Any) -> int:
+    return getrefcount(value)
+
+
+_IN_ENTRY = _in_entry()
+"""References to a value that is part of one other."""
+_BY_PARAMETER = _by_parameter()
+"""References to the value of a variable, where a function that was called with it looks."""

@@ -1,0 +1,243 @@
+"""What code of texts in Python calls under a ``strict`` policy: tests are told to the strand, variables say why they are what they are.
+
+Containers are changed in place, and what else refers to one cannot be told: so a change because of what was tested,
+or by a key that came from somewhere, is refused unless all that refers to it says so (:mod:`agentflow.lang.changeable`). The variable in which it is has been
+marked before, where a text changes it by its name.
+"""
+
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+from sys import getrefcount
+from typing import Any
+
+from agentflow.core.errors import ChangeRefused
+from agentflow.core.labels import (
+    NO_SOURCES,
+    UNBOXED,
+    Label,
+    Sources,
+    bare,
+    box,
+    joined,
+    outer_sources,
+    sources_of,
+)
+from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.work import Work
+from agentflow.lang import changeable
+from agentflow.lang.abi import StrictRuntime
+from agentflow.lang.builtins.labelled import blame
+from agentflow.lang.calling import Sliced
+from agentflow.lang.changeable import CONTAINERS
+from agentflow.lang.environment import UNBOUND, Cell
+from agentflow.lang.python import values
+from agentflow.lang.python.errors import kind_of
+from agentflow.lang.trace import too_early
+
+# -- tests --------------------------------------------------------------------------------------------------------
+
+
+def decides(rt: StrictRuntime, value: Any) -> bool:
+    """Whether a value counts as true, by which something is chosen."""
+    if type(value) is Label:
+        rt.raise_to(value.sources)
+        value = value.value
+    return values.truth(value)
+
+
+def leave(rt: StrictRuntime, before: Sources) -> None:
+    """Go on after a statement that tested something, as before it."""
+    if not rt.trying:
+        rt.ambient = before
+
+
+# -- variables ----------------------------------------------------------------------------------------------------
+
+
+def upgraded(rt: StrictRuntime, value: Any, since: Sources, began: Sources | None, free: bool) -> Any:
+    """The value of a variable that may be changed by what has just been chosen, or what is in it.
+
+    ``free``: the variable itself may be marked in any case; otherwise only if that happens because of nothing, or because of what it says already:
+    ``since`` are the ambient sources before, and ``began`` those with which the variable's function did, if nothing else sees the variable.
+    """
+    references = getrefcount(value)
+    if not rt.ambient:
+        return value
+    if since is began or since <= changeable.said(rt.changeable, value):
+        return changeable.upgraded(rt.changeable, value, rt.ambient, references)
+    return box(value, rt.ambient) if free else value
+
+
+def readied(rt: StrictRuntime, value: Any, since: Sources, began: Sources | None, more: Sources) -> Any:
+    """The value of a variable in which something is changed now, because of ``more`` besides."""
+    references = getrefcount(value)
+    sources = joined(rt.ambient, more)
+    if sources and (since is began or since <= changeable.said(rt.changeable, value)):
+        return changeable.upgraded(rt.changeable, value, sources, references)
+    return value
+
+
+def upgrade(rt: StrictRuntime, cell: Cell, name: str, since: Sources, assigned: bool) -> None:
+    """The same as :func:`upgraded` for a variable of the environment, which has perhaps no value; ``assigned``: it may get one."""
+    if cell.v is not UNBOUND:
+        cell.v = upgraded(rt, cell.v, since, None, False)
+    elif assigned and since <= rt.changeable.unbound.get(name, NO_SOURCES):
+        rt.changeable.unbound[name] = joined(rt.changeable.unbound.get(name, NO_SOURCES), rt.ambient)
+
+
+def ready(rt: StrictRuntime, cell: Cell, since: Sources, more: Sources) -> None:
+    """The same as :func:`readied` for a variable of the environment."""
+    if cell.v is not UNBOUND:
+        cell.v = readied(rt, cell.v, since, None, more)
+
+
+def value_before(rt: StrictRuntime, cell: Cell, name: str) -> Any:
+    """What a variable of the environment is before it is written."""
+    return cell.v if cell.v is not UNBOUND else box(UNBOUND, rt.changeable.unbound.get(name, NO_SOURCES))
+
+
+def unbind(rt: StrictRuntime, cell: Cell, name: str, since: Sources) -> None:
+    """``del name`` of a variable of the environment."""
+    rt.written(name, cell.v, None, since)
+    rt.changeable.unbound[name] = joined(outer_sources(cell.v), rt.ambient)
+    cell.v = UNBOUND
+
+
+def bound(rt: StrictRuntime, value: Any, name: str) -> Any:
+    """The value of a local variable that perhaps has none. Raises UnboundSymbolError."""
+    if bare(value) is UNBOUND:
+        if type(value) is Label:
+            rt.raise_to(value.sources)
+        raise too_early(name)
+    return value
+
+
+def assigned(rt: StrictRuntime, cell: Cell, name: str, value: Any, since: Sources) -> Any:
+    """``name := value`` of a variable of the environment."""
+    if rt.ambient:
+        value = rt.written(name, value_before(rt, cell, name), value, since)
+    cell.v = value
+    return value
+
+
+# -- changes ------------------------------------------------------------------------------------------------------
+
+
+def fresh(rt: StrictRuntime, container: Any) -> None:
+    """A list, dict or set as it is written: what refers to it will say why the code was here."""
+    rt.changeable.note(container, rt.ambient)
+
+
+def permit(rt: StrictRuntime, reference: Any, more: Sources) -> None:
+    """Refuse to change the container of a ``reference`` because of ``more``, and of what was tested, unless all that refers to it says so."""
+    container = bare(reference)
+    sources = joined(rt.ambient, more)
+    if type(container) not in CONTAINERS:
+        return
+    if rt.trying:
+        rt.raise_to(joined(more, outer_sources(reference)))
+    if not sources or sources <= rt.changeable.sources(container):
+        return
+    kind, shown = kind_of(container), sorted(sources)
+    error = ChangeRefused(
+        f"a {kind} would be changed because of what came from {', '.join(shown)}, and what else refers to it would not say so",
+        hint="make a new one: xs = [*xs, x] if test else xs, or {**d, key: value}; and return it instead of changing a parameter",
+        details={"kind": kind, "sources": shown},
+    )
+    blame(error, joined(sources, outer_sources(reference)))
+    rt.forbid(error)
+
+
+_CHANGING: dict[str, str] = {
+    "append": "",
+    "insert": "i",
+    "pop": "i",
+    "extend": "i",
+    "clear": "",
+    "reverse": "",
+    "sort": "",
+    "remove": "a",
+    "update": "d",
+    "setdefault": "i",
+    "add": "i",
+    "discard": "i",
+    "[]=": "i",
+    "del": "i",
+    "+=": "i",
+    "|=": "d",
+    "&=": "d",
+    "-=": "d",
+    "^=": "d",
+}
+"""How methods and statements change containers: by nothing that has sources of its own, by their first argument as an index or a key, by what is in their
+arguments, or by comparing all that there is."""
+CHANGING = frozenset(_CHANGING)
+
+
+def depends(how: str, value: Any, arguments: tuple[Any, ...]) -> Sources:
+    """The sources on which it depends what a container has, and where, after a change; not those of its elements."""
+    word = _CHANGING[how]
+    if not word or not arguments:
+        return NO_SOURCES
+    if word == "i":
+        first = arguments[0]
+        if type(first) is Label or type(first) is tuple:
+            return sources_of_key(first)
+        return _of_keys(first) if how == "extend" or how == "+=" else NO_SOURCES
+    if word == "a":
+        return sources_of([arguments[0], value]) if type(bare(value)) is list else sources_of_key(arguments[0])
+    sources = NO_SOURCES
+    for each in arguments:
+        sources = joined(sources, outer_sources(each))
+        opened = bare(each)
+        if type(opened) is dict or type(opened) is OrderedSet:
+            sources = joined(sources, _of_keys(opened))
+        elif type(opened) is list or type(opened) is tuple:
+            for part in opened:
+                key = bare(part) if type(bare(value)) is dict else part
+                key = key[0] if key is not part and type(key) in (list, tuple) and key else part
+                sources = joined(sources, sources_of_key(key))
+    return sources
+
+
+def depends_on(how: str) -> str:
+    """By what a method or statement changes a container; nothing for what has no sources of its own."""
+    return _CHANGING[how]
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is no box, and holds none."""
+    return type(value) in UNBOXED
+
+
+def sources_of_key(key: Any) -> Sources:
+    """The sources of a key, and of what is in it."""
+    return NO_SOURCES if type(key) in UNBOXED else sources_of(key)
+
+
+def _of_keys(container: Any) -> Sources:
+    """The sources of the keys of a dict, or of the elements of a set."""
+    sources = NO_SOURCES
+    if type(container) is dict or type(container) is OrderedSet:
+        for each in container:
+            if type(each) not in UNBOXED:
+                sources = joined(sources, sources_of(each))
+    return sources
+
+
+def keyed(rt: StrictRuntime, value: Any) -> Any:
+    """A dict or set that was just made, in a box with the sources of its keys."""
+    return with_keys(value)
+
+
+def with_keys(value: Any) -> Any:
+    """A dict or set that was just made, in a box with the sources of its keys: which there are says where they came from."""
+    if type(value) is Sliced:
+        return Sliced(_with_keys_of(value.work))
+    return box(value, _of_keys(bare(value)))
+
+
+def _with_keys_of(work: Work[Any]) -> Work[Any]:
+    value = yield from work
+    return box(value, _of_keys(bare(value)))

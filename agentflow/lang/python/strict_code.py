@@ -1,0 +1,428 @@
+"""Code of texts in Python under a ``strict`` policy: what a test depended on is told to the strand, and marks all that is done because of it.
+
+As in S-expressions (:mod:`agentflow.lang.emit_strict`), tests raise ``rt.ambient``, and it is put back where their arms end, unless one of them may leave
+by ``return``, ``break`` or ``continue``: then at the end of the loop, or by whoever called the function. Variables that arms assign, or in which they
+change something, are marked before one is chosen. A local variable that may have no value then holds :data:`UNBOUND`, marked as any other value.
+Temporaries are emptied after each statement, so that one reference to a container in a variable can be told from two.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from agentflow.core.labels import NO_SOURCES, Label
+from agentflow.lang.codegen import LOAD, STORE, PyFn, is_bool
+from agentflow.lang.environment import UNBOUND
+from agentflow.lang.python import strict
+from agentflow.lang.python.names import Scope, Var, parameters
+from agentflow.lang.python.writes import Target, exits, finally_names, perhaps_unbound, targets
+
+Emitter: TypeAlias = Any
+"""An :class:`~agentflow.lang.python.emitter.Emitter`, whose module imports this one."""
+_BEGAN = "at_"
+"""The variable of each function that has the ambient sources with which it began."""
+
+
+class StrictPython:
+    """What an emitter adds to the code of such texts.
+
+    ``loops`` are the loops of the function that is written, ``caught`` the name of the ambient sources with which its innermost ``try`` began, ``depth`` how
+    many arms are around, ``bound`` its variables that have a value by now, ``outer`` those of the functions around.
+    """
+
+    def __init__(self, g: Emitter) -> None:
+        self.g = g
+        self.loops: list[ast.AST] = []
+        self.caught: str | None = None
+        self.depth = 0
+        self.bound: set[str] = set()
+        self.outer: set[str] = set()
+        self.temporaries: list[str] = []
+        self._targets: dict[int, tuple[Any, list[Target]]] = {}
+        self._perhaps: dict[int, set[str]] = {}
+        self._finals: dict[int, set[str]] = {}
+
+    # -- functions ------------------------------------------------------------------------------------------------
+
+    def enter(self) -> tuple[Any, ...]:
+        """Begin a function; gives what :meth:`leave_function` puts back."""
+        saved = (self.loops, self.caught, self.depth, self.bound, self.outer, self.temporaries)
+        self.outer = self.outer | self.bound
+        self.loops, self.caught, self.depth, self.bound, self.temporaries = [], None, 0, set(), []
+        return saved
+
+    def leave_function(self, saved: tuple[Any, ...]) -> None:
+        """End a function."""
+        self.loops, self.caught, self.depth, self.bound, self.outer, self.temporaries = saved
+
+    def head(self, scope: Scope | None, parameters: Sequence[str]) -> list[ast.stmt]:
+        """The first statements of a function."""
+        if scope is None:
+            return []
+        g = self.g
+        written: list[ast.stmt] = [ast.Assign([ast.Name(_BEGAN, STORE, **g.loc)], g.rt("ambient"), **g.loc)]
+        names = sorted(var.py for name, var in scope.vars.items() if name in self.perhaps(scope))
+        unset: list[ast.expr] = [ast.Name(each, STORE, **g.loc) for each in names if each not in parameters]
+        if unset:
+            written.append(ast.Assign(unset, g.const_param(UNBOUND, "U"), **g.loc))
+        return written
+
+    def perhaps(self, scope: Scope) -> set[str]:
+        """The variables of a function that may have no value."""
+        names = self._perhaps.get(id(scope))
+        if names is None:
+            names = self._perhaps[id(scope)] = perhaps_unbound(self.g.scopes, scope)
+        return names
+
+    def cleared(self, before: int) -> list[ast.stmt]:
+        """Empty the temporaries that a statement took, but for the first ``before``."""
+        g = self.g
+        names = list(dict.fromkeys(self.temporaries[before:]))
+        del self.temporaries[before:]
+        held: list[ast.expr] = [ast.Name(each, STORE, **g.loc) for each in names]
+        return [ast.Assign(held, g.const(None), **g.loc)] if held else []
+
+    # -- tests ----------------------------------------------------------------------------------------------------
+
+    def decided(self, value: ast.expr) -> ast.expr:
+        """Whether a value counts as true, which is told to the strand."""
+        g = self.g
+        if isinstance(value, ast.Constant) and type(value.value) is bool:
+            return value
+        if not is_bool(value):
+            return g.ours(strict.decides, value)
+        named, again = g.walrus(value)
+        rest = ast.BoolOp(
+            ast.And(), [g.is_(again, g.const(False), negate=True), g.ours(strict.decides, again)], **g.loc
+        )
+        return ast.BoolOp(ast.Or(), [g.is_(named, g.const(True)), rest], **g.loc)
+
+    def choosing(self, value: ast.expr, nodes: Sequence[ast.AST], around: Sequence[ast.AST] = ()) -> ast.expr:
+        """The same, as an expression that marks what ``nodes``, which are done because of it, may change."""
+        g = self.g
+        test = self.decided(value)
+        written = self.written(nodes, around)
+        if not written or isinstance(test, ast.Constant):
+            return test
+        name = g.tmp()
+        before = ast.NamedExpr(ast.Name(name, STORE, **g.loc), g.rt("ambient"), **g.loc)
+        marks = g.tuple_of([self._marked_as_value(each, g.name(name)) for each in written])
+        changed = ast.BoolOp(ast.And(), [g.is_(g.rt("ambient"), g.name(name), negate=True), marks], **g.loc)
+        return ast.Subscript(g.tuple_of([before, test, changed]), g.const(1), LOAD, **g.loc)
+
+    def left(self, value: ast.expr) -> ast.expr:
+        """The value of an expression that may raise the ambient sources, as it leaves that."""
+        g = self.g
+        return g.call(g.rt("left"), [g.rt("ambient"), value])
+
+    def statement(
+        self,
+        nodes: Sequence[ast.stmt],
+        build: Callable[[Callable[[], list[ast.stmt]]], list[ast.stmt]],
+        *,
+        loop: ast.stmt | None = None,
+    ) -> list[ast.stmt]:
+        """The code of a statement that tests something, because of which ``nodes`` are done.
+
+        ``build`` writes it, and is given what gives the statements that mark variables once the test is made.
+        """
+        g = self.g
+        name = g.tmp()
+        self.temporaries.remove(name)
+        around = self.around(nodes)
+        first = ast.Assign([ast.Name(name, STORE, **g.loc)], g.rt("ambient"), **g.loc)
+        if loop is not None:
+            self.loops.append(loop)
+        code = build(lambda: self.marks([loop] if loop is not None else nodes, around, g.name(name)))
+        if loop is not None:
+            self.loops.pop()
+        return [first, *code, *self.left_after(nodes, g.name(name))]
+
+    def around(self, nodes: Sequence[ast.AST]) -> list[ast.AST]:
+        """What else is done or not because of a test, since ``nodes`` may be left early: the loop around, or all of the function."""
+        how = exits(nodes)
+        inside: list[ast.AST] = [self.loops[-1]] if how.jumps and self.loops else []
+        node = self.g.scope.node
+        if how.returns and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside += node.body
+        return inside
+
+    def left_after(self, nodes: Sequence[ast.AST], before: ast.expr) -> list[ast.stmt]:
+        """Put the ambient sources back after a statement, unless whether the code is here says that it was not left early."""
+        g = self.g
+        how = exits(nodes)
+        if how.jumps or how.returns:
+            return []
+        back = ast.Expr(g.ours(strict.leave, before), **g.loc)
+        return [ast.If(g.is_(g.rt("ambient"), before, negate=True), [back], [], **g.loc)]
+
+    def marks(self, nodes: Sequence[ast.AST], around: Sequence[ast.AST], before: ast.expr) -> list[ast.stmt]:
+        """Mark what may be changed because of what has just been tested."""
+        g = self.g
+        marks: list[ast.stmt] = [
+            ast.Expr(self._marked_as_value(each, before), **g.loc) for each in self.written(nodes, around)
+        ]
+        return [ast.If(g.is_(g.rt("ambient"), before, negate=True), marks, [], **g.loc)] if marks else []
+
+    @contextmanager
+    def arms(self) -> Generator[None]:
+        """Around what is done in an arm."""
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    @contextmanager
+    def outside(self) -> Generator[None]:
+        """Around the ``else`` of a loop, which is no part of its rounds."""
+        loop = self.loops.pop()
+        yield
+        self.loops.append(loop)
+
+    def catching(self, node: ast.Try, build: Callable[[], list[ast.stmt]]) -> list[ast.stmt]:
+        """A ``try``: what is looked at in it decides whether it is done to its end."""
+        g = self.g
+        name = g.tmp()
+        self.temporaries.remove(name)
+        nodes: list[ast.stmt] = [
+            *node.body,
+            *(each for handler in node.handlers for each in handler.body),
+            *node.orelse,
+        ]
+        outer, self.caught = self.caught, name
+        with self.arms():
+            inside = build()
+        self.caught = outer
+        marks = self.marks([node], self.around(nodes), g.name(name))
+        return [
+            ast.Assign([ast.Name(name, STORE, **g.loc)], g.rt("ambient"), **g.loc),
+            self._trying(ast.Add()),
+            ast.Try(inside, [], [], [self._trying(ast.Sub()), *marks], **g.loc),
+            *self.left_after(nodes, g.name(name)),
+        ]
+
+    def _trying(self, operator: ast.operator) -> ast.stmt:
+        g = self.g
+        changed = ast.BinOp(g.rt("trying"), operator, g.const(1), **g.loc)
+        return ast.Assign([ast.Attribute(g.name("rt"), "trying", STORE, **g.loc)], changed, **g.loc)
+
+    # -- variables ------------------------------------------------------------------------------------------------
+
+    def written(self, nodes: Sequence[ast.AST], around: Sequence[ast.AST] = ()) -> list[Target]:
+        """What may be changed because of a test that decides whether ``nodes`` are done, and those ``around``."""
+        g = self.g
+        merged: dict[Any, Target] = {}
+        for each in (*nodes, *around):
+            if id(each) not in self._targets:
+                self._targets[id(each)] = (each, targets(g.scopes, g.scope, [each]))
+            for target in self._targets[id(each)][1]:
+                target_of = merged.setdefault(target.variable, Target(target.variable))
+                target_of.assigned = target_of.assigned or target.assigned
+        return [each for each in merged.values() if self._in_reach(each)]
+
+    def _in_reach(self, target: Target) -> bool:
+        var = target.variable
+        if isinstance(var, str):
+            return bool(self.g.kind(var) == "variable")
+        if var.name in self.perhaps(var.scope) or var.name in self._parameters(var.scope):
+            return True
+        return var.py in self.bound or var.py in self.outer
+
+    def _parameters(self, scope: Scope) -> set[str]:
+        node = scope.node
+        return (
+            set(parameters(node.args))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            else set()
+        )
+
+    def is_private(self, var: Var) -> bool:
+        """Whether nothing but the function that is written assigns a variable."""
+        finals = self._finals.get(id(var.scope))
+        if finals is None:
+            finals = self._finals[id(var.scope)] = finally_names(var.scope)
+        return var.fn is self.g.fn and not var.shared and var.name not in finals
+
+    def _since(self) -> ast.expr:
+        """The ambient sources that a variable has to say for a change now: within a ``try``, those when it began."""
+        return self.g.rt("ambient") if self.caught is None else self.g.name(self.caught)
+
+    def _local(self, var: Var) -> tuple[ast.expr, ast.Name, ast.expr]:
+        """The variable to be read and to be written, and the sources with which its function began if nothing else sees it."""
+        g = self.g
+        if var.fn is not g.fn and var.fn is not None:
+            g.fn.nonlocals.add(var.py)
+            var.fn.declared.add(var.py)
+        began = g.name(_BEGAN) if self.is_private(var) else g.const(None)
+        return g.name(var.py), ast.Name(var.py, STORE, **g.loc), began
+
+    def _marked_as_value(self, target: Target, before: ast.expr) -> ast.expr:
+        """Mark a variable, as an expression."""
+        g, var = self.g, target.variable
+        if isinstance(var, str):
+            return g.ours(strict.upgrade, g.cell(var), g.const(var), before, g.const(target.assigned))
+        read, store, began = self._local(var)
+        marked = g.ours(strict.upgraded, read, before, began, g.const(self.is_private(var)))
+        return ast.NamedExpr(store, marked, **g.loc)
+
+    def bind(self, name: str, value: ast.expr) -> list[ast.stmt]:
+        """Assign a variable, which says why."""
+        g = self.g
+        var = g.scope.find(name)
+        target: Any = g.target(name)
+        if var is not None and self.is_private(var):
+            if not self.depth:
+                self.bound.add(var.py)
+            marked = ast.Assign([g.target(name)], g.call(g.rt("marked"), [g.name(var.py)]), **g.loc)
+            moved = g.is_(g.rt("ambient"), g.name(_BEGAN), negate=True)
+            return [ast.Assign([target], value, **g.loc), ast.If(moved, [marked], [], **g.loc)]
+        new = g.tmp()
+        old = g.ours(strict.value_before, g.cell(name), g.const(name)) if var is None else g.name(var.py)
+        allowed = g.call(g.rt("written"), [g.const(name), old, g.name(new), self._since()])
+        return [
+            ast.Assign([ast.Name(new, STORE, **g.loc)], value, **g.loc),
+            ast.If(g.rt("ambient"), [ast.Assign([ast.Name(new, STORE, **g.loc)], allowed, **g.loc)], [], **g.loc),
+            ast.Assign([target], g.name(new), **g.loc),
+        ]
+
+    def named(self, name: str, value: ast.expr) -> ast.expr:
+        """``name := value``."""
+        g = self.g
+        var = g.scope.find(name)
+        if var is None:
+            return g.ours(strict.assigned, g.cell(name), g.const(name), value, self._since())
+        new = g.tmp()
+        first = ast.NamedExpr(ast.Name(new, STORE, **g.loc), value, **g.loc)
+        if self.is_private(var):
+            marked = g.call(g.rt("marked"), [g.name(new)])
+            chosen = g.ifexp(g.is_(g.rt("ambient"), g.name(_BEGAN)), g.name(new), marked)
+        else:
+            chosen = g.call(g.rt("written"), [g.const(name), g.name(var.py), g.name(new), self._since()])
+        whole = ast.NamedExpr(ast.Name(var.py, STORE, **g.loc), chosen, **g.loc)
+        return ast.Subscript(g.tuple_of([first, whole]), g.const(1), LOAD, **g.loc)
+
+    def unbound(self, name: str) -> list[ast.stmt]:
+        """``del name``, after it was read."""
+        g = self.g
+        var = g.scope.find(name)
+        if var is None:
+            return [ast.Expr(g.ours(strict.unbind, g.cell(name), g.const(name), self._since()), **g.loc)]
+        return self.bind(name, g.const_param(UNBOUND, "U"))
+
+    def read(self, var: Var, value: ast.expr) -> ast.expr:
+        """The value of a local variable, which has perhaps none."""
+        g = self.g
+        if var.name not in self.perhaps(var.scope):
+            return value
+        kind = ast.Compare(
+            g.call(g.const_param(type, "type_"), [g.name(var.py)]),
+            [ast.IsNot()],
+            [g.const_param(Label, "T_Label")],
+            **g.loc,
+        )
+        test = ast.BoolOp(ast.And(), [kind, g.is_(g.name(var.py), g.const_param(UNBOUND, "U"), negate=True)], **g.loc)
+        return g.ifexp(test, value, g.ours(strict.bound, g.name(var.py), g.const(var.name)))
+
+    # -- changes in place -----------------------------------------------------------------------------------------
+
+    def holder(self, node: ast.expr) -> str | None:
+        """The variable that a container is changed by."""
+        g = self.g
+        if not isinstance(node, ast.Name) or node.id.startswith("_"):
+            return None
+        var = g.scope.find(node.id)
+        is_there = g.kind(node.id) == "variable" if var is None else var.scope.is_function
+        return node.id if is_there else None
+
+    def is_steady(self, name: str, others: Sequence[ast.AST]) -> bool:
+        """Whether nothing that ``others`` do can assign a variable meanwhile."""
+        g = self.g
+        inner = [each for other in others for each in ast.walk(other)]
+        if not any(isinstance(each, ast.Call | ast.NamedExpr) for each in inner):
+            return True
+        var = g.scope.find(name)
+        if var.shared if var is not None else any(name in each.globals for each in g.scopes.scopes.values()):
+            return False
+        return not any(isinstance(each, ast.NamedExpr) and each.target.id == name for each in inner)
+
+    def readied(self, name: str, how: str, arguments: Sequence[ast.expr]) -> ast.expr:
+        """Mark the variable ``name`` before what it holds is changed in place, if that depends on anything."""
+        g = self.g
+        var = g.scope.find(name)
+        value = g.attr(g.cell(name), "v") if var is None else g.name(var.py)
+        tests: list[ast.expr] = [g.rt("ambient")]
+        more: ast.expr = g.const_param(NO_SOURCES, "NO_SOURCES")
+        if arguments and strict.depends_on(how):
+            more = g.call(
+                g.const_param(strict.depends, "P_depends"), [g.const(how), value, g.tuple_of(list(arguments))]
+            )
+            tests = (
+                []
+                if strict.depends_on(how) != "i" or how in ("extend", "+=")
+                else [
+                    *tests,
+                    ast.UnaryOp(
+                        ast.Not(), g.call(g.const_param(strict.is_plain, "P_is_plain"), [arguments[0]]), **g.loc
+                    ),
+                ]
+            )
+        if var is None:
+            mark = g.ours(strict.ready, g.cell(name), self._since(), more)
+        else:
+            read, store, began = self._local(var)
+            mark = ast.NamedExpr(store, g.ours(strict.readied, read, self._since(), began, more), **g.loc)
+        if not tests:
+            return mark
+        test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests, **g.loc)
+        return ast.BoolOp(ast.And(), [test, mark], **g.loc)
+
+    def before_change(
+        self,
+        node: ast.expr,
+        how: str,
+        arguments: Sequence[ast.expr],
+        others: Sequence[ast.AST],
+        change: Callable[[list[ast.expr]], ast.expr],
+    ) -> ast.expr:
+        """A change of what ``node`` is, as an expression: its arguments, whose nodes are ``others``, then the mark, then the change.
+
+        Where the arguments may assign the variable themselves, it is marked before them, because of where the code is only.
+        """
+        g = self.g
+        name = self.holder(node)
+        if name is None:
+            return self._within(node, how, change(list(arguments)))
+        if not self.is_steady(name, others):
+            code = g.tuple_of([self.readied(name, how, []), change(list(arguments))])
+            return ast.Subscript(code, g.const(-1), LOAD, **g.loc)
+        pairs: list[tuple[ast.expr, ast.expr]] = [
+            (each, each) if isinstance(each, ast.Constant) else g.walrus(each) for each in arguments
+        ]
+        again = [each for _, each in pairs]
+        parts = [first for first, each in pairs if first is not each]
+        code = g.tuple_of([*parts, self.readied(name, how, again), change(again)])
+        return ast.Subscript(code, g.const(-1), LOAD, **g.loc)
+
+    def _within(self, node: ast.expr, how: str, change: ast.expr) -> ast.expr:
+        """A change of something that is part of what a variable holds, which is marked before."""
+        g = self.g
+        while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        name = self.holder(node)
+        if name is None:
+            return change
+        code = g.tuple_of([self.readied(name, how, []), change])
+        return ast.Subscript(code, g.const(-1), LOAD, **g.loc)
+
+    def fresh(self, container: ast.expr) -> ast.expr:
+        """A list, dict or set as it is written, which is noted where it is written because of something."""
+        g = self.g
+        named, again = g.walrus(container)
+        first = ast.BoolOp(ast.Or(), [g.is_(named, g.const(None)), g.rt("ambient")], **g.loc)
+        noted = ast.BoolOp(ast.And(), [first, g.ours(strict.fresh, again)], **g.loc)
+        return ast.BoolOp(ast.Or(), [noted, again], **g.loc)
+
+
+__all__ = ["PyFn", "StrictPython"]

@@ -1,0 +1,409 @@
+"""Labelled twins of what texts in Python call that tell the strand what they looked at, and ask before a change (``strict`` policies).
+
+All of them take the strand first.
+"""
+
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from agentflow.core.labels import (
+    NO_SOURCES,
+    UNBOXED,
+    Label,
+    Sources,
+    bare,
+    box,
+    each_boxed,
+    joined,
+    outer_sources,
+    sources_of,
+    stripped,
+)
+from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.work import Work
+from agentflow.lang import changeable
+from agentflow.lang.builtins.strict import Called, look_outside
+from agentflow.lang.calling import begun
+from agentflow.lang.changeable import CONTAINERS
+from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
+from agentflow.lang.python import builtins, changes, labelled, methods, strict, support, values
+from agentflow.lang.python.sharing import allowed
+from agentflow.lang.python.strict import (
+    CHANGING,
+    decides,
+    depends,
+    leave,
+    permit,
+    sources_of_key,
+    with_keys,
+)
+from agentflow.lang.python.table import Entry
+from agentflow.lang.python.words import name_of, word_of
+
+_STORE = labelled.twin_of(changes.store)
+_REMOVE = labelled.twin_of(changes.remove)
+_ADD_TO = labelled.twin_of(changes.add_to)
+_BITWISE_TO = labelled.twin_of(changes.bitwise_to)
+_SUBTRACT_FROM = labelled.twin_of(changes.subtract_from)
+_APPEND = labelled.twin_of(methods.append)
+_METHOD = labelled.twin_of(methods.method)
+_ROUNDS = labelled.twin_of(builtins.rounds)
+_SORT = labelled.twin_of(builtins.sort)
+
+
+def _unbound_name(rt: Any, env: SexpEnvironment, name: str, near: str | None = None) -> Any:
+    rt.raise_to(rt.changeable.unbound.get(name, NO_SOURCES))
+    return support.unbound_name(rt, env, name, near)
+
+
+_KEYED = frozenset(
+    (
+        "expressions.entries",
+        "expressions.as_set",
+        "builtins.set_",
+        "builtins.dict_",
+        "values.bitwise",
+        "values.subtract",
+    )
+)
+"""Functions that make dicts and sets."""
+_LOOKED_WITHIN = frozenset(
+    ("values.unpacked", "expressions.gathered", "expressions.entries", "expressions.as_set", "compare.key")
+)
+"""Functions that keep their arguments, and fail because of what is in them."""
+
+
+def strict_twin_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The twin of a function that code calls, which takes the strand first."""
+    return _twin(function)
+
+
+@cache
+def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
+    name = name_of(function)
+    own = _OWN.get(name)
+    if own is not None or function.__module__ in (__name__, strict.__name__):
+        return own or function
+    twin = labelled.twin_of(function)
+    needs_rt = _needs_rt(function)
+    if inspect.iscoroutinefunction(function):
+        return twin if name in _AS_THEY_ARE else _waiting(twin)
+    if name in _AS_THEY_ARE:
+        return twin if needs_rt else _without_rt(twin)
+    word = "r" if name in _LOOKED_WITHIN else word_of(function)
+    return _telling(twin, word, needs_rt, keys=name in _KEYED)
+
+
+_AS_THEY_ARE = frozenset(
+    (
+        "support.filled",
+        "support.missing_keyword",
+        "support.binding",
+        "support.check_global",
+        "support.task_procedure",
+        "support.outcome_of",
+        "support.outcome_of_dict",
+        "support.log_text",
+        "requests.endorsed",
+        "failure.raised",
+        "failure.raised_again",
+        "failure.caught",
+        "failure.matches",
+        "charging.check_collection",
+    )
+)
+"""Functions that look at nothing, raise what says itself where it came from, or do effects, of which the strand is told."""
+
+
+def _needs_rt(function: Callable[..., Any]) -> bool:
+    try:
+        return next(iter(inspect.signature(function).parameters), None) == "rt"
+    except ValueError:
+        return False
+
+
+def _without_rt(function: Callable[..., Any]) -> Callable[..., Any]:
+    def twin(rt: Any, *arguments: Any) -> Any:
+        return function(*arguments)
+
+    return twin
+
+
+def _seen(word: str, arguments: Iterable[Any]) -> Sources:
+    """The sources of what a function looks at: of the parts of what it reads whole, else of the arguments themselves."""
+    sources = NO_SOURCES
+    for at, each in enumerate(arguments):
+        if type(each) in UNBOXED:
+            continue
+        letter = word[min(at, len(word) - 1)]
+        sources = joined(sources, sources_of(each) if letter == "r" else outer_sources(each))
+    return sources
+
+
+def _telling(twin: Callable[..., Any], word: str, needs_rt: bool, *, keys: bool) -> Callable[..., Any]:
+    def with_strand(rt: Any, *arguments: Any, **named: Any) -> Any:
+        if rt.trying:
+            rt.raise_to(_seen(word, arguments))
+            for each in named.values():
+                rt.raise_to(sources_of(each))
+        value = twin(rt, *arguments, **named)
+        return with_keys(value) if keys else value
+
+    def alone(rt: Any, *arguments: Any) -> Any:
+        if rt.trying:
+            rt.raise_to(_seen(word, arguments))
+        value = twin(*arguments)
+        return with_keys(value) if keys else value
+
+    return with_strand if needs_rt else alone
+
+
+def _waiting(twin: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls procedures: once for each element, so that what they do depends on the list."""
+
+    async def calling(rt: Any, d: int, *arguments: Any, key: Any = None, **named: Any) -> Any:
+        before = rt.ambient
+        for each in arguments:
+            rt.raise_to(outer_sources(each))
+        if rt.trying:
+            rt.raise_to(sources_of([*arguments, *named.values()]))
+        if key is not None:
+            named["key"] = Called(key)
+        value = await twin(rt, d, *arguments, **named)
+        if rt.trying:
+            look_outside(rt, value)
+        return rt.left(before, value)
+
+    return calling
+
+
+_SORTED = _waiting(labelled.twin_of(builtins.sorted_))
+
+
+async def _map(rt: Any, d: int, function: Any, *iterables: Any) -> Any:
+    before = rt.ambient
+    for each in iterables:
+        rt.raise_to(outer_sources(each))
+    opened = [_elements(rt, each, "map") for each in iterables]
+    return rt.left(before, await builtins.map_(rt, d, Called(function), *opened))
+
+
+async def _filter(rt: Any, d: int, function: Any, iterable: Any) -> Any:
+    before = rt.ambient
+    rt.raise_to(outer_sources(iterable))
+    kept: list[Any] = []
+    for each in list(_elements(rt, iterable, "filter")):
+        answer = each if bare(function) is None else await _call(rt, d, function, (each,))
+        if decides(rt, answer):
+            kept.append(each)
+    return rt.left(before, kept)
+
+
+def _elements(rt: Any, value: Any, who: str) -> Any:
+    return values.elements(rt, value, who)
+
+
+async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = False) -> None:
+    """``value.sort(...)``: what stands where depends on all that was compared, and says so itself."""
+    inner = bare(value)
+    permit(rt, value, NO_SOURCES)
+    if type(inner) is not list:
+        await _SORT(rt, d, inner, key=key, reverse=reverse)
+        return
+    before = rt.ambient
+    rt.raise_to(outer_sources(value))
+    await rt.work(allowed(rt, inner))
+    ordered = await _SORTED(rt, d, inner, key=key, reverse=reverse)
+    inner[:] = each_boxed(bare(ordered), outer_sources(ordered))
+    leave(rt, before)
+
+
+async def _call(rt: Any, d: int, function: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
+    before = rt.ambient
+    look_outside(rt, function)
+    value = await support.call(rt, d, bare(function), arguments, keywords)
+    return rt.left(before, value)
+
+
+def _iterated(rt: Any, value: Any) -> Iterable[Any]:
+    if type(value) is Label:
+        rt.raise_to(value.sources)
+        return each_boxed(values.elements(rt, value.value, "for"), value.sources)
+    return values.iterated(rt, value)
+
+
+def _rounds(rt: Any, *bounds: Any) -> Iterable[Any]:
+    rt.raise_to(_seen("r", bounds))
+    return _ROUNDS(*bounds)
+
+
+def _listed(rt: Any, value: Any) -> Any:
+    """What branches go over: how many there are depends on where the list came from."""
+    return box(support.listed(rt, bare(value)), outer_sources(value))
+
+
+def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
+    container = bare(value)
+    if rt.trying:
+        rt.raise_to(joined(outer_sources(value), sources_of_key(at)))
+    if type(at) is Label and type(container) is list and rt.fork is None:
+        permit(rt, value, NO_SOURCES)
+        container[:] = each_boxed(container, at.sources)  # which one is another now says where the index came from
+    elif rt.ambient or type(at) not in UNBOXED:
+        permit(rt, value, sources_of_key(at))
+    return _STORE(rt, new, value, at)
+
+
+def _remove(rt: Any, value: Any, at: Any) -> Any:
+    if rt.trying:
+        rt.raise_to(joined(outer_sources(value), sources_of_key(at)))
+    permit(rt, value, sources_of_key(at))
+    return _REMOVE(rt, value, at)
+
+
+def _added_to(rt: Any, a: Any, b: Any) -> Any:
+    if type(bare(a)) is list:
+        permit(rt, a, depends("+=", a, (b,)))
+    elif rt.trying:
+        rt.raise_to(_seen("r", (a, b)))
+    return _ADD_TO(rt, a, b)
+
+
+def _bitwise_to(rt: Any, sign: str, a: Any, b: Any) -> Any:
+    if type(bare(a)) in CONTAINERS:
+        permit(rt, a, depends(f"{sign}=", a, (b,)))
+        return _BITWISE_TO(rt, sign, a, b)
+    if rt.trying:
+        rt.raise_to(_seen("r", (a, b)))
+    return with_keys(_BITWISE_TO(rt, sign, a, b))
+
+
+def _subtract_from(rt: Any, a: Any, b: Any) -> Any:
+    if type(bare(a)) in CONTAINERS:
+        permit(rt, a, depends("-=", a, (b,)))
+    elif rt.trying:
+        rt.raise_to(_seen("r", (a, b)))
+    return _SUBTRACT_FROM(rt, a, b)
+
+
+def _append(rt: Any, value: Any, item: Any) -> Any:
+    if rt.ambient or rt.trying:
+        permit(rt, value, NO_SOURCES)
+    return _APPEND(rt, value, item)
+
+
+def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
+    container = bare(value)
+    if type(container) in CONTAINERS:
+        if name in CHANGING:
+            more = depends(name, value, arguments)
+            if more or rt.ambient:
+                permit(rt, value, more)
+        if rt.trying:
+            whole = name in ("index", "count", "remove") or type(container) is OrderedSet
+            rt.raise_to(joined(sources_of(value) if whole else outer_sources(value), sources_of(list(arguments))))
+    elif rt.trying:
+        rt.raise_to(sources_of([value, *arguments]))
+    result = _METHOD(rt, name, value, arguments, keywords)
+    if type(container) is OrderedSet or (name == "copy" and type(container) is dict):
+        return with_keys(result)
+    return result
+
+
+def _rebound(rt: Any, env: SexpEnvironment, cell: Cell, name: str) -> Callable[..., Any]:
+    function = _unbound_name(rt, env, name) if cell.v is UNBOUND else cell.v
+
+    async def code(rt: Any, d: int, *arguments: Any) -> Any:
+        given_ones = list(arguments)
+        while given_ones and given_ones[-1] is values.MISSING:
+            given_ones.pop()
+        return await _call(rt, d - 1, function, tuple(given_ones))
+
+    return code
+
+
+async def _data_of(rt: Any, *arguments: Any) -> Any:
+    return _own_copy(await support.data_of(rt, *arguments))
+
+
+async def _data_of_dict(rt: Any, *arguments: Any) -> Any:
+    return _own_copy(await support.data_of_dict(rt, *arguments))
+
+
+def _own_copy(value: Any) -> Any:
+    """What an effect gave, which nothing else refers to: events and records hold lists and dicts for as long as somebody reads them."""
+    if type(value) is Label:
+        copy = _own_copy(value.value)
+        return value if copy is value.value else Label(copy, value.sources)
+    if type(value) not in (list, dict):
+        return value
+    copies: dict[int, Any] = {}
+    pending: list[Any] = [value]
+    while pending:
+        item = pending.pop()
+        if id(item) not in copies:
+            copies[id(item)] = item.copy()
+            pending += [each for each in _parts(item) if type(each) in (list, dict)]
+    for copy in copies.values():
+        pairs: Any = copy.items() if type(copy) is dict else enumerate(copy)
+        for key, each in list(pairs):
+            if id(each) in copies:
+                copy[key] = copies[id(each)]
+    return copies[id(value)]
+
+
+def _parts(container: Any) -> Iterable[Any]:
+    return container.values() if type(container) is dict else container
+
+
+def _sources_of(rt: Any, value: Any) -> Any:
+    return begun(_origins(value))
+
+
+def _origins(value: Any) -> Work[Any]:
+    _, origins = yield from stripped(value)
+    return box(sorted(origins), origins)  # which those are may depend on what they say
+
+
+def set_default(rt: Any, value: Any, key: Any, default: Any) -> Any:
+    """``value.setdefault(key, [])``: what the dict gets is in no other, so that all that refers to it says what refers to the dict does."""
+    result = _method(rt, "setdefault", value, (key, default))
+    if bare(result) is bare(default) and type(bare(default)) in CONTAINERS:
+        rt.changeable.note(bare(default), changeable.said(rt.changeable, value))
+    return result
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "values.iterated": _iterated,
+    "values.truth": decides,
+    "builtins.rounds": _rounds,
+    "builtins.map_": _map,
+    "builtins.filter_": _filter,
+    "builtins.sort": _sort,
+    "changes.store": _store,
+    "changes.remove": _remove,
+    "changes.add_to": _added_to,
+    "changes.bitwise_to": _bitwise_to,
+    "changes.subtract_from": _subtract_from,
+    "methods.append": _append,
+    "methods.method": _method,
+    "support.call": _call,
+    "support.listed": _listed,
+    "support.unbound_name": _unbound_name,
+    "support.rebound": _rebound,
+    "support.data_of": _data_of,
+    "requests.sources_of": _sources_of,
+    "support.data_of_dict": _data_of_dict,
+}
+
+
+@cache
+def strict_entry(entry: Entry) -> Entry:
+    """An entry of a table with the twin of its function."""
+    return replace(entry, function=strict_twin_of(entry.function))

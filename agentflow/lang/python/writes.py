@@ -1,0 +1,146 @@
+"""What a part of a text may change, and how it may be left: what a test on which it depends has to mark beforehand (``strict`` policies)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from agentflow.lang.python.names import COMPREHENSIONS, FUNCTIONS, Names, Scope, Var, all_parameters, bound_by
+from agentflow.lang.python.reader import children
+from agentflow.lang.python.strict import CHANGING
+
+Variable: TypeAlias = "Var | str"
+"""A variable: a local one, or the name of one of the environment."""
+
+
+@dataclass
+class Target:
+    """A variable that is ``assigned``, or that holds what is changed in place."""
+
+    variable: Variable
+    assigned: bool = False
+
+
+def targets(scopes: Names, scope: Scope, nodes: Iterable[ast.AST]) -> list[Target]:
+    """What code within ``nodes`` of ``scope`` may change, functions written in it included; not their own variables."""
+    written: dict[Variable, Target] = {}
+    inner: set[Scope] = set()
+    pending: list[tuple[ast.AST, Scope]] = [(each, scope) for each in nodes]
+    while pending:
+        node, at = pending.pop()
+        for name, assigned in _written(node):
+            variable: Variable = at.find(name) or name
+            if isinstance(variable, str) or variable.scope not in inner:
+                target = written.setdefault(variable, Target(variable))
+                target.assigned = target.assigned or assigned
+        if isinstance(node, (*FUNCTIONS, *COMPREHENSIONS)):
+            own = scopes.scopes[node]
+            inner.add(own)
+            first = node.generators[0].iter if isinstance(node, COMPREHENSIONS) else None
+            pending += [(each, at if each is first else own) for each in _inside(node)]
+        elif not isinstance(node, ast.ClassDef):
+            pending += [(each, at) for each in children(node)]
+    return list(written.values())
+
+
+def _inside(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, ast.Lambda):
+        return [node.body]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return list(node.body)
+    assert isinstance(node, COMPREHENSIONS)
+    parts: list[ast.AST] = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    for each in node.generators:
+        parts += [each.iter, each.target, *each.ifs]
+    return parts
+
+
+def _written(node: ast.AST) -> Iterable[tuple[str, bool]]:
+    """The variables that a node itself writes, and whether it assigns them; else it changes what they hold."""
+    for name in bound_by(node):
+        yield name, True
+    base: ast.expr | None = None
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        base = node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
+        base = node.func.value
+    while isinstance(base, ast.Attribute | ast.Call | ast.Subscript | ast.Await):
+        base = base.func if isinstance(base, ast.Call) else base.value
+    if isinstance(base, ast.Name):
+        yield base.id, False
+
+
+@dataclass(frozen=True)
+class Exits:
+    """How statements may be left other than at their end: by ``return``, or to or out of a loop around them."""
+
+    returns: bool
+    jumps: bool
+
+
+def exits(nodes: Sequence[ast.AST]) -> Exits:
+    """How statements may be left."""
+    returns = jumps = False
+    pending = [(each, False) for each in nodes]
+    while pending:
+        node, looping = pending.pop()
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.expr)):
+            continue
+        if isinstance(node, ast.Return):
+            returns = True
+        elif isinstance(node, ast.Break | ast.Continue):
+            jumps = jumps or not looping
+        elif isinstance(node, ast.For | ast.While):
+            pending += [(each, True) for each in node.body]
+            pending += [(each, looping) for each in node.orelse]
+        else:
+            pending += [(each, looping) for each in ast.iter_child_nodes(node)]
+    return Exits(returns, jumps)
+
+
+def perhaps_unbound(scopes: Names, scope: Scope) -> set[str]:
+    """The variables of a function that have no value, perhaps, where they are read or marked."""
+    node = scope.node
+    if not isinstance(node, FUNCTIONS):
+        return set()
+    body: Sequence[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else node.body
+    certain = {each.arg for each in all_parameters(node.args)}
+    first = set(certain)
+    perhaps: set[str] = set()
+    for statement in body:
+        bound = _own_names(targets(scopes, scope, [statement]), scope)
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            certain.add(statement.name)
+        perhaps |= bound - certain - _assigned_here(statement)
+        certain |= _assigned_here(statement) - perhaps
+    perhaps |= {name for each in scope.nodes if isinstance(each, ast.Delete) for name in _names(each)}
+    perhaps |= {name for name, var in scope.vars.items() if var.shared}
+    return (perhaps | finally_names(scope)) - first
+
+
+def _own_names(written: Iterable[Target], scope: Scope) -> set[str]:
+    variables = [each.variable for each in written]
+    return {each.name for each in variables if isinstance(each, Var) and each.scope is scope}
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+
+
+def _assigned_here(statement: ast.AST) -> set[str]:
+    """The variables that a statement which is no compound one assigns in any case."""
+    if isinstance(statement, ast.Assign):
+        return {name for each in statement.targets for name in _names(each)}
+    return _names(statement.target) if isinstance(statement, ast.AnnAssign) and statement.value is not None else set()
+
+
+def finally_names(scope: Scope) -> set[str]:
+    """The variables that a ``finally`` of the scope assigns: it is a function of its own."""
+    names: set[str] = set()
+    for each in scope.nodes:
+        if isinstance(each, ast.Try):
+            for inner in each.finalbody:
+                names |= {name for at in ast.walk(inner) for name in bound_by(at)}
+    return names
