@@ -1,7 +1,7 @@
 """What following values costs: ``python tests/benchmarks/provenance_cost.py``.
 
 Processor time of programs in a flow with a policy as a ratio of the same programs without one: over bare values, and with their data in boxes;
-the same with a strict policy, in S-expressions.
+the same with a strict policy.
 Off and on alternate, and the ratio is the median of their rounds. Below, what a primitive over boxes and an effect cost more, in microseconds and
 in asyncio tasks of the same run, which is what machines can be compared by.
 """
@@ -107,9 +107,8 @@ async def main() -> None:
                     without.append(await seconds(off, program, {"n": 18}, surface))
                     bare.append(await seconds(on, program, {"n": 18}, surface))
                     boxes.append(await seconds(on, program, {"n": Labelled(18, "web")}, surface))
-                    if surface == "sexp":
-                        told.append(await seconds(strict, program, {"n": 18}, surface))
-                        told_boxes.append(await seconds(strict, program, {"n": Labelled(18, "web")}, surface))
+                    told.append(await seconds(strict, program, {"n": 18}, surface))
+                    told_boxes.append(await seconds(strict, program, {"n": Labelled(18, "web")}, surface))
                     if name == "1,000 tools":
                         more["an effect"].append((bare[-1] - without[-1]) / 1_000)
                     if surface == "sexp" and name in COUNTS:

@@ -146,9 +146,9 @@ class TextWriter:
             if self.in_function and r.random() < 0.5:
                 return [f"return {self.number(0)}"]
             return (
-                [r.choice(["gl", "gm"]) + f" = {self.list(max(d, 0))}"]
+                [r.choice(["gl", "gm"]) + f" = {self.listed(max(d, 0))}"]
                 if not self.in_function
-                else [f"g9 = {self.list(0)}"]
+                else [f"g9 = {self.listed(0)}"]
             )
         if kind == 5:
             return [f"{self.pick(lambda: self.number(max(d, 0)), lambda: self.test(max(d, 0)))}"]
@@ -159,7 +159,7 @@ class TextWriter:
             name = self._fresh()
             self.numbers.append(name)
             over = self.pick(
-                lambda: self.list(d), lambda: f"range({self.number(0)})", lambda: r.choice(self.dicts), lambda: "gs"
+                lambda: self.listed(d), lambda: f"range({self.number(0)})", lambda: r.choice(self.dicts), lambda: "gs"
             )
             lines = [f"for {name} in {over}:", *self._in(self._looped(d))]
             self.numbers.remove(name)
@@ -209,7 +209,7 @@ class TextWriter:
         return self.pick(
             lambda: f"{xs}.append({self.number(depth)})",
             lambda: f"{xs}.append({self.number(depth)})",
-            lambda: f"{xs}.extend({self.list(depth)})",
+            lambda: f"{xs}.extend({self.listed(depth)})",
             lambda: f"{xs}.insert({self.number(0)}, {self.number(depth)})",
             lambda: f"{xs}.pop({self.pick(lambda: '', lambda: self.number(0))})",
             lambda: f"{xs}.remove({self.number(depth)})",
@@ -226,7 +226,7 @@ class TextWriter:
             lambda: f"{ds}[{self.key()}] += 1",
             lambda: f"del {ds}[{self.key()}]",
             lambda: f"{ss}.{self.random.choice(['add', 'discard'])}({self.number(0)})",
-            lambda: f"{ss}.update({self.list(0)})",
+            lambda: f"{ss}.update({self.listed(0)})",
             lambda: f"{self.random.choice(['ge', 'gd'])}['k'] = {xs}",
         )
 
@@ -247,13 +247,13 @@ class TextWriter:
             lambda: f"({self.number(d)} {r.choice('+-*')} {self.number(d)})",
             lambda: f"7 // {self.number(0)}",
             lambda: f"({self.number(d)} if {self.test(d)} else {self.number(d)})",
-            lambda: f"len({self.list(d)})",
-            lambda: f"{self.list(d)}[{self.number(0)}]",
-            lambda: f"sum({self.list(d)})",
+            lambda: f"len({self.listed(d)})",
+            lambda: f"{self.listed(d)}[{self.number(0)}]",
+            lambda: f"sum({self.listed(d)})",
             lambda: (
-                f"{r.choice(['min', 'max'])}({self.list(d)}, key=lambda {fresh}: {self._with([fresh], lambda: self.number(d))})"
+                f"{r.choice(['min', 'max'])}({self.listed(d)}, key=lambda {fresh}: {self._with([fresh], lambda: self.number(d))})"
             ),
-            lambda: f"{r.choice(['min', 'max'])}({self.list(d)}, default={self.number(0)})",
+            lambda: f"{r.choice(['min', 'max'])}({self.listed(d)}, default={self.number(0)})",
             lambda: f"{r.choice(['f0', 'f1'])}({self.number(d)})" if not self.in_function else self.number(d),
             lambda: f"(f0 if {self.test(d)} else f1)({self.number(0)})" if not self.in_function else self.number(0),
             lambda: f"(lambda {fresh}: {self._with([fresh], lambda: self.number(d))})({self.number(d)})",
@@ -264,7 +264,7 @@ class TextWriter:
             lambda: f"len(sources({self.number(d)}))",
             lambda: f"int({self.test(d)})",
             lambda: f"len(str({self.number(d)}))",
-            lambda: f"{self.list(d)}.index({self.number(0)})",
+            lambda: f"{self.listed(d)}.index({self.number(0)})",
             lambda: f"parallel({self.plain()}, {self.plain()})[0]",
             lambda: f"say({self.number(d)})",
             lambda: f"({self.number(d)} {r.choice(['and', 'or'])} {self.number(d)})",
@@ -292,46 +292,46 @@ class TextWriter:
             lambda: f"(not {self.test(d)})",
             lambda: f"({self.test(d)} {r.choice(['and', 'or'])} {self.test(d)})",
             lambda: (
-                f"{self.number(d)} {r.choice(['in', 'not in'])} {self.pick(lambda: self.list(d), lambda: r.choice([*self.dicts, *self.sets]))}"
+                f"{self.number(d)} {r.choice(['in', 'not in'])} {self.pick(lambda: self.listed(d), lambda: r.choice([*self.dicts, *self.sets]))}"
             ),
-            lambda: f"{self.list(d)} == {self.list(d)}",
+            lambda: f"{self.listed(d)} == {self.listed(d)}",
             lambda: (
-                f"{r.choice(['any', 'all'])}({self._with([fresh], lambda: self.test(d))} for {fresh} in {self.list(0)})"
+                f"{r.choice(['any', 'all'])}({self._with([fresh], lambda: self.test(d))} for {fresh} in {self.listed(0)})"
             ),
-            lambda: f"{r.choice(['any', 'all'])}({self.list(d)})",
+            lambda: f"{r.choice(['any', 'all'])}({self.listed(d)})",
             lambda: f"isinstance({self.number(d)}, int)",
             lambda: f"text < {r.choice(['text', repr('b')])}",
         )
 
-    def list(self, depth: int) -> str:
+    def listed(self, depth: int) -> str:
         """Something that gives a list of numbers."""
         r, d = self.random, depth - 1
         if depth <= 0:
             return r.choice([*self.lists, "items", "[1, 2]", "[]"])
         fresh = self._fresh()
         return self.pick(
-            lambda: self.list(0),
+            lambda: self.listed(0),
             lambda: f"[{self.number(d)}, {self.number(d)}]",
-            lambda: f"[*{self.list(d)}, {self.number(d)}]",
-            lambda: f"({self.list(d)} + {self.list(d)})",
-            lambda: f"({self.list(d)} if {self.test(d)} else {self.list(d)})",
-            lambda: f"[{self._with([fresh], lambda: self.number(d))} for {fresh} in {self.list(d)}]",
+            lambda: f"[*{self.listed(d)}, {self.number(d)}]",
+            lambda: f"({self.listed(d)} + {self.listed(d)})",
+            lambda: f"({self.listed(d)} if {self.test(d)} else {self.listed(d)})",
+            lambda: f"[{self._with([fresh], lambda: self.number(d))} for {fresh} in {self.listed(d)}]",
             lambda: (
-                f"[{self._with([fresh], lambda: self.number(0))} for {fresh} in {self.list(d)} if {self._with([fresh], lambda: self.test(d))}]"
+                f"[{self._with([fresh], lambda: self.number(0))} for {fresh} in {self.listed(d)} if {self._with([fresh], lambda: self.test(d))}]"
             ),
-            lambda: f"list({{{self._with([fresh], lambda: self.number(0))} for {fresh} in {self.list(d)}}})",
+            lambda: f"list({{{self._with([fresh], lambda: self.number(0))} for {fresh} in {self.listed(d)}}})",
             lambda: (
-                f"list({{{self._with([fresh], lambda: self.number(0))}: 1 for {fresh} in {self.list(d)} if {self._with([fresh], lambda: self.test(0))}}})"
+                f"list({{{self._with([fresh], lambda: self.number(0))}: 1 for {fresh} in {self.listed(d)} if {self._with([fresh], lambda: self.test(0))}}})"
             ),
-            lambda: f"list(map(lambda {fresh}: {self._with([fresh], lambda: self.number(d))}, {self.list(d)}))",
-            lambda: f"list(filter(lambda {fresh}: {self._with([fresh], lambda: self.test(d))}, {self.list(d)}))",
-            lambda: f"sorted({self.list(d)}, key=lambda {fresh}: {self._with([fresh], lambda: self.number(d))})",
-            lambda: f"sorted({self.list(d)})",
-            lambda: f"{self.list(d)}[{self.number(0)}:]",
+            lambda: f"list(map(lambda {fresh}: {self._with([fresh], lambda: self.number(d))}, {self.listed(d)}))",
+            lambda: f"list(filter(lambda {fresh}: {self._with([fresh], lambda: self.test(d))}, {self.listed(d)}))",
+            lambda: f"sorted({self.listed(d)}, key=lambda {fresh}: {self._with([fresh], lambda: self.number(d))})",
+            lambda: f"sorted({self.listed(d)})",
+            lambda: f"{self.listed(d)}[{self.number(0)}:]",
             lambda: f"list({r.choice([*self.dicts, *self.sets])})",
             lambda: "list(gd.values())",
-            lambda: f"pmap(lambda {fresh}: {self._with([fresh], lambda: self.plain())}, {self.list(d)})",
-            lambda: f"list(reversed({self.list(d)}))",
+            lambda: f"pmap(lambda {fresh}: {self._with([fresh], lambda: self.plain())}, {self.listed(d)})",
+            lambda: f"list(reversed({self.listed(d)}))",
             lambda: f"list(range({self.number(0)}))",
-            lambda: f"{self.list(d)}.copy()",
+            lambda: f"{self.listed(d)}.copy()",
         )

@@ -463,7 +463,7 @@ async def test_models_write_texts_under_a_strict_policy(tmp_path: Path) -> None:
         return "sent"
 
     model = ScriptedProvider(["if s > 1:\n    send('eve')\nelse:\n    send('bob')"] * 3)
-    policy = Provenance(rules=[Sink("send", "*", allow=["user"])], strict=True)
+    policy = Provenance(rules=(Sink("send", "*", allow=("user",)),), strict=True)
     async with AgentFlow(provider=model, root=tmp_path, tools=[send], surface="python", provenance=policy) as flow:
         text = 'solve("Tell them", allow=["send"], max_rounds=1, inputs={"s": s})'
         result = await flow.run(text, surface="python", bindings=SECRET)
@@ -473,7 +473,7 @@ async def test_models_write_texts_under_a_strict_policy(tmp_path: Path) -> None:
 
 async def test_a_durable_run_goes_on_strictly(tmp_path: Path) -> None:
     """A run that goes on in another process is followed as strictly as it was."""
-    policy = Provenance(rules=[Sink("send", allow=["user"])], sources={"fetch": "web"}, strict=True)
+    policy = Provenance(rules=(Sink("send", allow=("user",)),), sources={"fetch": "web"}, strict=True)
     text = 'page = fetch("x")\nhold()\nif "eve" in page:\n    send(to="bob", body="x")'
     await interrupted(tmp_path, Source("w.py", text, "python"), policy=policy)  # type: ignore[arg-type]
     mails, error = await gone_on(tmp_path, policy=policy)
