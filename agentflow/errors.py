@@ -2,6 +2,7 @@
 
 from agentflow.core.errors import (
     AgentflowError,
+    ChangeRefused,
     CommandDenied,
     ConfigurationError,
     DataError,
@@ -48,6 +49,7 @@ __all__ = [
     "AuthenticationFailed",
     "BadRequest",
     "CallTimeout",
+    "ChangeRefused",
     "CommandDenied",
     "ConfigurationError",
     "ConnectTimeout",

@@ -5,6 +5,7 @@
     ├── SexpEvaluationError        the program is wrong, found at compile time or at run time
     │   └── UnboundSymbolError     (also a NameError)
     ├── LimitExceeded              a limit of the run; a program cannot catch it
+    │   └── ChangeRefused          a change that would tell what a strict policy keeps
     ├── WorkflowError              a Python workflow misuses what it is given
     │   ├── PythonOverlap          it has two calls in flight on one branch
     │   └── UnawaitedAttribute     it asks a call for what that gives (also an AttributeError)

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+
+REFUSED: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Yield: ("'yield'", "build a list and return it"),
+    ast.YieldFrom: ("'yield from'", "build a list and return it"),
+    ast.Starred: ("'*' here", "a, b = xs takes a list apart: f(a, b); [*xs, *ys] joins lists"),
+    ast.With: ("'with'", "tools open and close files: system.read_files(file_paths=[path])"),
+    ast.AsyncWith: ("'async with'", "pmap(f, xs, limit=3), parallel(f(a), g(b)) and timeout(30, f(x)) do it"),
+    ast.Match: ("'match'", "write if and elif"),
+    ast.AsyncFor: ("'async for'", "write for"),
+    ast.TryStar: ("'except*'", "write except"),
+}
+"""Kinds of nodes that no text may have: what they are called, and what to write instead."""
 ABSENT: dict[str, str] = {
     "open": "tools read and write files: system.read_files(...)",
     "input": "ask_human(question) asks somebody; the parameters of main are bindings",

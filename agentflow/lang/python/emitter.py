@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
@@ -21,6 +22,7 @@ from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
 from agentflow.lang.codegen import LOAD, STORE, PyFn, as_bool, is_bool
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.python.absent import REFUSED
 from agentflow.lang.python.kinds import Kinds
 from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.names import Names as Scopes
@@ -38,8 +40,6 @@ Describe = Callable[[str], NameInfo]
 MAX_BLOCKS = 18
 """Loops and ``try`` statements nested in one function: Python's compiler takes 20."""
 MAX_ERRORS = 50
-
-
 _new_name, _new_constant, _new_call, _new_attribute = (
     each.__new__ for each in (ast.Name, ast.Constant, ast.Call, ast.Attribute)
 )
@@ -49,16 +49,6 @@ Expression = Callable[["Emitter", Any], ast.expr]
 Statement = Callable[["Emitter", Any], "list[ast.stmt]"]
 _EXPRESSIONS: dict[type[ast.AST], Expression] = {}
 _STATEMENTS: dict[type[ast.AST], Statement] = {}
-_REFUSED: dict[type[ast.AST], tuple[str, str]] = {
-    ast.Yield: ("'yield'", "build a list and return it"),
-    ast.YieldFrom: ("'yield from'", "build a list and return it"),
-    ast.Starred: ("'*' here", "a, b = xs takes a list apart: f(a, b); [*xs, *ys] joins lists"),
-    ast.With: ("'with'", "tools open and close files: system.read_files(file_paths=[path])"),
-    ast.AsyncWith: ("'async with'", "pmap(f, xs, limit=3), parallel(f(a), g(b)) and timeout(30, f(x)) do it"),
-    ast.Match: ("'match'", "write if and elif"),
-    ast.AsyncFor: ("'async for'", "write for"),
-    ast.TryStar: ("'except*'", "write except"),
-}
 
 
 def expression(*kinds: type[ast.AST]) -> Callable[[Expression], Expression]:
@@ -173,7 +163,7 @@ class Emitter(codegen.Generator):
         """The code of an expression. A kind of node without a rule is refused."""
         rule = _EXPRESSIONS.get(type(node))
         if rule is None:
-            what, hint = _REFUSED.get(type(node), (f"'{type(node).__name__}'", None))
+            what, hint = REFUSED.get(type(node), (f"'{type(node).__name__}'", None))
             self.refuse(node, what, hint)
             return ast.Constant(None, **self.loc)
         self.level = level = self.level + 1
@@ -200,7 +190,7 @@ class Emitter(codegen.Generator):
         for node in nodes:
             rule = _STATEMENTS.get(type(node))
             if rule is None:
-                what, hint = _REFUSED.get(type(node), (f"'{type(node).__name__}'", None))
+                what, hint = REFUSED.get(type(node), (f"'{type(node).__name__}'", None))
                 self.refuse(node, what, hint)
                 continue
             self.level += 1
@@ -210,7 +200,7 @@ class Emitter(codegen.Generator):
                 code = rule(self, node)
             else:
                 self.deepest = max(self.deepest, self.level)
-                code = on_fresh_stack(lambda node=node, rule=rule: rule(self, node))
+                code = on_fresh_stack(partial(rule, self, node))
             if node in self.marks:
                 written.append(ast.Expr(self._reached(node), **self.loc))
             written += [*self.flushed(), *code]
