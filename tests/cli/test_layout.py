@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow.cli.layout import MAX_TEXT, WIDTH, in_lines
@@ -22,6 +22,7 @@ DATA: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(value=DATA)
+@settings(max_examples=50)
 def test_lines_are_short_and_read_as_the_same_data(value: Any) -> None:
     """Whatever is nested in what; only what is nested too deep for its indent may be wider."""
     text = in_lines(value, print_data)

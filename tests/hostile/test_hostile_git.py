@@ -117,7 +117,13 @@ async def commands(request: pytest.FixtureRequest, arena: Arena) -> AsyncIterato
         yield executor
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+QUICK = ("status", "diff", "log", "add", "checkout", "fetch", "ls_remote", "submodule", "alias", "elsewhere")
+"""Those in which each setting of the repository has its turn."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in COMMANDS]
+)
 async def test_git_runs_nothing_of_the_repository(name: str, arena: Arena, commands: CommandExecutor) -> None:
     """Hooks, monitors, pagers, filters, converters, drivers, helpers, transports and aliases are all left out."""
     marker = await asyncio.to_thread(hostile, arena.root)

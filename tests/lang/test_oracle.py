@@ -70,7 +70,7 @@ async def compiled(text: str) -> tuple[str, list[str]]:
 
 
 @given(st.integers(2, 4).flatmap(sequential))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_compiler_agrees_with_the_oracle(text: str) -> None:
     """A generated program has the same value, or fails likewise, after the same effects in the same order."""
     assert asyncio.run(compiled(text)) == by_the_book(text)

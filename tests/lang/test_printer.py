@@ -45,7 +45,7 @@ def doubled(times: int) -> list[Any]:
 
 
 @given(DATA)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_printed_data_reads_back_equal(value: Any) -> None:
     """read(print(x)) == x, types included; a symbol that cannot be spelled comes back as the string it equals."""
     (node,) = read(print_value(value))

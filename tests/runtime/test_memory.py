@@ -38,7 +38,13 @@ class Host:
         self.held.append(held)
 
 
-@pytest.mark.parametrize("name", MEMORY_CASES)
+QUICK = ("lists", "dicts", "log", "prompts")
+"""One of each kind of growth: values, many small ones, what the host keeps, and what is sent."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MEMORY_CASES]
+)
 async def test_what_adds_up_ends_in_time(name: str) -> None:
     """However a program comes by its memory, it ends in ``limits/memory`` before the process has grown by a fifth more."""
     command = [sys.executable, "-m", "tests.support.memory_cases", name, str(LIMIT_MB)]

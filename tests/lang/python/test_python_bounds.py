@@ -316,9 +316,9 @@ def test_a_hostile_text_ends_the_analysis() -> None:
 
 async def test_what_is_said_of_values_covers_them() -> None:
     """Whatever functions, methods, operators and changes of containers a text puts together: its values are among what is said of them."""
-    outcomes = [await values.check(number) for number in range(120)]
+    outcomes = [await values.check(number) for number in range(50)]
     assert not [problem for _, problem in outcomes if problem is not None]
-    assert sum(outcome == "covered" for outcome, _ in outcomes) > 60
+    assert sum(outcome == "covered" for outcome, _ in outcomes) > 25
 
 
 @pytest.mark.slow
