@@ -42,6 +42,25 @@ async def test_a_text_has_the_bounds_of_its_tasks() -> None:
         assert endless.model_calls == UNBOUNDED and endless.unbounded[0].span.line == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "bound"),
+    [
+        ("list[str]", "2 + len(plan)"),
+        ("Annotated[list[str], Field(max_length=8)]", "10"),
+        ("Annotated[list[str], MaxLen(5)]", "7"),
+        ("Annotated[list[Annotated[str, Field(max_length=80)]], Field(min_length=1, max_length=3)]", "5"),
+    ],
+)
+async def test_a_length_in_a_type_is_a_bound(kind: str, bound: str) -> None:
+    """A list that its type bounds counts as that many, as in S-expressions."""
+    text = (
+        f'@task(tools=[])\ndef plan(x: str) -> {kind}:\n    """Plan {{{{x}}}}"""\n\n'
+        '@task(tools=[])\ndef step(s: str) -> str:\n    """Do {{s}}"""\n\n[step(s) for s in plan("x")]'
+    )
+    async with AgentFlow("offline") as flow:
+        assert str((await flow.bounds(text, surface="python")).model_calls) == bound
+
+
 async def test_a_compiled_text_counts_its_calls() -> None:
     """``flow.compile(text).bounds()`` of a Python text, by name of the effect."""
     async with AgentFlow("offline") as flow:

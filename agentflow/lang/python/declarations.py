@@ -38,7 +38,7 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "None": {"type": "null"},
 }
 _CONVERTED = frozenset(("string", "integer", "number", "boolean"))
-TYPES = "str, int, float, bool, list[T], dict[str, T], Literal[...], T | None, and classes of this text"
+TYPES = "str, int, float, bool, list[T], dict[str, T], Literal[...], T | None, Annotated[list[T], Field(max_length=8)], and classes of this text"
 
 
 class Unclear(Exception):
@@ -68,11 +68,38 @@ def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
             return {"type": "object", "additionalProperties": schema_of(g, inside[1])}
         if kind == "Optional" and len(inside) == 1:
             return {"anyOf": [schema_of(g, inside[0]), {"type": "null"}]}
+        if kind == "Annotated" and len(inside) == 2:
+            return _of_length(schema_of(g, inside[0]), inside[1])
         if kind == "Literal":
             values = [cast(object, each.value) for each in inside if isinstance(each, ast.Constant)]
             if len(values) == len(inside) and all(isinstance(each, str | int | bool) for each in values):
                 return {"enum": values}
     raise Unclear(node)
+
+
+def _of_length(schema: dict[str, Any], node: ast.expr) -> dict[str, Any]:
+    """A schema with the lengths of ``MaxLen(8)``, ``MinLen(1)`` or ``Field(min_length=1, max_length=8)``."""
+    words = {"array": ("minItems", "maxItems"), "string": ("minLength", "maxLength")}.get(schema.get("type", ""))
+    if words is None or not isinstance(node, ast.Call):
+        raise Unclear(node)
+    names = {"min_length": words[0], "max_length": words[1]}
+    match node:
+        case ast.Call(func=ast.Name(id="MinLen" | "MaxLen" as bound), args=[number], keywords=[]):
+            lengths = [("min_length" if bound == "MinLen" else "max_length", number)]
+        case ast.Call(func=ast.Name(id="Field"), args=[], keywords=keywords):
+            lengths = [(each.arg or "", each.value) for each in keywords]
+        case _:
+            raise Unclear(node)
+    for name, number in lengths:
+        if (
+            name not in names
+            or not isinstance(number, ast.Constant)
+            or type(number.value) is not int
+            or number.value < 0
+        ):
+            raise Unclear(node)
+        schema = {**schema, names[name]: number.value}
+    return schema
 
 
 @statement(ast.ClassDef)

@@ -18,7 +18,9 @@ from agentflow.lang.python.targets import assignment, loop_target
 from agentflow.lang.python.texts import text
 
 _WHOLE = frozenset(("json", "math", "asyncio", "time", "random", "uuid"))
-_TYPES = frozenset(("typing", "typing_extensions", "collections.abc", "dataclasses", "pydantic", "__future__"))
+_TYPES = frozenset(
+    ("typing", "typing_extensions", "collections.abc", "dataclasses", "pydantic", "annotated_types", "__future__")
+)
 IMPORTS = frozenset(("agentflow.workflow", *_TYPES, *_WHOLE))
 """Modules whose import is read, and means nothing: what is there is there without it."""
 
