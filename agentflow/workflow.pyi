@@ -58,14 +58,29 @@ def workflow(function: Callable[_P, _T], /) -> Callable[_P, _T]: ...
 def workflow(*, allow: Sequence[str] = ...) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Declare ``main`` a workflow that can be saved and called; ``allow`` are the names that it may call."""
 
+@overload
 def parallel(*values: _T) -> list[_T]:
     """Runs its arguments at the same time."""
 
+@overload
+def parallel(*branches: Callable[[], _T], on: Literal["workers"]) -> list[_T]:
+    """Has workers do each branch, as a run of its own."""
+
+@overload
 def pmap(f: Callable[[_A], _B], xs: Iterable[_A], /, limit: int | None = None) -> list[_B]:
     """Calls a function with each element at the same time, at most ``limit`` at once."""
 
+@overload
+def pmap(f: Callable[[_A], _B], xs: Iterable[_A], /, *, on: Literal["workers"]) -> list[_B]:
+    """Has workers do each call, as a run of its own."""
+
+@overload
 def race(*values: _T) -> _T:
     """Runs its arguments at the same time; gives the first value, and stops the others."""
+
+@overload
+def race(*branches: Callable[[], _T], on: Literal["workers"]) -> _T:
+    """Has workers do each branch; gives the first value, and stops the others."""
 
 def timeout(seconds: float, value: _T, /) -> _T:
     """The value of its second argument, or TimeoutError after so many seconds."""

@@ -50,6 +50,58 @@ async def test_branches_are_runs_whose_values_come_back_in_order(
     assert postgres_server.sql("select count(*) from af_fork", postgres_url) == "0"
 
 
+TEXT = """
+def see(at):
+    return look(at=at)
+
+x = "q"
+[
+    see("a"),
+    pmap(see, ["p0", "p1", "p2"], on="workers"),
+    parallel(lambda: see(x + "0"), lambda: 1 + 2, on="workers"),
+    race(lambda: see("won"), lambda: ask_human("never"), on="workers"),
+]
+"""
+
+
+async def test_a_text_in_python_has_workers_do_its_branches(
+    postgres_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """As one in S-expressions: the functions are sent with what they use from outside, each does its effects once."""
+    log = tmp_path / "log"
+    value = ["<a>", ["<p0>", "<p1>", "<p2>"], ["<q0>", 3], "<won>"]
+    async with app(postgres_url, log) as flow, app(postgres_url, log) as other:
+        run = await detached(flow, "t", TEXT, surface="python")
+        async with working(flow), working(other):
+            assert (await run.result()).value == value
+        assert (
+            await flow.run(TEXT.replace('lambda: ask_human("never")', "lambda: 1 / 0"), surface="python")
+        ).value == value
+    assert Counter(log.read_text().split()) == dict.fromkeys(["a", "p0", "p1", "p2", "q0", "won"], 2)
+    branches = postgres_server.sql("select count(*) from af_run where parent = 't'", postgres_url)
+    assert branches == "7"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('parallel(f(1), on="workers")', "form/on"),
+        ('parallel(lambda x: 1, on="workers")', "form/on"),
+        ('pmap(f, [1], on="moon")', "form/on"),
+        ('pmap(f, [1], 3, on="workers")', "form/arity"),
+        ('pmap(f, [1], limit=3, on="workers")', "form/arity"),
+        ('race(on="workers")', "form/arity"),
+    ],
+)
+async def test_a_branch_that_cannot_be_sent_is_refused_before_a_run(text: str, code: str) -> None:
+    """The hint says how the same is written for workers, in Python."""
+    async with AgentFlow("offline") as flow:
+        with pytest.raises(AgentflowError) as caught:
+            await flow.run(f"def f(x):\n    return x\n{text}", surface="python")
+    assert caught.value.code == code and caught.value.hint is not None
+    assert "workers" in caught.value.hint or "lambda: f(" in caught.value.hint
+
+
 async def test_a_run_that_this_process_keeps_has_its_branches_here(postgres_url: str, tmp_path: Path) -> None:
     """So has ``flow.run``; a durable run in a file says that there are no workers for it."""
     async with app(postgres_url, tmp_path / "log") as flow:

@@ -9,6 +9,7 @@ from agentflow.lang.codegen import LOAD
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.forms import form, keywords_of, misused, optional
 from agentflow.lang.python.functions import procedure, thunk
+from agentflow.lang.python.names import parameters
 from agentflow.lang.python.support import listed
 
 
@@ -16,9 +17,37 @@ def _thunks(g: Emitter, nodes: list[ast.expr]) -> ast.expr:
     return ast.List([thunk(g, each) for each in nodes], LOAD, **g.loc)
 
 
+def _on_workers(g: Emitter, node: ast.Call) -> ast.Call | None:
+    """The call without ``on="workers"``; None for one that does not say it. Another word is an error."""
+    on = next((each.value for each in node.keywords if each.arg == "on"), None)
+    if on is None:
+        return None
+    if not (isinstance(on, ast.Constant) and on.value == "workers"):
+        what = "after 'on=' stands \"workers\": branches run here, or on workers"
+        g.wrong(on, "form/on", what, 'write on="workers", or leave it out')
+    return ast.copy_location(ast.Call(node.func, node.args, [each for each in node.keywords if each.arg != "on"]), node)
+
+
+def _procedures(g: Emitter, nodes: list[ast.expr]) -> list[ast.expr]:
+    """Branches that can be sent elsewhere: with their text, which a lambda has."""
+    for each in nodes:
+        if not isinstance(each, ast.Lambda) or parameters(each.args):
+            hint = "write lambda: f(x)" if isinstance(each, ast.Lambda) else f"write lambda: {ast.unparse(each)}"
+            g.wrong(each, "form/on", "a branch on workers is a lambda without parameters", hint)
+    return [g.value(each) for each in nodes]
+
+
 @form("parallel(f(a), g(b), ...)", "asyncio.gather")
 def parallel(g: Emitter, node: ast.Call) -> ast.expr:
-    """Runs its arguments at the same time; gives the list of their values. ``parallel(*[f(x) for x in xs])`` too."""
+    """Runs its arguments at the same time; gives the list of their values. ``parallel(*[f(x) for x in xs])`` too.
+
+    With ``on="workers"`` each branch, a lambda, of a run that workers do is a run of its own, done by any of them.
+    """
+    elsewhere = _on_workers(g, node)
+    if elsewhere is not None:
+        if keywords_of(g, elsewhere, 0, 10_000, usage='parallel(lambda: f(a), lambda: g(b), on="workers")') is None:
+            return g.const(None)
+        return g.operation_at("parallel-on", node, *_procedures(g, node.args))
     for each in node.keywords:
         if each.arg == "return_exceptions" and isinstance(each.value, ast.Constant) and each.value.value is False:
             continue
@@ -64,7 +93,16 @@ def _items(g: Emitter, node: ast.expr) -> ast.expr:
 
 @form("pmap(f, xs, limit=8)")
 def pmap(g: Emitter, node: ast.Call) -> ast.expr:
-    """Calls a function with each element at the same time, at most ``limit`` at once; gives the list of values, in order."""
+    """Calls a function with each element at the same time, at most ``limit`` at once; gives the list of values, in order.
+
+    With ``on="workers"``, and without a limit, each call of a run that workers do is a run of its own, done by any of them.
+    """
+    elsewhere = _on_workers(g, node)
+    if elsewhere is not None:
+        # how many are done at once is said by the queue: agentflow worker --queue name:8
+        if keywords_of(g, elsewhere, 2, 2, usage='pmap(f, xs, on="workers")') is None:
+            return g.const(None)
+        return g.operation_at("pmap-on", node, g.value(node.args[0]), _items(g, node.args[1]))
     options = keywords_of(g, node, 2, 3, "limit")
     if options is None:
         return g.const(None)
@@ -75,7 +113,12 @@ def pmap(g: Emitter, node: ast.Call) -> ast.expr:
 
 @form("race(f(a), g(b), ...)")
 def race(g: Emitter, node: ast.Call) -> ast.expr:
-    """Runs its arguments at the same time; gives the first value, and stops the others."""
+    """Runs its arguments at the same time; gives the first value, and stops the others; ``on="workers"`` as in ``parallel``."""
+    elsewhere = _on_workers(g, node)
+    if elsewhere is not None:
+        if keywords_of(g, elsewhere, 1, 10_000, usage='race(lambda: f(a), lambda: g(a), on="workers")') is None:
+            return g.const(None)
+        return g.operation_at("race-on", node, *_procedures(g, node.args))
     if keywords_of(g, node, 1, 10_000) is None:
         return g.const(None)
     return g.operation_at("race", node, _thunks(g, node.args))
