@@ -85,7 +85,7 @@ def list_(g: Emitter, node: ast.List) -> ast.expr:
 def tuple_(g: Emitter, node: ast.Tuple) -> ast.expr:
     collected = _collected(g, node.elts)
     if collected is not None:
-        return g.call(g.const_param(tuple, "tuple_"), [collected])
+        return g.ours(as_tuple, collected) if g.labelled else g.call(g.const_param(tuple, "tuple_"), [collected])
     return g.tuple_of([g.value(each) for each in node.elts])
 
 
@@ -124,6 +124,11 @@ def gathered(rt: Any, *parts: tuple[bool, Any]) -> list[Any]:
         else:
             items.append(value)
     return items
+
+
+def as_tuple(items: list[Any]) -> Any:
+    """The tuple of items, in a flow with a policy."""
+    return tuple(items)
 
 
 def as_set(items: list[Any]) -> Any:

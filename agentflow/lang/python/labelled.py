@@ -69,8 +69,9 @@ def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
     own = _OWN.get(name_of(function))
     if own is not None:
         return own
-    if name_of(function) == "expressions.entries":
-        return _entries(function)
+    maker = _MAKERS.get(name_of(function))
+    if maker is not None:
+        return maker(function)
     word = word_of(function)
     if set(word) == {"k"}:
         return function
@@ -163,7 +164,24 @@ def _iterated(rt: Any, value: Any) -> Iterable[Any]:
 
 
 def _elements(rt: Any, value: Any, who: str) -> Any:
-    return begun(_elements_of(rt, value, who)) if type(value) is Label else values.elements(rt, value, who)
+    if type(value) is Label or type(value) in KEYED:
+        return begun(_spread(rt, value, who))
+    return values.elements(rt, value, who)
+
+
+def _spread(rt: Any, value: Any, who: str) -> Work[Any]:
+    """The elements, in a box with the sources on which it depends how many there are."""
+    items, sources = yield from _counted(rt, value, who)
+    return box(items, sources)
+
+
+def _counted(rt: Any, value: Any, who: str) -> Work[tuple[list[Any], Sources]]:
+    sources = outer_sources(value)
+    inner = bare(value)
+    items = list((yield from pushed(bare(called(lambda: values.elements(rt, inner, who), sources)), sources)))
+    if type(inner) in KEYED:
+        sources = joined(sources, (yield from sources_of_keys(inner)))
+    return items, sources
 
 
 def _elements_of(rt: Any, value: Label, who: str) -> Work[Any]:
@@ -171,11 +189,23 @@ def _elements_of(rt: Any, value: Label, who: str) -> Work[Any]:
 
 
 def _unpacked(rt: Any, value: Any, shape: tuple[Any, ...]) -> Any:
-    return begun(_parts(rt, value, shape)) if type(value) is Label else values.unpacked(rt, value, shape)
+    if type(value) is Label or type(value) in KEYED or any(type(each) is tuple for each in shape):
+        return begun(_parts(rt, value, shape))
+    return values.unpacked(rt, value, shape)
 
 
-def _parts(rt: Any, value: Label, shape: tuple[Any, ...]) -> Work[list[Any]]:
-    return values.unpacked(rt, (yield from _elements_of(rt, value, "unpacking")), shape)
+def _parts(rt: Any, value: Any, shape: tuple[Any, ...]) -> Work[list[Any]]:
+    """The parts, flat; how long the list of a starred name is depends on what the value's own length does."""
+    items, sources = yield from _counted(rt, value, "unpacking")
+    outer = tuple(None if type(each) is tuple else each for each in shape)
+    parts = bare(called(lambda: values.unpacked(rt, items, outer), sources))
+    flat: list[Any] = []
+    for part, inner in zip(parts, shape, strict=True):
+        if type(inner) is tuple:
+            flat += yield from _parts(rt, part, inner)
+        else:
+            flat.append(box(part, sources) if inner == "*" else part)
+    return flat
 
 
 def _listed(rt: Any, value: Any) -> Any:
@@ -207,11 +237,51 @@ def _entries(function: Callable[..., Any]) -> Callable[..., Any]:
     """The twin of what makes a dict of its entries: a value depends on where its key came from."""
 
     def twin(rt: Any, *parts: tuple[bool, Any, Any]) -> Any:
-        return function(
-            rt, *[(spread, key, value if spread else box(value, strip(key)[1])) for spread, key, value in parts]
-        )
+        sources = NO_SOURCES
+        opened: list[tuple[bool, Any, Any]] = []
+        for spread, key, value in parts:
+            if spread:
+                sources = joined(sources, outer_sources(value))
+                opened.append((spread, key, bare(value)))
+            else:
+                opened.append((spread, key, box(value, strip(key)[1])))
+        return called(lambda: function(rt, *opened), sources)
 
     return twin
+
+
+def _gathered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The twin of what makes a list of items, some of which are lists of such."""
+
+    def twin(rt: Any, *parts: tuple[bool, Any]) -> Any:
+        sources = NO_SOURCES
+        opened: list[tuple[bool, Any]] = []
+        for starred, value in parts:
+            if starred:
+                sources = joined(sources, outer_sources(value))
+                value = bare(value)
+            opened.append((starred, value))
+        return box(function(rt, *opened), sources)
+
+    return twin
+
+
+def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The twin of what makes something of such a list."""
+
+    def twin(items: Any) -> Any:
+        return called(lambda: function(bare(items)), outer_sources(items))
+
+    return twin
+
+
+_MAKERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "expressions.as_set": _of_items,
+    "expressions.as_tuple": _of_items,
+    "expressions.entries": _entries,
+    "expressions.gathered": _gathered,
+}
+"""How twins are made of functions in modules that import this one."""
 
 
 def _remove(rt: Any, value: Any, at: Any) -> Any:

@@ -126,7 +126,7 @@ def assigned(rt: StrictRuntime, cell: Cell, name: str, value: Any, since: Source
 
 def fresh(rt: StrictRuntime, container: Any) -> None:
     """A list, dict or set as it is written: what refers to it will say why the code was here."""
-    rt.changeable.note(container, rt.ambient)
+    rt.changeable.note(bare(container), rt.ambient)
 
 
 def permit(rt: StrictRuntime, reference: Any, more: Sources) -> None:

@@ -74,7 +74,14 @@ _KEYED = frozenset(
 )
 """Functions that make dicts and sets."""
 _LOOKED_WITHIN = frozenset(
-    ("values.unpacked", "expressions.gathered", "expressions.entries", "expressions.as_set", "compare.key")
+    (
+        "values.unpacked",
+        "expressions.gathered",
+        "expressions.entries",
+        "expressions.as_set",
+        "expressions.as_tuple",
+        "compare.key",
+    )
 )
 """Functions that keep their arguments, and fail because of what is in them."""
 

@@ -37,6 +37,7 @@ WORDS: dict[str, str] = {
     "expressions.gathered": "k",
     "expressions.entries": "k",
     "expressions.as_set": "k",
+    "expressions.as_tuple": "k",
     "expressions.assigned": "k",
     "expressions.spread_dict": "e",
     "requests.endorsed": "k",
