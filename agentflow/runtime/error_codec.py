@@ -24,6 +24,7 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
         "evaluation": errors.SexpEvaluationError,
         "unbound": errors.UnboundSymbolError,
         "limit": errors.LimitExceeded,
+        "change-refused": errors.ChangeRefused,
         "configuration": errors.ConfigurationError,
         "session-busy": errors.SessionBusy,
         "run-cancelled": errors.RunCancelled,

@@ -357,7 +357,7 @@ async def test_a_failed_run_that_is_resumed_runs_its_race_again(postgres_url: st
         return at
 
     programs = {
-        "lost": '(value-of (race :on workers (check (at "a")) (value-of (check (at "b")))))',
+        "lost": '(value-of (race :on workers (check (at "a")) (progn (value-of (check (at "b"))) (check (at "b")))))',
         "won": '(list (race :on workers (check (at "a")) (content (look (at "c")))) (value-of (check (at "d"))))',
     }
     async with app(postgres_url, log) as flow, working(flow):
