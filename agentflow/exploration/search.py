@@ -201,7 +201,7 @@ class _Search:
                 self._push(parent, rank + 1)
         return None
 
-    def _penalty(self, change: tuple[Point, int]) -> int:
+    def _penalty(self, change: _Change) -> int:
         """By how much earlier tries, in any run, lower the priority of a change.
 
         One that made no difference tells little of runs that go on elsewhere, unless no change of this decision ever made one.

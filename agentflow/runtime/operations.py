@@ -156,9 +156,8 @@ async def run_data(
     if call.run.journal is not None:
         call.run = call.run.journal.within(call)
     env = SexpEnvironment(bindings if held is None else held)
-    outer = call.definitions = rt.definitions(
-        here
-    )  # tasks of this program, too: what judges the other one asks the call
+    # tasks of this program, too: what judges the other one asks the call
+    outer = call.definitions = rt.definitions(here)
     budget = Budget(rt.limits, parent=rt.budget, steps=steps) if steps is not None else rt.budget
     names = NamesInForce(rt.performer, env, view(env, None, outer))
 

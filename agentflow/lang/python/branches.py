@@ -28,13 +28,16 @@ def _on_workers(g: Emitter, node: ast.Call) -> ast.Call | None:
     return ast.copy_location(ast.Call(node.func, node.args, [each for each in node.keywords if each.arg != "on"]), node)
 
 
-def _procedures(g: Emitter, nodes: list[ast.expr]) -> list[ast.expr]:
-    """Branches that can be sent elsewhere: with their text, which a lambda has."""
-    for each in nodes:
+def _sent(g: Emitter, operation: Operation, node: ast.Call, call: ast.Call, least: int) -> ast.expr:
+    """Branches that are sent elsewhere, each with its text, which a lambda has; ``call`` is ``node`` without ``on``."""
+    usage = f'{ast.unparse(node.func)}(lambda: f(a), lambda: g(b), on="workers")'
+    if keywords_of(g, call, least, 10_000, usage=usage) is None:
+        return g.const(None)
+    for each in node.args:
         if not isinstance(each, ast.Lambda) or parameters(each.args):
             hint = "write lambda: f(x)" if isinstance(each, ast.Lambda) else f"write lambda: {ast.unparse(each)}"
             g.wrong(each, "form/on", "a branch on workers is a lambda without parameters", hint)
-    return [g.value(each) for each in nodes]
+    return g.operation_at(operation, node, *[g.value(each) for each in node.args])
 
 
 @form("parallel(f(a), g(b), ...)", "asyncio.gather")
@@ -45,9 +48,7 @@ def parallel(g: Emitter, node: ast.Call) -> ast.expr:
     """
     elsewhere = _on_workers(g, node)
     if elsewhere is not None:
-        if keywords_of(g, elsewhere, 0, 10_000, usage='parallel(lambda: f(a), lambda: g(b), on="workers")') is None:
-            return g.const(None)
-        return g.operation_at("parallel-on", node, *_procedures(g, node.args))
+        return _sent(g, "parallel-on", node, elsewhere, 0)
     for each in node.keywords:
         if each.arg == "return_exceptions" and isinstance(each.value, ast.Constant) and each.value.value is False:
             continue
@@ -116,9 +117,7 @@ def race(g: Emitter, node: ast.Call) -> ast.expr:
     """Runs its arguments at the same time; gives the first value, and stops the others; ``on="workers"`` as in ``parallel``."""
     elsewhere = _on_workers(g, node)
     if elsewhere is not None:
-        if keywords_of(g, elsewhere, 1, 10_000, usage='race(lambda: f(a), lambda: g(a), on="workers")') is None:
-            return g.const(None)
-        return g.operation_at("race-on", node, *_procedures(g, node.args))
+        return _sent(g, "race-on", node, elsewhere, 1)
     if keywords_of(g, node, 1, 10_000) is None:
         return g.const(None)
     return g.operation_at("race", node, _thunks(g, node.args))

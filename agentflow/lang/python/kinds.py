@@ -59,7 +59,7 @@ class Kinds:
             return self._assumed[var]
         if steps > _MOST_STEPS or not var.is_seen or not var.values:
             return None
-        kind = self._by_form(var.values[0], var.scope)
+        kind = self._by_form(var.values[0])
         if kind is None:
             kind = int
         before = len(self._assumed)
@@ -75,7 +75,7 @@ class Kinds:
         self._settled[var] = None
         return None
 
-    def _by_form(self, node: ast.AST, scope: Scope) -> type[Any] | None:
+    def _by_form(self, node: ast.AST) -> type[Any] | None:
         if isinstance(node, ast.Constant):
             return type(node.value) if type(node.value) in (int, str) else None
         return _DISPLAYS.get(type(node))
@@ -106,7 +106,7 @@ class Kinds:
         if isinstance(node, ast.IfExp):
             kind = self._of(node.body, scope, steps + 1)
             return kind if kind is not None and self._of(node.orelse, scope, steps + 1) is kind else None
-        return self._by_form(node, scope)
+        return self._by_form(node)
 
     def _is_builtin(self, name: str, scope: Scope) -> bool:
         return scope.find(name) is None and self._is_free(name)

@@ -184,10 +184,6 @@ def _counted(rt: Any, value: Any, who: str) -> Work[tuple[list[Any], Sources]]:
     return items, sources
 
 
-def _elements_of(rt: Any, value: Label, who: str) -> Work[Any]:
-    return list((yield from pushed(values.elements(rt, value.value, who), value.sources)))
-
-
 def _unpacked(rt: Any, value: Any, shape: tuple[Any, ...]) -> Any:
     if type(value) is Label or type(value) in KEYED or any(type(each) is tuple for each in shape):
         return begun(_parts(rt, value, shape))
@@ -209,7 +205,11 @@ def _parts(rt: Any, value: Any, shape: tuple[Any, ...]) -> Work[list[Any]]:
 
 
 def _listed(rt: Any, value: Any) -> Any:
-    return begun(_elements_of(rt, value, "pmap")) if type(value) is Label else support.listed(rt, value)
+    return begun(_branched(rt, value)) if type(value) is Label else support.listed(rt, value)
+
+
+def _branched(rt: Any, value: Label) -> Work[list[Any]]:
+    return (yield from _counted(rt, value, "pmap"))[0]
 
 
 def _rounds(*bounds: Any) -> Iterable[int]:

@@ -23,16 +23,16 @@ from agentflow.core.labels import (
     outer_sources,
     sources_of,
 )
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.work import Work
+from agentflow.core.work import Work, finish
 from agentflow.lang import changeable
 from agentflow.lang.abi import StrictRuntime
 from agentflow.lang.builtins.labelled import blame
-from agentflow.lang.calling import Sliced
+from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.changeable import CONTAINERS
 from agentflow.lang.environment import UNBOUND, Cell
 from agentflow.lang.python import values
 from agentflow.lang.python.errors import kind_of
+from agentflow.lang.python.opening import KEYED, sources_of_keys
 from agentflow.lang.trace import too_early
 
 # -- tests --------------------------------------------------------------------------------------------------------
@@ -184,15 +184,15 @@ def depends(how: str, value: Any, arguments: tuple[Any, ...]) -> Sources:
         first = arguments[0]
         if type(first) is Label or type(first) is tuple:
             return sources_of_key(first)
-        return _of_keys(first) if how == "extend" or how == "+=" else NO_SOURCES
+        return finish(_of_keys(first)) if how == "extend" or how == "+=" else NO_SOURCES
     if word == "a":
         return sources_of([arguments[0], value]) if type(bare(value)) is list else sources_of_key(arguments[0])
     sources = NO_SOURCES
     for each in arguments:
         sources = joined(sources, outer_sources(each))
         opened = bare(each)
-        if type(opened) is dict or type(opened) is OrderedSet:
-            sources = joined(sources, _of_keys(opened))
+        if type(opened) in KEYED:
+            sources = joined(sources, finish(sources_of_keys(opened)))
         elif type(opened) is list or type(opened) is tuple:
             for part in opened:
                 key = bare(part) if type(bare(value)) is dict else part
@@ -216,14 +216,8 @@ def sources_of_key(key: Any) -> Sources:
     return NO_SOURCES if type(key) in UNBOXED else sources_of(key)
 
 
-def _of_keys(container: Any) -> Sources:
-    """The sources of the keys of a dict, or of the elements of a set."""
-    sources = NO_SOURCES
-    if type(container) is dict or type(container) is OrderedSet:
-        for each in container:
-            if type(each) not in UNBOXED:
-                sources = joined(sources, sources_of(each))
-    return sources
+def _of_keys(container: Any) -> Work[Sources]:
+    return (yield from sources_of_keys(container)) if type(container) in KEYED else NO_SOURCES
 
 
 def keyed(rt: StrictRuntime, value: Any) -> Any:
@@ -233,11 +227,10 @@ def keyed(rt: StrictRuntime, value: Any) -> Any:
 
 def with_keys(value: Any) -> Any:
     """A dict or set that was just made, in a box with the sources of its keys: which there are says where they came from."""
+    return begun(_with_keys(value))
+
+
+def _with_keys(value: Any) -> Work[Any]:
     if type(value) is Sliced:
-        return Sliced(_with_keys_of(value.work))
-    return box(value, _of_keys(bare(value)))
-
-
-def _with_keys_of(work: Work[Any]) -> Work[Any]:
-    value = yield from work
-    return box(value, _of_keys(bare(value)))
+        value = yield from value.work
+    return box(value, (yield from _of_keys(bare(value))))

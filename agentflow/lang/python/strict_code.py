@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from agentflow.core.labels import NO_SOURCES, Label
-from agentflow.lang.codegen import LOAD, STORE, PyFn, is_bool
+from agentflow.lang.codegen import LOAD, STORE, is_bool
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.python import strict
 from agentflow.lang.python.names import Scope, Var, parameters
@@ -425,4 +425,4 @@ class StrictPython:
         return ast.BoolOp(ast.Or(), [noted, again], **g.loc)
 
 
-__all__ = ["PyFn", "StrictPython"]
+__all__ = ["StrictPython"]

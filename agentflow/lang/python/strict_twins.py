@@ -197,7 +197,7 @@ async def _map(rt: Any, d: int, function: Any, *iterables: Any) -> Any:
     before = rt.ambient
     for each in iterables:
         rt.raise_to(outer_sources(each))
-    opened = [_elements(rt, each, "map") for each in iterables]
+    opened = [values.elements(rt, each, "map") for each in iterables]
     return rt.left(before, await builtins.map_(rt, d, Called(function), *opened))
 
 
@@ -205,15 +205,11 @@ async def _filter(rt: Any, d: int, function: Any, iterable: Any) -> Any:
     before = rt.ambient
     rt.raise_to(outer_sources(iterable))
     kept: list[Any] = []
-    for each in list(_elements(rt, iterable, "filter")):
+    for each in list(values.elements(rt, iterable, "filter")):
         answer = each if bare(function) is None else await _call(rt, d, function, (each,))
         if decides(rt, answer):
             kept.append(each)
     return rt.left(before, kept)
-
-
-def _elements(rt: Any, value: Any, who: str) -> Any:
-    return values.elements(rt, value, who)
 
 
 async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = False) -> None:
