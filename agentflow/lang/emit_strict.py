@@ -67,7 +67,8 @@ class StrictCode:
             name = g.tmp()
             g.owner[name] = g.fn
             before = ast.NamedExpr(ast.Name(name, _STORE, **g.loc), g.rt("ambient"), **g.loc)
-            items = [before, code, *[self._upgraded(each, g.name(name)) for each in written]]
+            since = self._tested_since(g.name(name))
+            items = [before, code, *[self._upgraded(each, since) for each in written]]
             code = ast.Subscript(ast.Tuple(items, ast.Load(), **g.loc), g.const(1), ast.Load(), **g.loc)
         code._h = getattr(value, "_h", 0) + 3  # type: ignore[attr-defined]
         return code
@@ -78,7 +79,7 @@ class StrictCode:
         value = g.atom(value)
         before = g.spill(g.rt("ambient"))
         value = g.spill(g.call(g.rt("opened"), [value]))
-        self._upgrade(self._written(node), before)
+        self._upgrade(self._written(node), self._tested_since(before))
         return value
 
     def rounds_over(self, values: list[ast.expr], node: ir.PrimCall, before: ast.expr) -> list[ast.expr]:
@@ -89,7 +90,7 @@ class StrictCode:
             for each, operand in zip(values, node.args, strict=True):
                 if not isinstance(operand, ir.Lambda):
                     g.body.append(ast.Expr(g.call(g.rt("opened"), [each]), **g.loc))
-            self._upgrade(written, before)
+            self._upgrade(written, self._tested_since(before))
         return values
 
     def _written(self, node: IR | None) -> list[Target]:
@@ -105,21 +106,33 @@ class StrictCode:
         """Whether a variable has been assigned, or declared, in the Python code so far."""
         return var.py in self.g.owner
 
-    def _upgraded(self, target: Target, before: ast.expr) -> ast.expr:
-        """Mark a variable, unless that would be a change itself that it does not say it may have: then a change is refused."""
+    def _tested_since(self, before: ast.expr) -> ast.expr:
+        """What a variable that others see has to say, to be marked after a test before which the ambient sources were ``before``.
+
+        A test that fails makes no marks. Where its error is caught in the function here, the marks are made when that ends. Where it is caught
+        outside, what was looked at up to the decision has to be said already, as it is whether the test failed or not; else a
+        change in an arm is refused.
+        """
+        g = self.g
+        if self.caught is not None and self.caught[0] is g.fn:
+            return g.name(self.caught[1])
+        return g.ifexp(g.rt("trying"), g.rt("ambient"), before)
+
+    def _upgraded(self, target: Target, since: ast.expr) -> ast.expr:
+        """Mark a variable, if it says already that it may be changed because of ``since``; else it is not, and a change is refused."""
         g = self.g
         if isinstance(target, str):
-            return g.call(g.rt("upgrade"), [g.cell(target), self._since(before)])
+            return g.call(g.rt("upgrade"), [g.cell(target), since])
         owner = g.owner.setdefault(target.py, g.fn)
         if owner is not g.fn:
             g.fn.nonlocals.add(target.py)
             owner.declared.add(target.py)
-        since = g.const_param(NO_SOURCES, "NO_SOURCES") if self._is_private(target) else self._since(before)
+        since = g.const_param(NO_SOURCES, "NO_SOURCES") if self._is_private(target) else since
         marked = g.call(g.rt("upgraded"), [g.name(target.py), since])
         return ast.NamedExpr(ast.Name(target.py, _STORE, **g.loc), marked, **g.loc)
 
-    def _upgrade(self, written: Sequence[Target], before: ast.expr) -> None:
-        self.g.body.extend([ast.Expr(self._upgraded(each, before), **self.g.loc) for each in written])
+    def _upgrade(self, written: Sequence[Target], since: ast.expr) -> None:
+        self.g.body.extend([ast.Expr(self._upgraded(each, since), **self.g.loc) for each in written])
 
     def _is_private(self, var: Var) -> bool:
         """Whether nothing but the function here sees a variable: whatever jumps over a change of it ends that, or marks the variable."""
@@ -165,7 +178,7 @@ class StrictCode:
             self.caught = (g.fn, cast(ast.Name, before).id)
         body, _ = g.capture(build)
         self.caught = outer
-        after, _ = g.capture(lambda: self._upgrade(self._written(node), before))
+        after, _ = g.capture(lambda: self._upgrade(self._written(node), self._since(before)))
         g.body.append(self._trying(ast.Add()))
         g.body.append(ast.Try(body, [], [], [self._trying(ast.Sub()), *after], **g.loc))
 

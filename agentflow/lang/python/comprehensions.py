@@ -87,10 +87,12 @@ def _opened(g: Emitter, node: Comprehension, source: ast.expr, name: str) -> lis
     assert g.followed is not None
     before = g.tmp()
     opened = g.ours(values.iterated, g.name("rt"), source)
+    begin, marks = g.followed.tested([node], [], g.name(before))
     return [
         ast.Assign([ast.Name(before, STORE, **g.loc)], g.rt("ambient"), **g.loc),
+        *begin,
         ast.Assign([ast.Name(name, STORE, **g.loc)], opened, **g.loc),
-        *g.followed.marks([node], [], g.name(before)),
+        *marks,
     ]
 
 

@@ -33,7 +33,7 @@ from agentflow.lang.python.strict_twins import strict_twin_of
 from agentflow.lang.python.support import check_global, unbound_name
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import truth
-from agentflow.lang.python.words import tested
+from agentflow.lang.python.words import is_change, tested
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 
 Describe = Callable[[str], NameInfo]
@@ -272,13 +272,17 @@ class Emitter(codegen.Generator):
         if letters is None or len(arguments) < len(letters):
             return self.boxed(function, arguments)
         hidden = arguments[: len(arguments) - len(letters)]
-        return unless_boxed(
-            self,
-            letters,
-            arguments[len(hidden) :],
-            lambda values: self.call(code, [*hidden, *values]),
-            lambda values: self.boxed(function, [*hidden, *values]),
-        )
+
+        def plain(values: Sequence[ast.expr]) -> ast.expr:
+            done = self.call(code, [*hidden, *values])
+            if self.followed is None or not is_change(function):
+                return done
+            return self.ifexp(self.rt("ambient"), self.boxed(function, [*hidden, *values]), done)
+
+        def boxed(values: Sequence[ast.expr]) -> ast.expr:
+            return self.boxed(function, [*hidden, *values])
+
+        return unless_boxed(self, letters, arguments[len(hidden) :], plain, boxed)
 
     def boxed(self, function: Any, arguments: Sequence[ast.expr]) -> ast.expr:
         """A call of a function of this package with values that may stand in boxes: of its twin."""
@@ -437,7 +441,8 @@ class Emitter(codegen.Generator):
         handlers = self.handlers
         saved = (self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound)
         entered = None if self.followed is None else self.followed.enter()
-        self.fn, self.blocks, self.before, self.rounds, self.bound, self.handlers = fn, 0, [], [], [], 0
+        around = 0 if self.followed is None else 1
+        self.fn, self.blocks, self.before, self.rounds, self.bound, self.handlers = fn, around, [], [], [], 0
         if scope is not None:
             self.scope = scope
             for var in scope.vars.values():
@@ -446,6 +451,8 @@ class Emitter(codegen.Generator):
         else:
             self.handlers = handlers
         body = build()
+        if self.followed is not None:
+            body = self.followed.whole(body)
         used = scope.vars.values() if scope is not None else ()
         shared = [var for var in used if var.shared]
         self.fn, self.scope, self.blocks, self.before, self.rounds, self.bound = saved

@@ -87,7 +87,8 @@ class Names:
     """The scopes of a program. ``defined`` counts how often the module's names are assigned, anywhere.
 
     ``functions`` are the module's functions by name, those that are the only assignment of their name. ``wrong`` are
-    ``nonlocal`` statements without a variable, ``classes`` the names of all classes.
+    ``nonlocal`` statements without a variable, ``classes`` the names of all classes. ``captured`` are the variables that inner functions read, once
+    somebody asked (:func:`agentflow.lang.python.writes.captured`).
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -95,6 +96,7 @@ class Names:
         self.defined: dict[str, int] = {}
         self.wrong: list[tuple[ast.AST, str]] = []
         self.classes: set[str] = set()
+        self.captured: set[Var] | None = None
         self._definitions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._count = 0
         self.module = self._scope(None, tree)

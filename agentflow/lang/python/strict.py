@@ -11,7 +11,7 @@ from __future__ import annotations
 from sys import getrefcount
 from typing import Any
 
-from agentflow.core.errors import ChangeRefused
+from agentflow.core.errors import AgentflowError, ChangeRefused
 from agentflow.core.labels import (
     NO_SOURCES,
     UNBOXED,
@@ -46,6 +46,12 @@ def decides(rt: StrictRuntime, value: Any) -> bool:
     return values.truth(value)
 
 
+def failed(rt: StrictRuntime, error: Exception) -> None:
+    """An error leaves a function in the midst of a test: what was looked at to raise it counts as what the test looked at."""
+    if rt.trying and isinstance(error, AgentflowError):
+        rt.raise_to(error.sources)
+
+
 def leave(rt: StrictRuntime, before: Sources) -> None:
     """Go on after a statement that tested something, as before it."""
     if not rt.trying:
@@ -55,25 +61,23 @@ def leave(rt: StrictRuntime, before: Sources) -> None:
 # -- variables ----------------------------------------------------------------------------------------------------
 
 
-def upgraded(rt: StrictRuntime, value: Any, since: Sources, began: Sources | None, free: bool) -> Any:
+def upgraded(rt: StrictRuntime, value: Any, since: Sources, private: bool) -> Any:
     """The value of a variable that may be changed by what has just been chosen, or what is in it.
 
-    ``free``: the variable itself may be marked in any case; otherwise only if that happens because of nothing, or because of what it says already:
-    ``since`` are the ambient sources before, and ``began`` those with which the variable's function did, if nothing else sees the variable.
+    It is marked if it is ``private``, so that only the function here sees it: whatever jumps over a change of it ends that, or marks it, too. Else
+    only if it says already that it may be changed because of ``since``, the ambient sources before the choice.
     """
     references = getrefcount(value)
-    if not rt.ambient:
-        return value
-    if since is began or since <= changeable.said(rt.changeable, value):
+    if rt.ambient and (private or since <= changeable.said(rt.changeable, value)):
         return changeable.upgraded(rt.changeable, value, rt.ambient, references)
-    return box(value, rt.ambient) if free else value
+    return value
 
 
-def readied(rt: StrictRuntime, value: Any, since: Sources, began: Sources | None, more: Sources) -> Any:
+def readied(rt: StrictRuntime, value: Any, since: Sources, private: bool, more: Sources) -> Any:
     """The value of a variable in which something is changed now, because of ``more`` besides."""
     references = getrefcount(value)
     sources = joined(rt.ambient, more)
-    if sources and (since is began or since <= changeable.said(rt.changeable, value)):
+    if sources and (private or since <= changeable.said(rt.changeable, value)):
         return changeable.upgraded(rt.changeable, value, sources, references)
     return value
 
@@ -81,7 +85,7 @@ def readied(rt: StrictRuntime, value: Any, since: Sources, began: Sources | None
 def upgrade(rt: StrictRuntime, cell: Cell, name: str, since: Sources, assigned: bool) -> None:
     """The same as :func:`upgraded` for a variable of the environment, which has perhaps no value; ``assigned``: it may get one."""
     if cell.v is not UNBOUND:
-        cell.v = upgraded(rt, cell.v, since, None, False)
+        cell.v = upgraded(rt, cell.v, since, False)
     elif assigned and since <= rt.changeable.unbound.get(name, NO_SOURCES):
         rt.changeable.unbound[name] = joined(rt.changeable.unbound.get(name, NO_SOURCES), rt.ambient)
 
@@ -89,7 +93,7 @@ def upgrade(rt: StrictRuntime, cell: Cell, name: str, since: Sources, assigned: 
 def ready(rt: StrictRuntime, cell: Cell, since: Sources, more: Sources) -> None:
     """The same as :func:`readied` for a variable of the environment."""
     if cell.v is not UNBOUND:
-        cell.v = readied(rt, cell.v, since, None, more)
+        cell.v = readied(rt, cell.v, since, False, more)
 
 
 def value_before(rt: StrictRuntime, cell: Cell, name: str) -> Any:

@@ -18,19 +18,22 @@ from agentflow.lang.codegen import LOAD, STORE, is_bool
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.python import strict
 from agentflow.lang.python.names import Scope, Var, parameters
-from agentflow.lang.python.writes import Target, exits, finally_names, perhaps_unbound, targets
+from agentflow.lang.python.writes import Target, captured, exits, finally_names, perhaps_unbound, targets
 
 Emitter: TypeAlias = Any
 """An :class:`~agentflow.lang.python.emitter.Emitter`, whose module imports this one."""
 _BEGAN = "at_"
 """The variable of each function that has the ambient sources with which it began."""
+_BEGUN = "pn_"
+"""The variable of a function that has the tests that have begun and are not decided: the number of each, the ambient sources before it, and those around it."""
 
 
 class StrictPython:
     """What an emitter adds to the code of such texts.
 
     ``loops`` are the loops of the function that is written, ``caught`` the name of the ambient sources with which its innermost ``try`` began, ``depth`` how
-    many arms are around, ``bound`` its variables that have a value by now, ``outer`` those of the functions around.
+    many arms are around, ``bound`` its variables that have a value by now, ``outer`` those of the functions around. ``begun`` are, for each of its tests, the
+    variables that others see, too, and that are marked because of it; None in the program itself, of which nothing is left when it fails.
     """
 
     def __init__(self, g: Emitter) -> None:
@@ -40,23 +43,65 @@ class StrictPython:
         self.depth = 0
         self.bound: set[str] = set()
         self.outer: set[str] = set()
+        self.begun: list[list[Target]] | None = None
         self.temporaries: list[str] = []
         self._targets: dict[int, tuple[Any, list[Target]]] = {}
         self._perhaps: dict[int, set[str]] = {}
         self._finals: dict[int, set[str]] = {}
+        self._captured: set[Var] | None = None
 
     # -- functions ------------------------------------------------------------------------------------------------
 
     def enter(self) -> tuple[Any, ...]:
         """Begin a function; gives what :meth:`leave_function` puts back."""
-        saved = (self.loops, self.caught, self.depth, self.bound, self.outer, self.temporaries)
+        saved = (self.loops, self.caught, self.depth, self.bound, self.outer, self.begun, self.temporaries)
         self.outer = self.outer | self.bound
-        self.loops, self.caught, self.depth, self.bound, self.temporaries = [], None, 0, set(), []
+        self.loops, self.caught, self.depth, self.bound, self.begun, self.temporaries = [], None, 0, set(), [], []
         return saved
 
     def leave_function(self, saved: tuple[Any, ...]) -> None:
         """End a function."""
-        self.loops, self.caught, self.depth, self.bound, self.outer, self.temporaries = saved
+        self.loops, self.caught, self.depth, self.bound, self.outer, self.begun, self.temporaries = saved
+
+    def whole(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """The body of a function, which is about to end.
+
+        An error may leave it in the midst of a test, and be caught by whoever called it. What arms of that test write where others see it, too, is
+        then marked here as the test would have done once it was decided: so it says what was looked at whether the test failed or not.
+        """
+        if not self.begun:
+            return body
+        g = self.g
+        at = g.name(_BEGUN)
+        choice: list[ast.stmt] = []
+        for number, written in reversed(list(enumerate(self.begun))):
+            before = ast.Subscript(at, g.const(1), LOAD, **g.loc)
+            same = ast.Compare(ast.Subscript(at, g.const(0), LOAD, **g.loc), [ast.Eq()], [g.const(number)], **g.loc)
+            marks: list[ast.stmt] = [ast.Expr(self._marked_as_value(each, before), **g.loc) for each in written]
+            choice = [ast.If(same, marks, choice, **g.loc)]
+        left = ast.Assign([ast.Name(_BEGUN, STORE, **g.loc)], ast.Subscript(at, g.const(2), LOAD, **g.loc), **g.loc)
+        told: list[ast.stmt] = [ast.Expr(g.ours(strict.failed, g.name("x_")), **g.loc)]
+        marked = ast.While(g.is_(at, g.const(None), negate=True), [*choice, left], [], **g.loc)
+        kind = g.const_param(Exception, "Exception_")
+        handler = ast.ExceptHandler(kind, "x_", [*told, marked, ast.Raise(None, None, **g.loc)], **g.loc)
+        return [self._none_begun(), ast.Try(body, [handler], [], [], **g.loc)]
+
+    def _none_begun(self) -> ast.stmt:
+        return ast.Assign([ast.Name(_BEGUN, STORE, **self.g.loc)], self.g.const(None), **self.g.loc)
+
+    def _begins(self, written: Sequence[Target], before: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+        """Two expressions for before a test and after it, if it is one whose marks others would see."""
+        g = self.g
+        if self.begun is None:
+            return []
+        seen = [each for each in written if isinstance(each.variable, str) or not self.is_private(each.variable)]
+        if not seen:
+            return []
+        self.begun.append(seen)
+        around = ast.Subscript(g.name(_BEGUN), g.const(2), LOAD, **g.loc)
+        test = g.tuple_of([g.const(len(self.begun) - 1), before, g.name(_BEGUN)])
+        name = ast.Name(_BEGUN, STORE, **g.loc)
+        return [(ast.NamedExpr(name, test, **g.loc), ast.NamedExpr(name, around, **g.loc))]
 
     def head(self, scope: Scope | None, parameters: Sequence[str]) -> list[ast.stmt]:
         """The first statements of a function."""
@@ -111,7 +156,9 @@ class StrictPython:
         before = ast.NamedExpr(ast.Name(name, STORE, **g.loc), g.rt("ambient"), **g.loc)
         marks = g.tuple_of([self._marked_as_value(each, g.name(name)) for each in written])
         changed = ast.BoolOp(ast.And(), [g.is_(g.rt("ambient"), g.name(name), negate=True), marks], **g.loc)
-        return ast.Subscript(g.tuple_of([before, test, changed]), g.const(1), LOAD, **g.loc)
+        around_it = self._begins(written, g.name(name))
+        parts = [before, *(each for each, _ in around_it), test, *(each for _, each in around_it), changed]
+        return ast.Subscript(g.tuple_of(parts), g.const(1 + len(around_it)), LOAD, **g.loc)
 
     def left(self, value: ast.expr) -> ast.expr:
         """The value of an expression that may raise the ambient sources, as it leaves that."""
@@ -136,10 +183,27 @@ class StrictPython:
         first = ast.Assign([ast.Name(name, STORE, **g.loc)], g.rt("ambient"), **g.loc)
         if loop is not None:
             self.loops.append(loop)
-        code = build(lambda: self.marks([loop] if loop is not None else nodes, around, g.name(name)))
+        begins: list[ast.stmt] = []
+
+        def decided() -> list[ast.stmt]:
+            begin, marks = self.tested([loop] if loop is not None else nodes, around, g.name(name))
+            begins.extend(begin)
+            return marks
+
+        code = build(decided)
         if loop is not None:
             self.loops.pop()
-        return [first, *code, *self.left_after(nodes, g.name(name))]
+        return [first, *begins, *code, *self.left_after(nodes, g.name(name))]
+
+    def tested(
+        self, nodes: Sequence[ast.AST], around: Sequence[ast.AST], before: ast.expr
+    ) -> tuple[list[ast.stmt], list[ast.stmt]]:
+        """Statements for before a test, and those that mark what may be changed because of it."""
+        g = self.g
+        parts = self._begins(self.written(nodes, around), before)
+        begin: list[ast.stmt] = [ast.Expr(each, **g.loc) for each, _ in parts]
+        end: list[ast.stmt] = [ast.Expr(each, **g.loc) for _, each in parts]
+        return begin, [*end, *self.marks(nodes, around, before)]
 
     def around(self, nodes: Sequence[ast.AST]) -> list[ast.AST]:
         """What else is done or not because of a test, since ``nodes`` may be left early: the loop around, or all of the function."""
@@ -199,7 +263,13 @@ class StrictPython:
         return [
             ast.Assign([ast.Name(name, STORE, **g.loc)], g.rt("ambient"), **g.loc),
             self._trying(ast.Add()),
-            ast.Try(inside, [], [], [self._trying(ast.Sub()), *marks], **g.loc),
+            ast.Try(
+                inside,
+                [],
+                [],
+                [self._trying(ast.Sub()), *marks, *([self._none_begun()] if self.begun else [])],
+                **g.loc,
+            ),
             *self.left_after(nodes, g.name(name)),
         ]
 
@@ -243,28 +313,29 @@ class StrictPython:
         finals = self._finals.get(id(var.scope))
         if finals is None:
             finals = self._finals[id(var.scope)] = finally_names(var.scope)
-        return var.fn is self.g.fn and not var.shared and var.name not in finals
+        if self._captured is None:
+            self._captured = captured(self.g.scopes)
+        return var.fn is self.g.fn and not var.shared and var not in self._captured and var.name not in finals
 
     def _since(self) -> ast.expr:
         """The ambient sources that a variable has to say for a change now: within a ``try``, those when it began."""
         return self.g.rt("ambient") if self.caught is None else self.g.name(self.caught)
 
     def _local(self, var: Var) -> tuple[ast.expr, ast.Name, ast.expr]:
-        """The variable to be read and to be written, and the sources with which its function began if nothing else sees it."""
+        """The variable to be read and to be written, and whether only the function that is written sees it."""
         g = self.g
         if var.fn is not g.fn and var.fn is not None:
             g.fn.nonlocals.add(var.py)
             var.fn.declared.add(var.py)
-        began = g.name(_BEGAN) if self.is_private(var) else g.const(None)
-        return g.name(var.py), ast.Name(var.py, STORE, **g.loc), began
+        return g.name(var.py), ast.Name(var.py, STORE, **g.loc), g.const(self.is_private(var))
 
     def _marked_as_value(self, target: Target, before: ast.expr) -> ast.expr:
         """Mark a variable, as an expression."""
         g, var = self.g, target.variable
         if isinstance(var, str):
             return g.ours(strict.upgrade, g.cell(var), g.const(var), before, g.const(target.assigned))
-        read, store, began = self._local(var)
-        marked = g.ours(strict.upgraded, read, before, began, g.const(self.is_private(var)))
+        read, store, private = self._local(var)
+        marked = g.ours(strict.upgraded, read, before, private)
         return ast.NamedExpr(store, marked, **g.loc)
 
     def bind(self, name: str, value: ast.expr) -> list[ast.stmt]:
@@ -280,7 +351,11 @@ class StrictPython:
             return [ast.Assign([target], value, **g.loc), ast.If(moved, [marked], [], **g.loc)]
         new = g.tmp()
         old = g.ours(strict.value_before, g.cell(name), g.const(name)) if var is None else g.name(var.py)
-        allowed = g.call(g.rt("written"), [g.const(name), old, g.name(new), self._since()])
+        allowed: ast.expr = g.call(g.rt("written"), [g.const(name), old, g.name(new), self._since()])
+        if (
+            var is not None and var.fn is g.fn
+        ):  # who sees it has it from this call of the function, and so because of why it was called
+            allowed = g.ifexp(self._as_begun(), g.call(g.rt("marked"), [g.name(new)]), allowed)
         return [
             ast.Assign([ast.Name(new, STORE, **g.loc)], value, **g.loc),
             ast.If(g.rt("ambient"), [ast.Assign([ast.Name(new, STORE, **g.loc)], allowed, **g.loc)], [], **g.loc),
@@ -300,8 +375,14 @@ class StrictPython:
             chosen = g.ifexp(g.is_(g.rt("ambient"), g.name(_BEGAN)), g.name(new), marked)
         else:
             chosen = g.call(g.rt("written"), [g.const(name), g.name(var.py), g.name(new), self._since()])
+            if var.fn is g.fn:
+                chosen = g.ifexp(self._as_begun(), g.call(g.rt("marked"), [g.name(new)]), chosen)
         whole = ast.NamedExpr(ast.Name(var.py, STORE, **g.loc), chosen, **g.loc)
         return ast.Subscript(g.tuple_of([first, whole]), g.const(1), LOAD, **g.loc)
+
+    def _as_begun(self) -> ast.expr:
+        """Whether the code is here because the function was called, and for no other reason."""
+        return self.g.is_(self.g.rt("ambient"), self.g.name(_BEGAN))
 
     def unbound(self, name: str) -> list[ast.stmt]:
         """``del name``, after it was read."""
@@ -371,8 +452,8 @@ class StrictPython:
         if var is None:
             mark = g.ours(strict.ready, g.cell(name), self._since(), more)
         else:
-            read, store, began = self._local(var)
-            mark = ast.NamedExpr(store, g.ours(strict.readied, read, self._since(), began, more), **g.loc)
+            read, store, private = self._local(var)
+            mark = ast.NamedExpr(store, g.ours(strict.readied, read, self._since(), private, more), **g.loc)
         if not tests:
             return mark
         test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests, **g.loc)

@@ -90,6 +90,11 @@ def tested(function: Callable[..., Any]) -> str | None:
     return TESTED.get(name_of(function))
 
 
+def is_change(function: Callable[..., Any]) -> bool:
+    """Whether a function changes a container in place, of which a strict policy is asked wherever the code is because of something."""
+    return name_of(function).startswith("changes.")
+
+
 def word_of(function: Callable[..., Any]) -> str:
     """What a function does with the arguments that texts give it."""
     return WORDS.get(name_of(function), "r")

@@ -116,8 +116,32 @@ def perhaps_unbound(scopes: Names, scope: Scope) -> set[str]:
         perhaps |= bound - certain - _assigned_here(statement)
         certain |= _assigned_here(statement) - perhaps
     perhaps |= {name for each in scope.nodes if isinstance(each, ast.Delete) for name in _names(each)}
-    perhaps |= {name for name, var in scope.vars.items() if var.shared}
+    within = captured(scopes)
+    perhaps |= {name for name, var in scope.vars.items() if var.shared or var in within}
     return (perhaps | finally_names(scope)) - first
+
+
+def captured(scopes: Names) -> set[Var]:
+    """The variables that functions written in their own read: these may outlive it, and see what it left."""
+    outliving = scopes.captured
+    if outliving is None:
+        outliving = scopes.captured = set()
+        for scope in scopes.scopes.values():
+            for node in scope.nodes:
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    var = scope.find(node.id)
+                    if var is not None and _is_within_function(scope, var.scope):
+                        outliving.add(var)
+    return outliving
+
+
+def _is_within_function(scope: Scope, outer: Scope) -> bool:
+    at: Scope | None = scope
+    while at is not None and at is not outer:
+        if at.is_function:
+            return True
+        at = at.parent
+    return False
 
 
 def _own_names(written: Iterable[Target], scope: Scope) -> set[str]:
