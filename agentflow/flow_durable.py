@@ -277,14 +277,14 @@ class DurableMethods:
             return
         if self._durable is None:
             raise no_such_question(run_id, key, self.engine.questions.of(run_id))
-        await self._durable.send(run_id, key, answer)
+        await self._durable.questions.answer(run_id, key, answer)
 
     async def questions(self, run_id: str) -> list[Question]:
         """The open questions and approvals of a run, in the order in which they were asked. Raises as :meth:`resume`."""
         open_here = self.engine.questions.of(run_id)
         if open_here or self._durable is None:
             return open_here
-        return await self._durable.questions(run_id)
+        return await self._durable.questions.of(run_id)
 
     async def runs(self, limit: int = 100) -> list[RunInfo]:
         """The durable runs, the last changed first. Raises as :meth:`start`."""

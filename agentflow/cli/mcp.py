@@ -13,8 +13,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from agentflow.cli.approving import approver
 from agentflow.cli.common import Exit, UsageError, check_packages, guarded, run_async, write_json, write_out
-from agentflow.cli.options import AsJson, FlowOptions, approver, open_flow, takes_options
+from agentflow.cli.options import AsJson, FlowOptions, open_flow, takes_options
 from agentflow.cli.serve_options import McpServeOptions
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.lib.terminal import clean, escape

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+from agentflow.cli.approving import approver
 from agentflow.cli.common import Exit, UsageError, check_packages, write_out
-from agentflow.cli.options import approver, open_flow
+from agentflow.cli.options import open_flow
 from agentflow.cli.serve_options import ServeOptions
 
 _PACKAGES = ("starlette", "uvicorn")

@@ -10,20 +10,17 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, JournalError, SessionBusy
+from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, SessionBusy
 from agentflow.core.event_log import EventId, LogBounds
 from agentflow.core.journal import (
     ENDED,
     Claim,
-    EffectRow,
-    EffectState,
     NewRun,
     OnInflight,
     RunRow,
     RunStatus,
 )
 from agentflow.core.limits import Limits
-from agentflow.core.questions import Question
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.core.store_ports import EventStore, JobQueue, JournalStore, ResultStore
@@ -33,7 +30,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.runtime.branch_runs import Ended
 from agentflow.runtime.build import build_of
 from agentflow.runtime.catalogue import RunCatalogue
-from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage
+from agentflow.runtime.codec import Codec, fingerprint, read_usage
 from agentflow.runtime.conversations import Conversations
 from agentflow.runtime.deriving import Generations, another_run, overrides_of, stored_run
 from agentflow.runtime.durable_run import DurableRun, PastRun, RunEnd, RunInfo
@@ -43,16 +40,15 @@ from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import beside
 from agentflow.runtime.live_runs import LiveRuns
+from agentflow.runtime.open_questions import OpenQuestions
 from agentflow.runtime.plan import RunPlan, make_plan
 from agentflow.runtime.python_program import PythonProgram, identity, reference_in
-from agentflow.runtime.questions import check_answer, no_such_question
 from agentflow.runtime.records import answers
 from agentflow.runtime.run import Approver, check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
 from agentflow.runtime.takeover import LOOK_S, MOST_DEATHS, Takeover, poisoned
 from agentflow.runtime.tenant import Tenant
 from agentflow.runtime.tracing import trace_of
-from agentflow.runtime.waiting import question_of
 
 
 class DurableRuns:
@@ -80,6 +76,7 @@ class DurableRuns:
         self._input = StoredInput(self._codec, redactor)
         self._generations = Generations(engine, store, self._input)
         self._runs = LiveRuns(engine, store, self._codec, redactor, self.sessions, self._input, records, self.cancel)
+        self.questions = OpenQuestions(store, self._runs, self._codec, self._input)
 
     async def start(
         self,
@@ -422,43 +419,6 @@ class DurableRuns:
             error=None if row.cancelling else stored,
             branch=None if branches is None else branches.end(owned.run, status, end),
         )
-
-    async def questions(self, run_id: str) -> list[Question]:
-        """The open questions and approvals of a run. Raises JournalError."""
-        live = self._runs.find(run_id)
-        if live is not None:
-            return live.waiting
-        return [asked for _, asked in await self._asked(await stored_run(self._store, run_id))]
-
-    async def send(self, run_id: str, key: str, answer: Any) -> None:
-        """Answer an open question or approval of a run, in whatever process the run works; the first answer counts.
-
-        Raises DataError: ``question/unknown``, also if another answer came first, and ``question/answer`` if the answer does
-        not fit the question; JournalError.
-        """
-        rows = await self._asked(await stored_run(self._store, run_id))
-        matching = [(row, asked) for row, asked in rows if asked.key == key]
-        if not matching:
-            raise no_such_question(run_id, key, [asked for _, asked in rows])
-        row, question = matching[0]
-        check_answer(question, answer)
-        try:
-            data = self._input.clean({**row.value, "ok": self._codec.encode(answer)})
-        except NotData as what:
-            raise DataError(f"the answer cannot be stored: {what}", code="question/answer") from None
-        if not await self._store.deliver(run_id, row.key, EffectState.OK, data):
-            raise no_such_question(run_id, key, [])
-        live = self._runs.find(run_id)
-        if live is None:
-            return
-        if live._resting:
-            await self._runs.look(run_id, due=True)
-        elif live._records is not None:
-            live._records.parking.answer(row.path, data)
-
-    async def _asked(self, run: RunRow) -> list[tuple[EffectRow, Question]]:
-        rows = [] if run.status in ENDED else await self._store.effects(run.run, EffectState.OPEN)
-        return [(row, asked) for row in rows if (asked := question_of(run.run, row)) is not None]
 
     async def find(self, run_id: str) -> RunInfo | None:
         """The run of this id, or None."""

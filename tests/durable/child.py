@@ -241,7 +241,7 @@ class Person:
             mark = f"#{random.getrandbits(40):x}" if self._pause_ms else ""
             answer = True if question.reason == "approval" else f"answer to {question.question}{mark}"
             try:
-                await self._runs.send(self._run, question.key, answer)
+                await self._runs.questions.answer(self._run, question.key, answer)
             except DataError:  # it was answered before, or is no longer asked
                 continue
             if question.reason == "question":
@@ -310,7 +310,7 @@ async def run(job: dict[str, Any]) -> None:
             runs = DurableRuns(flow.engine, journal(job["db"], log, failpoint), flow.redactor)
             person = Person(runs, job["run"], log, job.get("pause_ms", 0))
             if job.get("sender"):
-                await person.answer(await runs.questions(job["run"]))
+                await person.answer(await runs.questions.of(job["run"]))
                 await runs.aclose()
                 return
             bindings = {"host": world.host, "call-back": world.call_back, "call_back": world.call_back}

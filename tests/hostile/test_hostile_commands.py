@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agentflow.cli.options import abridged
+from agentflow.cli.approving import abridged
 from agentflow.core.approval import ApprovalRequest
 from agentflow.core.executor_ports import CommandResult
 from agentflow.executors.command_executor import CommandExecutor
