@@ -101,10 +101,12 @@ def compile_python(
         raise first
     assert link is not None
     code = stamp(_code(g, link, filename), CodeInfo(g.positions, g.names, _cells(g), g.lambdas), {})
-    space: dict[str, Any] = {"__builtins__": {}}
+    # A global costs a call nothing until it is read; a variable of ``link`` would be copied into every call, and every procedure.
+    space: dict[str, Any] = {"__builtins__": {}, "K": tuple(g.packed), **dict(g.constants)}
     exec(code, space)
     cells = tuple((name, name in g.scopes.defined) for name in g.cells)
-    part = Part(space["link"], tuple(value for _, value in g.constants), cells)
+    part = Part(space.pop("link"), (), cells)
+    g.scopes.release()
     return Compiled(part, g.asked, frozenset(g.own_tasks))
 
 
@@ -158,7 +160,10 @@ def _in_order(errors: list[AgentflowError]) -> list[AgentflowError]:
 
 
 def written(g: Emitter, tree: ast.Module) -> ast.FunctionDef | None:
-    """``def link(E, ...)``, which returns ``main``; None when there are too many mistakes."""
+    """``def link(E, ...)``, which takes the cells and returns ``main``; None when there are too many mistakes.
+
+    Its globals are the constants: a namespace of this text alone.
+    """
     location = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
     g.loc = location
     try:
@@ -181,8 +186,7 @@ def _link(g: Emitter, tree: ast.Module) -> ast.FunctionDef:
         dead = [ast.If(g.const(False), [ast.Assign(declared, g.const(None), **g.loc)], [], **g.loc)]
     arguments = ast.arguments([], [ast.arg(each, None, **g.loc) for each in ("rt", "d")], None, [], [], None, [])
     main = ast.AsyncFunctionDef("main", arguments, [*dead, *unset, *g.at_start.values(), *body], [], None, **g.loc)
-    g.constants.append(("K", tuple(g.packed)))
-    names = ["E", *(name for name, _ in g.constants), *g.cells.values()]
+    names = ["E", *g.cells.values()]
     args = ast.arguments([], [ast.arg(each, None, **g.loc) for each in names], None, [], [], None, [])
     link = ast.FunctionDef("link", args, [main, ast.Return(g.name("main"), **g.loc)], [], **g.loc)
     for each in (main, link):

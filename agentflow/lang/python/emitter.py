@@ -40,9 +40,10 @@ Describe = Callable[[str], NameInfo]
 MAX_BLOCKS = 18
 """Loops and ``try`` statements nested in one function: Python's compiler takes 20."""
 MAX_ERRORS = 50
-_new_name, _new_constant, _new_call, _new_attribute = (
-    each.__new__ for each in (ast.Name, ast.Constant, ast.Call, ast.Attribute)
+_new_name, _new_constant, _new_call, _new_attribute, _new_choice, _new_comparison = (
+    each.__new__ for each in (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.IfExp, ast.Compare)
 )
+_IS, _IS_NOT, _LESS, _SUBTRACT = ast.Is(), ast.IsNot(), ast.Lt(), ast.Sub()
 Meaning: TypeAlias = "tuple[Literal['builtin', 'direct', 'effect', 'form', 'generic', 'method', 'record'], Any]"
 """What a call is, and of what: the name of a task, a form or a function, or the definition of a function."""
 Expression = Callable[["Emitter", Any], ast.expr]
@@ -261,7 +262,28 @@ class Emitter(codegen.Generator):
 
     def ifexp(self, test: ast.expr, then: ast.expr, other: ast.expr) -> ast.expr:
         """``then if test else other``."""
-        return ast.IfExp(test, then, other, **self.loc)
+        node = _new_choice(ast.IfExp)
+        node.__dict__ = {**self.loc, "test": test, "body": then, "orelse": other}
+        return node
+
+    def is_(self, a: ast.expr, b: ast.expr, *, negate: bool = False) -> ast.expr:
+        """``a is b``, or ``a is not b``."""
+        return self._compared(a, _IS_NOT if negate else _IS, b)
+
+    def _compared(self, a: ast.expr, op: ast.cmpop, b: ast.expr) -> ast.expr:
+        node = _new_comparison(ast.Compare)
+        node.__dict__ = {**self.loc, "left": a, "ops": [op], "comparators": [b]}
+        return node
+
+    def fuel(self) -> list[ast.stmt]:
+        """Take one step; at the end of the slice, call ``rt.tick``. What is the same in each is one node."""
+        loc, rt, left = self.loc, self.name("rt"), self.name("f_")
+        target, kept = self.attr(rt, "fuel"), self.name("f_")
+        target.__dict__["ctx"] = kept.__dict__["ctx"] = STORE
+        less = ast.BinOp(self.attr(rt, "fuel"), _SUBTRACT, self.const(1), **loc)
+        tick = ast.Expr(self.await_(self.call(self.attr(rt, "tick"), ())), **loc)
+        test = self._compared(left, _LESS, self.const(0))
+        return [ast.Assign([kept, target], less, **loc), ast.If(test, [tick], [], **loc)]
 
     def ours(self, function: Any, *arguments: ast.expr) -> ast.expr:
         """A call of a function of this package."""

@@ -9,7 +9,9 @@ from typing import Any
 from agentflow.lang.closure import Closure, LambdaInfo
 from agentflow.lang.codegen import STORE
 from agentflow.lang.python.emitter import Emitter, expression, statement
-from agentflow.lang.python.names import Function, Var, parameters
+from agentflow.lang.python.forms import FORMS
+from agentflow.lang.python.names import COMPREHENSIONS, FUNCTIONS, Function, Var, parameters
+from agentflow.lang.python.native import both
 from agentflow.lang.python.support import filled, missing_keyword
 from agentflow.lang.python.values import MISSING
 
@@ -160,13 +162,32 @@ def _code(g: Emitter, node: Function, py: str, body: Callable[[], list[ast.stmt]
             assign = ast.Assign([ast.Name(scope.vars[name].py, STORE, **g.loc)], value, **g.loc)
             head.append(ast.If(g.is_(target, g.const_param(MISSING, "MISSING")), [assign], [], **g.loc))
         written = body()
-        for each in params:
-            if g.remembered.pop(each, False):
-                kind = g.type_is(g.name(each.py), int)
-                head.append(ast.Assign([ast.Name(f"i_{each.py}", STORE, **g.loc)], kind, **g.loc))
+        integers = [each for each in params if g.remembered.pop(each, False)]
+        if integers and not g.errors and _calls_itself(g, node):
+            with g.kinds.tested(integers):
+                fast = [*body(), ast.Return(g.const(None), **g.loc)]
+            test = both(g, *(g.type_is(g.name(each.py), int) for each in integers))
+            head.append(ast.If(test, fast, [], **g.loc))
+        for each in integers:
+            kind = g.type_is(g.name(each.py), int)
+            head.append(ast.Assign([ast.Name(f"i_{each.py}", STORE, **g.loc)], kind, **g.loc))
         return [*head, *written]
 
     return g.define(py, [scope.vars[each].py for each in names], scope, build)
+
+
+_FEW_NODES = 80
+"""How large a function is at most whose body is written twice, a second time for integers alone."""
+
+
+def _calls_itself(g: Emitter, node: Function) -> bool:
+    """Whether a function is small, and calls itself by its name, without functions and forms within."""
+    nodes = g.scopes.scopes[node].nodes
+    if isinstance(node, ast.Lambda) or len(nodes) > _FEW_NODES:
+        return False
+    called = {each.func.id for each in nodes if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
+    apart = any(isinstance(each, (*FUNCTIONS, *COMPREHENSIONS, ast.Try)) for each in nodes)
+    return node.name in called and not apart and called.isdisjoint(FORMS)
 
 
 def _defaults(g: Emitter, args: ast.arguments) -> list[tuple[str, ast.expr | None]]:

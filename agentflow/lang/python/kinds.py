@@ -6,7 +6,8 @@ A variable has one if every assignment of it is seen, and each gives it: no inne
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 from agentflow.lang.python.names import Scope, Var, is_range
@@ -32,6 +33,15 @@ class Kinds:
         self._is_free = is_free
         self._settled: dict[Var, type[Any] | None] = {}
         self._assumed: dict[Var, type[Any]] = {}
+        self._tested: frozenset[Var] = frozenset()
+
+    @contextmanager
+    def tested(self, parameters: Iterable[Var]) -> Generator[None]:
+        """Around code that runs where parameters were tested to be integers, and that nothing assigns again."""
+        saved = (self._settled, self._tested)
+        self._settled, self._tested = {}, frozenset(parameters)
+        yield
+        self._settled, self._tested = saved
 
     def of(self, code: ast.expr) -> type[Any] | None:
         """The exact type of the value of code; None if it may have any."""
@@ -53,6 +63,8 @@ class Kinds:
         return all(isinstance(each, ast.For | ast.comprehension) for each in var.values) and self.of(code) is int
 
     def _of_variable(self, var: Var, steps: int) -> type[Any] | None:
+        if var in self._tested:
+            return int
         if var in self._settled:
             return self._settled[var]
         if var in self._assumed:

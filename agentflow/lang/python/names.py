@@ -107,7 +107,7 @@ class Names:
 
     def _scope(self, parent: Scope | None, node: Function | Comprehension | ast.Module) -> Scope:
         scope = self.scopes[node] = Scope(parent, node)
-        inner: list[ast.AST] = []
+        inner: list[Function | Comprehension] = []
         nodes = scope.nodes = list(own_nodes(parts_of(node), inner))
         binding: list[ast.AST] = []
         holding: list[ast.AST] = []
@@ -120,13 +120,8 @@ class Names:
                 binding.append(each)
             elif kind in _HOLDING:
                 holding.append(each)
-            elif isinstance(each, ast.Global):
-                scope.globals.update(each.names)
-            elif isinstance(each, ast.Nonlocal):
-                scope.nonlocals.update(each.names)
-                self._borrow(scope, each)
-            elif isinstance(each, ast.ClassDef):
-                self.classes.add(each.name)
+            elif kind in _DECLARING:
+                self._declare(scope, each)
         if isinstance(node, FUNCTIONS):
             for each in parameters(node.args):
                 self._bind(scope, each)
@@ -136,9 +131,24 @@ class Names:
         if scope.vars:
             _note_values(scope, holding)
         for each in inner:
-            if isinstance(each, (*FUNCTIONS, *COMPREHENSIONS)):
-                self._scope(scope, each)
+            self._scope(scope, each)
         return scope
+
+    def _declare(self, scope: Scope, node: ast.AST) -> None:
+        """Note what a statement says of names without giving them a value here."""
+        if isinstance(node, ast.Global):
+            scope.globals.update(node.names)
+        elif isinstance(node, ast.Nonlocal):
+            scope.nonlocals.update(node.names)
+            self._borrow(scope, node)
+        elif isinstance(node, ast.ClassDef):
+            self.classes.add(node.name)
+
+    def release(self) -> None:
+        """Let go of what refers to each other, once nobody asks any more: the collector would have to find it."""
+        for scope in self.scopes.values():
+            scope.vars.clear()
+        self.scopes.clear()
 
     def _bind(self, scope: Scope, name: str, by: ast.AST | None = None) -> None:
         function = by if isinstance(by, ast.FunctionDef | ast.AsyncFunctionDef) else None
@@ -230,28 +240,31 @@ def parts_of(node: Function | Comprehension | ast.Module) -> Sequence[ast.AST]:
     return parts
 
 
-def own_nodes(body: Sequence[ast.AST], inner: list[ast.AST]) -> Iterator[ast.AST]:
+def own_nodes(body: Sequence[ast.AST], inner: list[Function | Comprehension]) -> Iterator[ast.AST]:
     """The nodes of a scope in order; ``inner`` collects those that open one of their own."""
     pending = list(reversed(body))
     while pending:
         node = pending.pop()
         yield node
-        if type(node) is ast.Name or type(node) is ast.Constant:
+        kind = type(node)
+        if kind is ast.Name or kind is ast.Constant:
             continue
-        if isinstance(node, FUNCTIONS):
+        if kind not in _APART:
+            pending.extend(reversed(children(node)))
+        elif isinstance(node, FUNCTIONS):
             inner.append(node)
             outside = [*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)]
             pending.extend(reversed(outside))
         elif isinstance(node, COMPREHENSIONS):
             inner.append(node)
             pending.append(node.generators[0].iter)
-        elif not isinstance(node, ast.ClassDef):
-            pending.extend(reversed(children(node)))
 
 
 BINDING = frozenset((ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ExceptHandler))
 """The kinds of nodes that may bind names."""
-
+_APART = frozenset((*FUNCTIONS, *COMPREHENSIONS, ast.ClassDef))
+"""The kinds of nodes below which nothing, or not all, belongs to the scope they stand in."""
+_DECLARING = frozenset((ast.Global, ast.Nonlocal, ast.ClassDef))
 
 _HOLDING = frozenset(
     (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.BinOp, ast.Compare)

@@ -66,8 +66,9 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
         raise _too_deep(source, limits.nesting // 2, Span(source, 0, min(1, len(text)))) from None
     except ValueError as error:
         raise SexpSyntaxError(f"this is no Python: {error}", code="syntax/python", span=source.span(0, 1)) from None
+    tree = _as_workflow(tree)
     _check_size(source, tree, limits)
-    return _as_workflow(tree)
+    return tree
 
 
 def _as_workflow(tree: ast.Module) -> ast.Module:
@@ -103,7 +104,10 @@ def _is_script_only(node: ast.stmt) -> bool:
 
 
 def children(node: ast.AST) -> list[Any]:
-    """The nodes directly below one, in order, without the marks of operators."""
+    """The nodes directly below one, in order, without the marks of operators; of a tree that has been read, which nothing changes."""
+    kept: list[Any] | None = getattr(node, "_children", None)
+    if kept is not None:
+        return kept
     nodes: list[Any] = []
     for name in _HOLDING[type(node)]:
         part: Any = getattr(node, name, None)
@@ -111,6 +115,7 @@ def children(node: ast.AST) -> list[Any]:
             nodes += [each for each in cast("list[Any]", part) if type(each) not in _NO_NODES] if part else ()
         elif type(part) not in _NO_NODES:
             nodes.append(part)
+    node._children = nodes  # type: ignore[attr-defined]
     return nodes
 
 
