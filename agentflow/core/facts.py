@@ -92,7 +92,7 @@ class WorkflowFacts:
 
 @frozen
 class Reach:
-    """An argument of a tool, task, saved workflow or question to memory that not everybody may fill: ``allow`` are the sources that may, or patterns of them. ``sources`` may reach it as
+    """An argument of something that a program calls, which not everybody may fill: ``allow`` are the sources that may, or patterns of them. ``sources`` may reach it as
     the program is written, of which ``refused`` may not: a call in which they do is denied where the flow has a policy. What is not
     among them cannot reach it, by the program's data."""
 

@@ -66,7 +66,7 @@ class Label:
         return f"#<labelled {', '.join(sorted(self.sources))}>"
 
 
-_KEYS = frozenset((Label, tuple))
+BOXED_KEYS = frozenset((Label, tuple))
 """Types of keys in which there may be boxes."""
 
 
@@ -129,7 +129,7 @@ def sources_of(value: Any) -> Sources:
 def _parts(item: Any) -> list[Any]:
     if type(item) is dict:
         entries = cast("dict[Any, Any]", item)
-        return [*entries.values(), *[key for key in entries if type(key) in _KEYS]]
+        return [*entries.values(), *[key for key in entries if type(key) in BOXED_KEYS]]
     return item.plain() if type(item) is SharedList else list(item)
 
 

@@ -360,8 +360,7 @@ class NameFacts(Protocol):
         ...
 
     def guards(self) -> Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]] | None:
-        """Which of these arguments of a task, a saved workflow or a question to memory not everybody may fill, and who may; None if
-        everybody may fill all."""
+        """Which of these arguments of what is no tool not everybody may fill, and who may; None if everybody may fill all."""
         ...
 
     async def ready(self) -> None:

@@ -303,6 +303,12 @@ class Provenance:
                 limited[argument] = (USER, *sorted(allowed))
         return limited
 
+    def named_arguments(self, name: str) -> set[str]:
+        """The arguments of ``name`` that rules name."""
+        policies = (self, *self.narrowed_by)
+        rules = [rule for one in policies for rule in one.rules if fnmatchcase(name, rule.tool)]
+        return {rule.argument for rule in rules if rule.argument != "*"}
+
     def _rules(self, name: str, argument: str, declared: Mapping[str, str] | None) -> list[Sink]:
         """The rules for an argument; of the tool's own declaration and the default, the first that there is."""
         ours = [

@@ -16,6 +16,7 @@ from agentflow.lang.calling import Sliced
 from agentflow.lang.closure import Closure
 from agentflow.lang.printer import print_value
 from agentflow.lang.trace import annotate, span_of_instruction
+from agentflow.runtime.argument_names import name_of_function
 
 
 def calling_span(level: int) -> Span | None:
@@ -60,8 +61,7 @@ def host_code(function: Callable[..., Any]) -> Code:
     """The code of a Python callable as a procedure value."""
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
-        name = str(getattr(function, "__name__", type(function).__name__))
-        return await rt.perform(HostCall(function, arguments, name), calling_span(1))
+        return await rt.perform(HostCall(function, arguments, name_of_function(function)), calling_span(1))
 
     return code
 

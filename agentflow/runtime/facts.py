@@ -74,7 +74,12 @@ class Facts:
         policy = self.in_force.policy
         if policy is None or not (policy.rules or policy.narrowed_by):
             return None
-        return lambda name, arguments: policy.sinks(name, arguments, None)
+
+        def guards(name: str, arguments: Iterable[str]) -> Mapping[str, Sequence[str]]:
+            more = policy.named_arguments(name) if name == "solve" else ()  # a solve has what its inputs name
+            return policy.sinks(name, sorted({*arguments, *more}), None)
+
+        return guards
 
     def workflow(self, name: str) -> WorkflowFacts | None:
         """The facts of the saved workflow called ``name``, or None; :meth:`ready` has to load workflows first."""

@@ -13,17 +13,12 @@ from typing import Any, cast
 from agentflow.core.call import CallContext
 from agentflow.core.context import MatchItem
 from agentflow.core.effects import (
-    AskHuman,
     CallWorkflow,
     Draw,
     Effect,
     Endorse,
     GetContext,
-    HostCall,
-    LogMessage,
     NamedCall,
-    Solve,
-    Step,
     TaskCall,
     ToolCall,
 )
@@ -41,6 +36,7 @@ from agentflow.lang.builtins.labelled import blame, twin_of
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.runtime.argument_names import by_names, name_of_effect, values_by_name
 from agentflow.runtime.strand import Strand
 
 _NONE: Mapping[str, Sources] = {}
@@ -144,8 +140,11 @@ class LabelledStrand(Strand):
             around = joined(around, self.guard.written_from(name, self.definitions(cast(Any, effect).env)))
             if around and not labels:
                 labels = dict.fromkeys(cast(TaskCall, effect).arguments, NO_SOURCES)
-        if name and (around or labels):
-            error = self.guard.judge(name, labels, around, span, self.call, tool=named, arguments=_by_name(effect))
+        if name and (around or any(labels.values())):
+            labels = by_names(effect, labels)
+            error = self.guard.judge(
+                name, labels, around, span, self.call, tool=named, arguments=values_by_name(effect)
+            )
             if error is not None:
                 for sources in (around, *labels.values()):
                     blame(error, sources)
@@ -343,22 +342,3 @@ def _led(code: Code, sources: Sources) -> Code:
 async def _whole(rt: Runtime, d: int, code: Code, arguments: tuple[Any, ...]) -> Any:
     value = await code(rt, d, *arguments)
     return await bounce(rt, d) if value is TAIL else value
-
-
-def _by_name(effect: Effect) -> Mapping[str, Any]:
-    """The values of an effect's arguments by name, where they have names."""
-    data: Any = None if effect.data is None else getattr(effect, effect.data)
-    return cast("dict[str, Any]", data) if type(data) is dict else {}
-
-
-def name_of_effect(effect: Effect) -> str:
-    """The name by which a policy knows an effect; "" for one that nobody has to know."""
-    if isinstance(effect, NamedCall | HostCall | Step):
-        return effect.name
-    if isinstance(effect, GetContext):
-        return "get_context"
-    if isinstance(effect, LogMessage):
-        return "log-message"
-    if isinstance(effect, AskHuman):
-        return "ask-human"
-    return "solve" if isinstance(effect, Solve) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, cast
 
@@ -11,6 +12,8 @@ from agentflow.core.labels import UNKNOWN, Label
 from agentflow.core.provenance import USER, Labelled, declared_sources
 from agentflow.core.readers import is_restriction
 from agentflow.lang.bounds.flow import AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN, Done, Flows, Point, variable
+from agentflow.lang.closure import Closure
+from agentflow.runtime.argument_names import ASKED, name_of_function, parameters_of
 
 _SESSION: Point = "session"
 _STEPS: Point = "steps"
@@ -40,8 +43,8 @@ def reach_of(
 ) -> tuple[Reach, ...]:
     """Each sink of ``tools``, which a program may call or have called by its ``tasks``, with the sources that may reach it.
 
-    ``bindings`` are what it is given; ``by_data``: data may say what is called. ``guards`` are those of tasks, saved workflows and questions
-    to memory, None if nothing guards these.
+    ``bindings`` are what it is given; ``by_data``: data may say what is called. ``guards`` are those of all that is no tool: tasks, saved workflows,
+    functions of the host, questions to memory, to people and to models that write programs, and messages; None if nothing guards these.
     """
     sinks = [
         (tool.name, argument, declared_sources(who)) for tool in tools for argument, who in sorted(tool.sinks.items())
@@ -50,20 +53,21 @@ def reach_of(
     if not sinks and guards is None:
         return ()
     text = flows()
+    held = _held(bindings)
     if guards is not None:
-        for name, arguments in sorted(_others(text, tasks).items()):
+        for name, arguments in sorted(_others(text, tasks, held).items()):
             for argument, allow in guards(name, sorted(arguments)).items():
                 sinks += [] if set(_ANYBODY) & set(allow) else [(name, argument, list(allow))]
     if not sinks:
         return ()
-    graph = _Graph(text, tools, tasks)
-    reached = graph.reached(bindings, by_data=by_data)
+    graph = _Graph(text, tools, tasks, held)
+    reached = graph.reached(by_data=by_data)
     return tuple(
         [_reach(name, argument, allow, graph.into(reached, name, argument)) for name, argument, allow in sinks]
     )
 
 
-def _others(flows: Flows, tasks: Mapping[str, Sequence[TaskFacts]]) -> dict[str, set[str]]:
+def _others(flows: Flows, tasks: Mapping[str, Sequence[TaskFacts]], held: _Held) -> dict[str, set[str]]:
     """What a program may call that is no tool, and its arguments by name."""
     arguments: dict[str, set[str]] = {}
     for name, facts in tasks.items():
@@ -72,7 +76,19 @@ def _others(flows: Flows, tasks: Mapping[str, Sequence[TaskFacts]]) -> dict[str,
         if done.kind != "tool":
             names = {argument for argument, _ in done.arguments if argument != "*"}
             arguments.setdefault(_policy_name(done), set()).update(names)
+    for name in ASKED:
+        if name in arguments or _is_unseen(flows):
+            arguments.setdefault(name, set()).update(ASKED[name])
+    for _, function in held.functions:
+        parameters, rest = parameters_of(function)
+        names = {*parameters, *([rest] if rest is not None else [])}
+        arguments.setdefault(name_of_function(function), set()).update(names or {"*"})
     return arguments
+
+
+def _is_unseen(flows: Flows) -> bool:
+    """Whether there is code that the text does not show."""
+    return any(UNSEEN in each for each in flows.edges.values())
 
 
 def _policy_name(done: Done) -> str:
@@ -87,8 +103,11 @@ def _reach(name: str, argument: str, allow: Sequence[str], sources: Iterable[str
 class _Graph:
     """The flows of a text, with what its effects do: tasks read, call tools and remember; tools give what has their source."""
 
-    def __init__(self, flows: Flows, tools: Sequence[ToolFacts], tasks: Mapping[str, Sequence[TaskFacts]]) -> None:
+    def __init__(
+        self, flows: Flows, tools: Sequence[ToolFacts], tasks: Mapping[str, Sequence[TaskFacts]], held: _Held
+    ) -> None:
         self._flows = flows
+        self._held = held
         self._tools = {each.name: each for each in tools}
         self._origins: dict[Point, set[str]] = {}
         flow = flows.flow
@@ -98,7 +117,7 @@ class _Graph:
         for done in flows.effects:
             for argument, point in done.arguments:
                 flow(point, ("sink", _policy_name(done), argument))
-                if done.kind != "tool":
+                if done.kind not in ("tool", "asked"):
                     flow(point, (done.kind, done.name))
             if done.kind == "tool":
                 self._comes(done.result, self._source(done.name))
@@ -108,9 +127,22 @@ class _Graph:
                 self._asked(done)
             elif done.kind == "context":
                 self._comes(done.result, _FILES)
-            else:
+            elif done.kind != "asked":
                 flow((done.kind, done.name), UNSEEN)
                 flow(UNSEEN, done.result)
+        for variable_name, function in held.functions:
+            self._function(variable_name, function)
+
+    def _function(self, held_by: str | None, function: Callable[..., Any]) -> None:
+        """A function of the host, that a variable holds or something in it: called by the variable's name, or from elsewhere with anything."""
+        name = name_of_function(function)
+        parameters, rest = parameters_of(function)
+        if held_by is None or held_by in self._flows.given_away:
+            self._flows.flow(ANY_ARGUMENT, ("sink", name, "*"))
+        for arguments, spread in self._flows.calls.get(held_by or "", ()):
+            for at, point in enumerate(arguments):
+                into = parameters[at] if at < len(parameters) else rest or "*"
+                self._flows.flow(point, ("sink", name, "*" if spread else into))
 
     def _source(self, tool: str) -> str:
         facts = self._tools.get(tool)
@@ -159,10 +191,10 @@ class _Graph:
             flow(task, _SESSION)
             flow(_SESSION, task)
 
-    def reached(self, bindings: Mapping[str, Any], *, by_data: bool) -> dict[Point, set[str]]:
+    def reached(self, *, by_data: bool) -> dict[Point, set[str]]:
         """The sources that get to each point."""
-        for name, value in bindings.items():
-            for source in _labels(value):
+        for name, sources in self._held.sources.items():
+            for source in sources:
                 self._comes(variable(name), source)
         every = {self._source(each) for each in self._tools}.union(*self._origins.values())
         self._origins[_EVERYTHING] = every - {USER}
@@ -172,13 +204,9 @@ class _Graph:
             flow(_EVERYTHING, ANY_RESULT)
             flow(ANY_ARGUMENT, AMBIENT)
         flow(UNSEEN, AMBIENT)
-        if self._unseen():
+        if _is_unseen(self._flows):
             flow(_EVERYTHING, UNSEEN)
         return self._flows.reached(self._origins)
-
-    def _unseen(self) -> bool:
-        """Whether there is code that the text does not show."""
-        return any(UNSEEN in each for each in self._flows.edges.values())
 
     def into(self, reached: Mapping[Point, set[str]], tool: str, argument: str) -> frozenset[str]:
         """The sources that may reach an argument."""
@@ -188,25 +216,41 @@ class _Graph:
         return frozenset[str]().union(*[reached.get(each, set()) for each in points])
 
 
-def _labels(value: Any) -> set[str]:
-    """The sources of what is labelled in a value; of a large one that are not all known."""
-    sources: set[str] = set()
-    seen: set[int] = set()
-    pending = [value]
-    while pending:
-        each = pending.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if type(each) in (Label, Labelled):
-            sources.update(source for source in each.sources if not is_restriction(source))
-            pending.append(each.value)
-        elif type(each) in (list, dict):
-            parts: list[Any] = list(cast("dict[Any, Any]", each).values() if type(each) is dict else each)
-            if len(seen) + len(parts) > _MOST:
-                return sources | UNKNOWN
-            pending += parts
-    return sources
+@dataclass(slots=True)
+class _Held:
+    """What bindings hold: of each the sources of what is labelled in it, and the functions of the host with the name that each is bound to (None: it is in
+    something)."""
+
+    sources: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    functions: list[tuple[str | None, Callable[..., Any]]] = field(
+        default_factory=list["tuple[str | None, Callable[..., Any]]"]
+    )
+
+
+def _held(bindings: Mapping[str, Any]) -> _Held:
+    """What bindings hold; of a large one that is not all known."""
+    held = _Held()
+    for name, value in bindings.items():
+        held.sources[name] = sources = set[str]()
+        seen: set[int] = set()
+        pending = [value]
+        while pending:
+            each = pending.pop()
+            if id(each) in seen:
+                continue
+            seen.add(id(each))
+            if type(each) in (Label, Labelled):
+                sources.update(source for source in each.sources if not is_restriction(source))
+                pending.append(each.value)
+            elif type(each) in (list, dict):
+                parts: list[Any] = list(cast("dict[Any, Any]", each).values() if type(each) is dict else each)
+                if len(seen) + len(parts) > _MOST:
+                    sources.update(UNKNOWN)
+                    break
+                pending += parts
+            elif callable(each) and type(each) is not Closure:
+                held.functions.append((name if each is value else None, each))
+    return held
 
 
 __all__ = ["reach_of"]

@@ -141,6 +141,78 @@ async def test_sinks_of_what_is_no_tool_are_told(case: str, flow: AgentFlow) -> 
     assert (await flow.bounds(text, surface=surface)).authority.sinks == ()
 
 
+def notify(to: object, *texts: object) -> None:
+    """Tell somebody, who is no tool."""
+
+
+ASKED: dict[str, tuple[Literal["sexp", "python"], str, str, str]] = {
+    "a function": ("sexp", '(notify (value-of (fetch)) "a")', "notify", "to"),
+    "its further arguments": ("sexp", '(notify "a" "b" (value-of (fetch)))', "notify", "texts"),
+    "a function, in Python": ("python", "notify(fetch(), 'a')", "notify", "to"),
+    "a function by another name": ("python", "f = notify\nf(fetch(), 'a')", "notify", "to"),
+    "a function that is passed": ("sexp", "(map (lambda (f) (f (value-of (fetch)))) (list notify))", "notify", "to"),
+    "a function that is mapped": ("sexp", "(map notify (list (value-of (fetch))))", "notify", "to"),
+    "a function in a list": ("sexp", "((first within) (value-of (fetch)))", "notify", "to"),
+    "a question to somebody": ("sexp", "(ask-human (value-of (fetch)))", "ask-human", "question"),
+    "its schema": ("sexp", '(ask-human "a" (dict "type" (value-of (fetch))))', "ask-human", "schema"),
+    "a question, in Python": ("python", "ask_human(fetch())", "ask-human", "question"),
+    "questions": ("sexp", "(map ask-human (list (value-of (fetch))))", "ask-human", "question"),
+    "a question by another name": ("sexp", "(let ((f ask-human)) (f (value-of (fetch))))", "ask-human", "question"),
+    "a message": ("sexp", "(log-message (value-of (fetch)))", "log-message", "text"),
+    "a message, in Python": ("python", "print(fetch())", "log-message", "text"),
+    "a goal": ("sexp", "(solve (value-of (fetch)) (allow))", "solve", "goal"),
+    "a goal, in Python": ("python", "solve(fetch(), allow=[])", "solve", "goal"),
+    "inputs": ("sexp", '(solve "a" (allow) (inputs (dict "x" (value-of (fetch)))))', "solve", "inputs"),
+    "an input by its name": ("python", "solve('a', allow=[], inputs={'x': fetch()})", "solve", "x"),
+    "a program that is data": ("sexp", "(eval-program (value-of (fetch)) (allow ask-human))", "ask-human", "question"),
+}
+
+
+@pytest.mark.parametrize("case", ASKED)
+async def test_sinks_without_names_in_programs_are_told(case: str, flow: AgentFlow) -> None:
+    """Arguments that a program gives by position have the names of the function's parameters, and those that the page on policies lists; a call is judged by
+    them, and foretold."""
+    surface, text, name, argument = ASKED[case]
+    bindings = {"notify": notify, "within": [notify]}
+    flow.engine.follow(Provenance(rules=[Sink(name, argument)], sources={"fetch": "web"}))
+    told = (await flow.bounds(text, surface=surface, bindings=bindings)).authority.sinks
+    assert {(each.tool, each.argument, each.refused) for each in told} == {(name, argument, ("web",))}
+    if "eval-program" not in text:
+        with pytest.raises(AgentflowError) as denied:
+            await flow.run(text, surface=surface, bindings=bindings)
+        assert denied.value.code == "provenance/denied" and denied.value.details["argument"] == argument
+
+
+@pytest.mark.parametrize(
+    ("surface", "text"),
+    [
+        ("sexp", '(define page (value-of (fetch))) (notify "a" page) (notify "b")'),
+        ("python", "page = fetch()\nnotify('a', page)\nnotify('b')"),
+    ],
+)
+async def test_arguments_of_functions_are_told_apart(
+    surface: Literal["sexp", "python"], text: str, flow: AgentFlow
+) -> None:
+    """What reaches one parameter of a function of the host does not reach the others."""
+    flow.engine.follow(Provenance(rules=[Sink("notify", "to")], sources={"fetch": "web"}))
+    (sink,) = (await flow.bounds(text, surface=surface, bindings={"notify": notify})).authority.sinks
+    assert (sink.argument, sink.sources) == ("to", ())
+    await flow.run(text, surface=surface, bindings={"notify": notify})
+
+
+async def test_who_sees_an_argument_of_a_function_is_named_by_another(flow: AgentFlow) -> None:
+    """A rule may say that those whom one parameter of a function names see the others."""
+    flow.engine.follow(
+        Provenance(
+            rules=[Sink("notify", readers_in="to")], sources={"fetch": "web"}, readers={"web": ["*@here.example"]}
+        )
+    )
+    await flow.run('(notify "a@here.example" (value-of (fetch)))', bindings={"notify": notify})
+    with pytest.raises(AgentflowError) as denied:
+        await flow.run('(notify "a@there.example" (value-of (fetch)))', bindings={"notify": notify})
+    assert denied.value.code == "provenance/readers"
+
+
 async def test_sinks_are_told_in_text_and_as_data(flow: AgentFlow) -> None:
     """The manifest of a program and the JSON of its bounds say the same."""
     bounds = await flow.bounds("(send (to (value-of (fetch))) (text (value-of (lookup))))")

@@ -151,6 +151,12 @@ async def test_nothing_sent_tells_a_secret(name: str, observer: Observer) -> Non
     text = f"(define other (note (to 1)))\n(define (loop-values) (list s))\n{FLOWS[name]}"
     runs = [await observer.run(text, each) for each in SECRETS]
     assert not any([differ(runs[0], each) for each in runs[1:]]), runs
+    each_caught = "(define (show x) (try (send (to x)) (catch (e) 0)))\n(define (itself x) x)"
+    runs = [
+        await observer.run(f"{each_caught}\n{text.replace('(send (to ', '(show (itself ')}\n(show 0)", each)
+        for each in SECRETS
+    ]
+    assert not any([differ(runs[0], each) for each in runs[1:]]), runs
     caught = f'(define other (note (to 1)))\n(define (loop-values) (list s))\n(try (begin {FLOWS[name]}) (catch (e) 0))\n(send (to "end"))'
     runs = [await observer.run(caught, each) for each in SECRETS]
     assert runs[0][1] == runs[1][1] == runs[2][1], runs

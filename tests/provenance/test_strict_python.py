@@ -69,6 +69,17 @@ FLOWS: dict[str, str] = {
     "dict comprehension": "send(len({(x if x > s else 0): 1 for x in [0, 1, 2, 3]}))",
     "keys of a set": "send(len({s, 0}))",
     "keys of a dict": "send(len({s: 1, 0: 2}))",
+    "an element that is given again": "send(len({0, s}))",
+    "an element that is given again in a tuple": "send(len({(0,), (s,)}))",
+    "an element that is given again by another": "send(len({0, *[s]}))",
+    "a key that is given again": "send(len({0: 1, s: 2}))",
+    "the value of a key that is given again": "send({0: 1, s: 2}[0])",
+    "a key that is given again by another": "send(len({**{0: 1}, **{s: 2}}))",
+    "a key that a comprehension gives again": "send(len({x: 1 for x in [0, s]}))",
+    "an element that a comprehension gives again": "send(len({x for x in [0, s]}))",
+    "an element that a list gives again": "send(len(set([0, s])))",
+    "a key that pairs give again": "send(len(dict([(0, 1), (s, 2)])))",
+    "an element in order": "send(list({0, s, 3, 2}))",
     "map": "list(map(lambda x: send(1), items))",
     "how many of map": "send(len(list(map(lambda x: 1, items))))",
     "filter": "send(list(filter(lambda x: x > s, [0, 1, 2, 3, 4])))",
@@ -278,6 +289,9 @@ async def test_nothing_sent_tells_a_secret(name: str, observer: Observer) -> Non
     assert not [code for code in observer.codes if code.startswith(("syntax/", "host/", "internal/"))], observer.codes
     inside = "\n".join([f"    {line}" for line in text.splitlines()])
     names = "    global x\n" if "global" in FLOWS[name] else ""
+    shown = f"def show(x):\n    try:\n        send(x)\n    except Exception:\n        0\n{text.replace('send', 'show')}\nsend('end')\n"
+    runs = [await observer.run(shown, each) for each in SECRETS]
+    assert not any([differ(runs[0], each) for each in runs[1:]]), runs
     for caught in (
         f"try:\n{inside}\nexcept Exception:\n    0\nsend('end')\n",
         f"def whole():\n{names}{inside}\ntry:\n    whole()\nexcept Exception:\n    0\nsend('end')\n",

@@ -51,10 +51,18 @@ class Procedure:
 
 @dataclass(slots=True)
 class Flows:
-    """The flow of a text: edges between points, and its effects."""
+    """The flow of a text: edges between points, and its effects.
+
+    ``calls`` are the calls of variables by their names: of each the arguments, and whether any of them may be any parameter. ``given_away`` are the
+    variables whose value may be called elsewhere, too, with :data:`ANY_ARGUMENT`.
+    """
 
     edges: dict[Point, set[Point]] = field(default_factory=dict[Point, set[Point]])
     effects: list[Done] = field(default_factory=list[Done])
+    calls: dict[str, list[tuple[Sequence[Point], bool]]] = field(
+        default_factory=dict[str, list[tuple[Sequence[Point], bool]]]
+    )
+    given_away: set[str] = field(default_factory=set[str])
 
     def flow(self, origin: Point, into: Point) -> None:
         """The value of ``origin`` may get into that of ``into``."""
@@ -116,7 +124,10 @@ class Calls:
             for each in procedures:
                 self._parameters(each, name)
                 flow(each.result, ("result of", name))
+        self.flows.given_away.update([each for each in self._given_away if isinstance(each, str)])
         for number, (operator, at, arguments, result, spread) in enumerate(self._calls):
+            if isinstance(operator, str):
+                self.flows.calls.setdefault(operator, []).append((arguments, spread))
             called: Hashable = operator if isinstance(operator, str) and operator in self.named else None
             if isinstance(operator, Procedure):
                 called = number
@@ -159,6 +170,8 @@ def variable(name: str) -> Point:
     return ("variable", name)
 
 
+_ASKED = frozenset({"ask-human", "log-message"})
+"""Primitives that are effects which a policy may guard."""
 _CALLERS = frozenset({"apply", "filter", "for-each", "map", "reduce"})
 _NONE: frozenset[type[Any]] = frozenset({ir.Const, ir.Quote, ir.Dynamic, ir.Environment, ir.Prim, ir.Lambda})
 _NAMES = (ir.Local, ir.Global, ir.Unknown)
@@ -189,6 +202,8 @@ class _Reader:
                     self.calls.give_away(self._procedure(node))
                 elif isinstance(node, _NAMES):
                     self.calls.give_away(_name(node))
+                elif isinstance(node, ir.Prim):
+                    self.asks(_primitive_name(node.primitive), [ANY_ARGUMENT], ANY_RESULT)
         self.calls.join()
         return self.flows
 
@@ -231,7 +246,9 @@ class _Reader:
         points = [id(each) for each in arguments]
         what: Procedure | str | None = None
         if isinstance(operator, ir.Prim):
+            self._followed.add(id(operator))
             self.into(result, arguments)
+            self.asks(_primitive_name(operator.primitive), points, id(result))
             return
         if isinstance(operator, ir.Lambda):
             what = self._procedure(operator)
@@ -239,6 +256,15 @@ class _Reader:
             what = _name(operator)
         self._followed.add(id(operator))
         self.calls.call(what, id(operator), points, id(result), spread=spread)
+
+    def asks(self, name: str, arguments: Sequence[Point], result: Point) -> None:
+        """A primitive is called, which is perhaps an effect. Its arguments are read before the effect is asked for: each depends on all."""
+        if name in _ASKED:
+            self.flows.effects.append(Done("asked", name, [("*", each) for each in arguments], result))
+
+
+def _primitive_name(primitive: Any) -> str:
+    return str(primitive.canonical or primitive.name)
 
 
 def _name(node: Any) -> str:
@@ -312,10 +338,11 @@ def _pair(r: _Reader, node: ir.Pair) -> None:
 
 
 def _primitive(r: _Reader, node: ir.PrimCall) -> None:
-    name = node.primitive.canonical or node.primitive.name
+    name = _primitive_name(node.primitive)
     if name == "endorse":
         return
     r.into(node, node.args)
+    r.asks(name, [id(each) for each in node.args], id(node))
     if name == "sort" and len(node.args) == 2:
         r.apply(node.args[1], node.args[:1], node, spread=True)
     elif name in _CALLERS and node.args:
@@ -350,6 +377,8 @@ def _operation(r: _Reader, node: ir.RuntimeCall) -> None:
         for each in node.args:
             r.flows.flow(id(each), ("task", defined_name(node)))
     elif node.op in ("eval-program", "solve"):
+        if node.op == "solve":
+            r.flows.effects.append(Done("asked", "solve", [("*", id(each)) for each in node.args], id(node)))
         for each in node.args:
             r.flows.flow(id(each), UNSEEN)
         r.flows.flow(UNSEEN, id(node))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+from agentflow.core.labels import BOXED_KEYS
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.values import Symbol
 from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
@@ -16,6 +17,7 @@ from agentflow.lang.charging import charge_collection, check_collection, touch_e
 from agentflow.lang.python.compare import key
 from agentflow.lang.python.errors import outside, wanted, wrong_value
 from agentflow.lang.python.keyed import AT_ONCE, combined, merged
+from agentflow.lang.python.repeated import Repeated
 from agentflow.lang.python.sharing import allowed, changing
 from agentflow.lang.python.values import add, bitwise, element, elements, subtract
 
@@ -156,17 +158,18 @@ def entries_of(rt: Runtime, value: Any, who: str) -> Work[dict[Any, Any]]:
         charge_collection(rt, len(value), who)
         return value
     entries: dict[Any, Any] = {}
+    repeated = Repeated()
     pairs = elements(rt, value, who)
     for part in slices(pairs):
         for each in part:
             pair = each if type(each) in _PAIRS else elements(rt, each, who)
             if len(pair) != 2:
                 wrong_value(f"{who} takes pairs of a key and a value")
-            entries[key(pair[0])] = pair[1]
+            repeated.put(entries, key(pair[0]), pair[1])
         if len(part) < len(pairs):
             yield 0
     charge_collection(rt, len(entries), who)
-    return entries
+    return (yield from repeated.said(entries))
 
 
 def keys_of(rt: Runtime, values: Iterable[Any], who: str = "a set") -> Work[dict[Any, None]]:
@@ -182,8 +185,14 @@ def keys_of(rt: Runtime, values: Iterable[Any], who: str = "a set") -> Work[dict
 def as_keys(values: Sequence[Any]) -> Work[dict[Any, None]]:
     """The elements of a sequence as keys. Raises ``dict/key``."""
     keys: dict[Any, None] = {}
+    repeated = Repeated()
     for part in slices(values, AT_ONCE):
-        keys.update(dict.fromkeys(map(key, part)))
+        some = list(map(key, part))
+        if BOXED_KEYS.isdisjoint(map(type, some)):
+            keys.update(dict.fromkeys(some))
+        else:
+            for each in some:
+                repeated.put(keys, each, None)
         if len(part) < len(values):
             yield 0
-    return keys
+    return (yield from repeated.said(keys))

@@ -11,8 +11,12 @@ from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import rounds
 from agentflow.lang.python.emitter import Emitter, expression
 from agentflow.lang.python.names import Comprehension, is_range
+from agentflow.lang.python.repeated import Repeated, said_again
 from agentflow.lang.python.strict import keyed
 from agentflow.lang.python.targets import loop_target
+
+_AGAIN = "again_"
+"""The variable of a dict or set comprehension that has the keys which it was given again."""
 
 
 @expression(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -31,11 +35,16 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
         keyed = isinstance(node, ast.DictComp | ast.SetComp)
         empty = ast.Dict([], [], **g.loc) if keyed else ast.List([], LOAD, **g.loc)
         head: list[ast.stmt] = [ast.Assign([ast.Name(out, STORE, **g.loc)], empty, **g.loc)]
+        if keyed and g.labelled:
+            again = g.call(g.const_param(Repeated, "Repeated_"), [])
+            head.append(ast.Assign([ast.Name(_AGAIN, STORE, **g.loc)], again, **g.loc))
         source: ast.expr = ast.Name("it_", LOAD, **g.loc)
         if g.followed is not None:
             head += _opened(g, node, g.name("it_"), "it_")
         loops = _rounds(g, node, 0, source, out, stop)
         result: ast.expr = g.name(out)
+        if keyed and g.labelled:
+            result = g.long(g.call(g.const_param(said_again, "said_again_"), [g.name(_AGAIN), result]))
         if stop is not None:
             result = g.const(not stop)
         elif isinstance(node, ast.SetComp):
@@ -112,21 +121,24 @@ def _round(g: Emitter, node: Comprehension, out: str, stop: bool | None) -> list
         pair, key = g.tmp(), g.tmp()
         both = g.tuple_of([g.ours(compare.key, g.value(node.key)), g.value(node.value)])
         names: list[ast.expr] = [ast.Name(key, STORE, **g.loc), ast.Name(pair, STORE, **g.loc)]
-        target = ast.Subscript(g.name(out), g.name(key), STORE, **g.loc)
-        return [
-            ast.Assign([ast.Tuple(names, STORE, **g.loc)], both, **g.loc),
-            ast.Assign([target], g.name(pair), **g.loc),
-        ]
+        first = ast.Assign([ast.Tuple(names, STORE, **g.loc)], both, **g.loc)
+        return [first, _put(g, out, g.name(key), g.name(pair))]
     value = g.value(node.elt)
     if stop is not None:
         test = g.true(value) if g.followed is None else g.followed.choosing(value, [node])
         settled = test if stop else ast.UnaryOp(ast.Not(), test, **g.loc)
         return [ast.If(settled, [ast.Return(g.const(stop), **g.loc)], [], **g.loc)]
     if isinstance(node, ast.SetComp):
-        target = ast.Subscript(g.name(out), g.ours(compare.key, value), STORE, **g.loc)
-        return [ast.Assign([target], g.const(None), **g.loc)]
+        return [_put(g, out, g.ours(compare.key, value), g.const(None))]
     append = g.call(g.attr(g.name(out), "append"), [value])
     return [ast.Expr(append, **g.loc)]
+
+
+def _put(g: Emitter, out: str, key: ast.expr, value: ast.expr) -> ast.stmt:
+    """``out[key] = value``; in a flow with a policy a key that is there already says where this one came from, too."""
+    if not g.labelled:
+        return ast.Assign([ast.Subscript(g.name(out), key, STORE, **g.loc)], value, **g.loc)
+    return ast.Expr(g.call(g.attr(g.name(_AGAIN), "put"), [g.name(out), key, value]), **g.loc)
 
 
 def iterable(g: Emitter, node: ast.expr) -> ast.expr:

@@ -420,7 +420,8 @@ class Emitter(codegen.Generator):
             named, again = self.walrus(self.attr(self.cell(name), "v"))
         more = [] if hint is None else [self.const(hint)]
         missing = self.ours(unbound_name, self.name("rt"), self.env(), self.const(name), *more)
-        return self.ifexp(self.is_(named, self.const_param(UNBOUND, "U"), negate=True), again, missing)
+        value = self.ifexp(self.is_(named, self.const_param(UNBOUND, "U"), negate=True), again, missing)
+        return value if self.followed is None else self.followed.read_global(name, value)
 
     def target(self, name: str) -> ast.expr:
         """What an assignment to a variable writes to; ``before`` gets what has to be checked first."""

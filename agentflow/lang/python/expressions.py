@@ -24,6 +24,7 @@ from agentflow.lang.python.native import (
     joined_texts,
     text_of,
 )
+from agentflow.lang.python.repeated import Repeated, set_of
 from agentflow.lang.python.strict import keyed
 from agentflow.lang.python.texts import formatted, text, written
 from agentflow.lib.suggest import did_you_mean
@@ -94,7 +95,8 @@ def set_(g: Emitter, node: ast.Set) -> ast.expr:
     items = _collected(g, node.elts)
     if items is None:
         keys: list[ast.expr] = [g.ours(compare.key, g.value(each)) for each in node.elts]
-        made_of = g.call(g.const_param(OrderedSet, "OrderedSet_"), [ast.List(keys, LOAD, **g.loc)])
+        kind = g.const_param(set_of, "set_of_") if g.labelled else g.const_param(OrderedSet, "OrderedSet_")
+        made_of = g.call(kind, [ast.List(keys, LOAD, **g.loc)])
         return made_of if g.followed is None else g.ours(keyed, g.followed.fresh(made_of))
     return g.long(g.ours(as_set, items))
 
@@ -174,13 +176,15 @@ def entries(rt: Any, *parts: tuple[bool, Any, Any]) -> Any:
 
 def _entries(rt: Any, parts: tuple[tuple[bool, Any, Any], ...]) -> Work[dict[Any, Any]]:
     result: dict[Any, Any] = {}
+    repeated = Repeated()
     for spread, key, value in parts:
         if not spread:
-            result[compare.key(key)] = value
+            repeated.put(result, compare.key(key), value)
             continue
         charge_collection(rt, len(result) + len(value), "'**'")
+        yield from repeated.put_all(result, value)
         yield from merged(result, value)
-    return result
+    return (yield from repeated.said(result))
 
 
 @expression(ast.Subscript)

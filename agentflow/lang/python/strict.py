@@ -114,6 +114,13 @@ def bound(rt: StrictRuntime, value: Any, name: str) -> Any:
         if type(value) is Label:
             rt.raise_to(value.sources)
         raise too_early(name)
+    return there(rt, value)
+
+
+def there(rt: StrictRuntime, value: Any) -> Any:
+    """The value of a variable that might have had none: where an error may be caught, it tells something that there was none."""
+    if rt.trying and type(value) is Label:
+        rt.raise_to(value.sources)
     return value
 
 

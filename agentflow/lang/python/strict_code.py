@@ -18,7 +18,15 @@ from agentflow.lang.codegen import LOAD, STORE, is_bool
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.python import strict
 from agentflow.lang.python.names import Scope, Var, parameters
-from agentflow.lang.python.writes import Target, captured, exits, finally_names, perhaps_unbound, targets
+from agentflow.lang.python.writes import (
+    Target,
+    captured,
+    certainly_bound,
+    exits,
+    finally_names,
+    perhaps_unbound,
+    targets,
+)
 
 Emitter: TypeAlias = Any
 """An :class:`~agentflow.lang.python.emitter.Emitter`, whose module imports this one."""
@@ -49,6 +57,7 @@ class StrictPython:
         self._perhaps: dict[int, set[str]] = {}
         self._finals: dict[int, set[str]] = {}
         self._captured: set[Var] | None = None
+        self._certain: set[str] | None = None
 
     # -- functions ------------------------------------------------------------------------------------------------
 
@@ -405,6 +414,13 @@ class StrictPython:
         )
         test = ast.BoolOp(ast.And(), [kind, g.is_(g.name(var.py), g.const_param(UNBOUND, "U"), negate=True)], **g.loc)
         return g.ifexp(test, value, g.ours(strict.bound, g.name(var.py), g.const(var.name)))
+
+    def read_global(self, name: str, value: ast.expr) -> ast.expr:
+        """The value of a variable of the environment."""
+        if self._certain is None:
+            self._certain = certainly_bound(self.g.scopes)
+        g = self.g
+        return value if name in self._certain or name not in g.scopes.defined else g.ours(strict.there, value)
 
     # -- changes in place -----------------------------------------------------------------------------------------
 

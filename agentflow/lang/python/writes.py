@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agentflow.lang.python.names import COMPREHENSIONS, FUNCTIONS, Names, Scope, Var, all_parameters, bound_by
+from agentflow.lang.python.names import COMPREHENSIONS, FUNCTIONS, Names, Scope, Var, all_parameters, bound_by, parts_of
 from agentflow.lang.python.reader import children
 from agentflow.lang.python.strict import CHANGING
 
@@ -119,6 +119,20 @@ def perhaps_unbound(scopes: Names, scope: Scope) -> set[str]:
     within = captured(scopes)
     perhaps |= {name for name, var in scope.vars.items() if var.shared or var in within}
     return (perhaps | finally_names(scope)) - first
+
+
+def certainly_bound(scopes: Names) -> set[str]:
+    """The module's names that have a value from one of its own statements on, whatever is tested."""
+    certain: set[str] = set()
+    for statement in parts_of(scopes.module.node):
+        certain |= _assigned_here(statement)
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            certain.add(statement.name)
+    for scope in scopes.scopes.values():
+        for node in scope.nodes:
+            if isinstance(node, ast.Delete):
+                certain -= {name for name in _names(node) if scope.find(name) is None}
+    return certain
 
 
 def captured(scopes: Names) -> set[Var]:

@@ -47,6 +47,8 @@ _READING = frozenset(
     }
     | {"reverse", "sort", "split", "splitlines", "startswith", "strip", "upper", "values"}
 )
+_ASKED = {"ask_human": "ask-human", "print": "log-message", "solve": "solve"}
+"""Functions that are effects which a policy may guard, and how it knows them."""
 _CALLERS = frozenset({"filter", "map", "pmap", "reduce"})
 _APART: frozenset[Point] = frozenset({AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN})
 
@@ -296,6 +298,8 @@ def _applied(r: _Reader, node: ast.Call, name: str, arguments: list[ast.expr], e
 def _form(r: _Reader, node: ast.Call, name: str, arguments: list[ast.expr], everything: list[ast.expr]) -> None:
     if name == "endorse":
         return
+    if name in _ASKED:
+        r.flows.effects.append(Done("asked", _ASKED[name], [("*", id(each)) for each in everything], id(node)))
     if name in ("call_workflow", "eval_program", "solve"):
         for each in everything:
             r.flows.flow(id(each), UNSEEN)

@@ -1,0 +1,74 @@
+"""Keys that a collection is given again while it is made, in a flow with a policy.
+
+Of equal keys a dict keeps the first. That it has no more of them depends on where the others came from: so the one that it keeps says that, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from agentflow.core.labels import BOXED_KEYS, NO_SOURCES, Sources, box, joined, strip
+from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.work import ELEMENTS_PER_STEP, Work, finish, slices
+from agentflow.lang.calling import begun
+
+
+class Repeated:
+    """The keys that the collection which is being made has had before they were given again, with the sources of these."""
+
+    __slots__ = ("_again",)
+
+    def __init__(self) -> None:
+        self._again: dict[Any, Sources] = {}
+
+    def put(self, entries: dict[Any, Any], key: Any, value: Any) -> None:
+        """``entries[key] = value``."""
+        if type(key) in BOXED_KEYS and key in entries:
+            self._add(key)
+        entries[key] = value
+
+    def put_all(self, entries: dict[Any, Any], keys: Collection[Any]) -> Work[None]:
+        """Note the keys, each of which is about to be put."""
+        if not entries:
+            return
+        for part in slices(list(keys)):
+            if not BOXED_KEYS.isdisjoint(map(type, part)):
+                for key in part:
+                    if type(key) in BOXED_KEYS and key in entries:
+                        self._add(key)
+            if len(part) < len(keys):
+                yield len(part) // ELEMENTS_PER_STEP
+
+    def _add(self, key: Any) -> None:
+        sources = strip(key)[1]
+        if sources:
+            self._again[key] = joined(self._again.get(key, NO_SOURCES), sources)
+
+    def said(self, entries: dict[Any, Any]) -> Work[dict[Any, Any]]:
+        """The entries, whose keys say where those came from that were given again."""
+        if not self._again:
+            return entries
+        again: dict[Any, Any] = {}
+        for part in slices(list(entries.items())):
+            again.update([(box(key, self._again.get(key, NO_SOURCES)), value) for key, value in part])
+            if len(part) < len(entries):
+                yield len(part) // ELEMENTS_PER_STEP
+        return again
+
+
+def said_again(repeated: Repeated, entries: dict[Any, Any]) -> Any:
+    """The entries of a comprehension, whose keys say where those came from that were given again."""
+    return begun(repeated.said(entries))
+
+
+def set_of(keys: list[Any]) -> OrderedSet:
+    """The set of a few keys, those of a text."""
+    entries: dict[Any, None] = {}
+    repeated = Repeated()
+    for each in keys:
+        repeated.put(entries, each, None)
+    return OrderedSet.of(finish(repeated.said(entries)))
+
+
+__all__ = ["Repeated", "said_again", "set_of"]
