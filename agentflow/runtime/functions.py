@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -25,7 +27,7 @@ from agentflow.core.source import Source, Span
 from agentflow.core.templates import ContextManagement, HistoryConfig
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
-from agentflow.lib.signature import Signature, annotated, plain_arguments
+from agentflow.lib.signature import FunctionKind, Signature, annotated, plain_arguments
 from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import ProgramLike, load_program
@@ -91,31 +93,23 @@ class Task(Generic[R]):
         return await (once() if self._attempts == 1 else line.retry(self._attempts, once, span))
 
 
-class TaskFunction(Generic[P, R]):
-    """A task declared with ``@flow.task``. A call validates the arguments, then asks the model."""
+class _Declared(ABC, Generic[P, R]):
+    """A function that was declared with a decorator of a flow: Python calls it, and a durable run refers to it."""
 
-    def __init__(self, host: Host, function: Callable[P, Awaitable[R]], settings: TaskSettings) -> None:
+    def __init__(self, host: Host, function: Callable[P, Awaitable[R]], kind: FunctionKind) -> None:
         functools.update_wrapper(cast(Any, self), function)
         self.name = _name(function)
         self._host = host
         self._function = function
-        self._settings = settings
-        self._signature = Signature(function, self.name, None, "task")
-        label = f"task '{self.name}'"
-        self._returns: Returns[R] = Returns(returns_of(function, self._signature, label), label)
-        self._task = Task(host, template_fields(function, self.name, self._signature), self._returns, settings)
+        self._signature = Signature(function, self.name, None, kind)
 
+    @abstractmethod
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
-        check_arguments(self.name, arguments, named)
-        span = self._host.spans.here()
+        """Validate the arguments; what is returned is awaited, or handed to the flow."""
 
-        async def work(line: Line) -> R:
-            return await self._task.work(line, self._signature.data(arguments, named), span)
-
-        def stored() -> tuple[PythonTarget, dict[str, Any]]:
-            return self, self._signature.data(arguments, named)
-
-        return WorkCall(self._host, self.name, span, work, stored=stored)
+    @abstractmethod
+    def restore(self, value: Any) -> Any:
+        """Its return value, from the JSON data that was stored."""
 
     @property
     def reference(self) -> str:
@@ -129,7 +123,33 @@ class TaskFunction(Generic[P, R]):
 
     async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
         """Run it with ``bindings``, its arguments as JSON data by name, at the outermost call of a run."""
-        return await carried_out(self, self._signature.bind(dict(bindings), call), call)
+        work = cast(Callable[..., FlowCall[R]], self)(**self._signature.bind(dict(bindings), call))
+        work.begin()
+        return await work.evaluate(call)
+
+    def _stored(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[PythonTarget, dict[str, Any]]:
+        """What a durable run stores of a call: the function, and its arguments as JSON data."""
+        return self, self._signature.data(arguments, named)
+
+
+class TaskFunction(_Declared[P, R]):
+    """A task declared with ``@flow.task``. A call validates the arguments, then asks the model."""
+
+    def __init__(self, host: Host, function: Callable[P, Awaitable[R]], settings: TaskSettings) -> None:
+        super().__init__(host, function, "task")
+        self._settings = settings
+        label = f"task '{self.name}'"
+        self._returns: Returns[R] = Returns(returns_of(function, self._signature, label), label)
+        self._task = Task(host, template_fields(function, self.name, self._signature), self._returns, settings)
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
+        check_arguments(self.name, arguments, named)
+        span = self._host.spans.here()
+
+        async def work(line: Line) -> R:
+            return await self._task.work(line, self._signature.data(arguments, named), span)
+
+        return WorkCall(self._host, self.name, span, work, stored=partial(self._stored, arguments, named))
 
     def restore(self, value: Any) -> Any:
         """Its return value, from the JSON data that was stored."""
@@ -155,15 +175,11 @@ class TaskFunction(Generic[P, R]):
         return TaskFunction(self._host, self._function, cast(TaskSettings, {**self._settings, **settings}))
 
 
-class WorkflowFunction(Generic[P, R]):
+class WorkflowFunction(_Declared[P, R]):
     """A workflow declared with ``@flow.workflow``: the calls it awaits are the effects of one run."""
 
     def __init__(self, host: Host, function: Callable[P, Awaitable[R]]) -> None:
-        functools.update_wrapper(cast(Any, self), function)
-        self.name = _name(function)
-        self._host = host
-        self._function = function
-        self._signature = Signature(function, self.name, None, "workflow")
+        super().__init__(host, function, "workflow")
         returns = returns_of(function, self._signature, f"workflow '{self.name}'")
         self._returns: TypeAdapter[R] | None = adapter_of(returns)
 
@@ -177,25 +193,10 @@ class WorkflowFunction(Generic[P, R]):
             inner = call.at(call.next_path("workflow", self.name, arguments, named))
             return await self._on_a_line(inner, arguments, named)
 
-        def stored() -> tuple[PythonTarget, dict[str, Any]]:
-            return self, self._signature.data(arguments, named)
-
         span, source = self._host.spans.here(), source_of(self._host, self._function)
-        return WorkCall(self._host, self.name, span, work, source=source, stored=stored)
-
-    @property
-    def reference(self) -> str:
-        """Its module and qualified name, by which durable runs refer to it."""
-        return reference_of(self._function)
-
-    @property
-    def digest(self) -> str:
-        """A digest of the file that defines it."""
-        return source_of(self._host, self._function).digest
-
-    async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run it with ``bindings``, its arguments as JSON data by name, at the outermost call of a run."""
-        return await carried_out(self, self._signature.bind(dict(bindings), call), call)
+        return WorkCall(
+            self._host, self.name, span, work, source=source, stored=partial(self._stored, arguments, named)
+        )
 
     def restore(self, value: Any) -> Any:
         """Its return value, from the JSON data that was stored."""
@@ -286,13 +287,6 @@ class ProgramFunction(Generic[R]):
                     reason="input_validation_failure",
                 ) from error
         return checked
-
-
-async def carried_out(function: Callable[..., FlowCall[Any]], named: Mapping[str, Any], call: CallContext) -> Any:
-    """The value of a function's call with the arguments ``named``, as the whole of a run."""
-    work = function(**named)
-    work.begin()
-    return await work.evaluate(call)
 
 
 def source_of(host: Host, function: Callable[..., Any]) -> Source:
