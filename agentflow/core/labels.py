@@ -7,7 +7,7 @@ and variables hold them like any other value; only what looks *into* a value ope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
 
@@ -89,12 +89,16 @@ def outer_sources(value: Any) -> Sources:
     return value.sources if type(value) is Label else NO_SOURCES
 
 
-def sources_within(elements: Any) -> Sources:
+def sources_within(elements: Any) -> Work[Sources]:
     """The sources of the elements of a list, each as a whole; none for what is no list."""
     sources = NO_SOURCES
-    for each in as_list(elements) or ():
-        if type(each) is Label:
-            sources = joined(sources, each.sources)
+    listed = as_list(elements) or ()
+    for part in slices(listed):
+        for each in part:
+            if type(each) is Label:
+                sources = joined(sources, each.sources)
+        if len(part) < len(listed):
+            yield len(part) // ELEMENTS_PER_STEP
     return sources
 
 
@@ -267,6 +271,18 @@ def _bare_key(key: Any) -> Any:
     """A key of a dict, or an element of a set, without boxes."""
     key = bare(key)
     return tuple([_bare_key(each) for each in cast("tuple[Any, ...]", key)]) if isinstance(key, tuple) else key
+
+
+def boxed_elements(value: Any, sources: Sources) -> Work[list[Any]]:
+    """The work of :func:`each_boxed`, for a list that may be long."""
+    elements = cast("Sequence[Any]", value if isinstance(value, list | tuple) else list(value))
+    if len(elements) <= PART:
+        return each_boxed(elements, sources)
+    boxed: list[Any] = []
+    for part in slices(elements):
+        boxed += each_boxed(part, sources)
+        yield len(part) // ELEMENTS_PER_STEP
+    return boxed
 
 
 def each_boxed(value: Any, sources: Sources) -> list[Any]:

@@ -14,6 +14,10 @@ from agentflow.core.ordered_set import OrderedSet
 
 CONTAINERS = frozenset((list, dict, OrderedSet))
 """The types of values that are changed in place."""
+_HOLDING = CONTAINERS | {Label}
+"""The types of elements that are containers, or may hold one."""
+_MOST_WITHIN = 30_000
+"""Elements that are looked at for containers among them: some 30 ms."""
 _FIRST_SWEEP = 1_000
 
 
@@ -74,14 +78,21 @@ def upgraded(changeable: Changeable, value: Any, sources: Sources, references: i
 
 
 def _note(changeable: Changeable, container: Any, sources: Sources) -> None:
-    """Note a container, and those in it to which nothing else refers."""
+    """Note a container, and those in it to which nothing else refers; of very many only some, since nobody else runs meanwhile: to change one of the others is refused."""
     changeable.note(container, sources)
     pending = [container]
-    while pending:
+    left = _MOST_WITHIN
+    while pending and left > 0:
         item = pending.pop()
         if type(item) is OrderedSet:
             continue
-        for each in cast("dict[Any, Any]", item).values() if type(item) is dict else item:
+        parts = cast("dict[Any, Any]", item).values() if type(item) is dict else item
+        if _HOLDING.isdisjoint(map(type, parts)):
+            continue
+        for each in parts:
+            left -= 1
+            if left <= 0:
+                break
             if type(each) is Label:
                 if (
                     type(each.value) in CONTAINERS

@@ -23,6 +23,8 @@ PYTHON_HINTS: Mapping[str, str] = MappingProxyType(
         "director/decision": 'give ("continue", next) or ("stop", value)',
         "director/phase": "give a function: director=plan",
         "json/unrepresentable": "give json.dumps data, without functions, and numbers that are finite",
+        "provenance/denied": 'take it from the user; or endorse(value, "reason"), if this program was granted it',
+        "provenance/readers": 'leave it out; or endorse(value, "reason"), if this program was granted it',
         "provenance/write": "change it in any case: x = new if test else x",
         "name/not-value": "call it: name(parameter=value)",
         "task/invalid-output": "look at outcome(name(...)).content for what the model said, or ask for a plainer format",

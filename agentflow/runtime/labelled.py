@@ -267,7 +267,7 @@ class HostStrand(LabelledStrand):
         value, reading = await self._judged(effect, labels, around, span)
         read.add(reading.given())
         if type(effect) is GetContext:
-            read.add(sources_within(self._of_files(value)))
+            read.add(await self.work(sources_within(self._of_files(value))))
         return value
 
     async def _without_endorsed(

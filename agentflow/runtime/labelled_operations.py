@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import Sources, bare, box, each_boxed, joined, outer_sources, stripped
+from agentflow.core.labels import Sources, bare, box, boxed_elements, joined, outer_sources, stripped
 from agentflow.core.names import Template
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
@@ -68,7 +68,7 @@ async def _each(rt: Strand, d: int, span: Span, form: Any, function: Any, items:
     sources = outer_sources(items)
     opened = bare(items)
     if as_list(opened) is not None:
-        opened = each_boxed(opened, sources) if sources else opened
+        opened = await rt.work(boxed_elements(opened, sources)) if sources else opened
     else:
         opened, sources = await _opened(rt, items)
     return box(await _blamed(form(rt, d, span, function, opened, *rest), sources), sources)

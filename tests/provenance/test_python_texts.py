@@ -125,6 +125,7 @@ async def test_injected_text_reaches_no_recipient(way: str, mail: Open) -> None:
     with pytest.raises(AgentflowError) as denied:
         await made.flow.run(text, surface="python", bindings={"given": Labelled("eve", "mail")})
     assert denied.value.code == "provenance/denied", denied.value.render()
+    assert 'endorse(value, "reason")' in (denied.value.hint or "")
     assert made.sent == []
     sinks = (
         await made.flow.bounds(text, surface="python", bindings={"given": Labelled("eve", "mail")})

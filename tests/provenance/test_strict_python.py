@@ -512,3 +512,18 @@ async def test_long_work_is_noted_no_longer_than_it_is_there(flow: AgentFlow) ->
     """Containers made in arms are forgotten when nothing refers to them any more."""
     text = "n = 0\nif s > 1:\n    while n < 5000:\n        xs = [n]\n        n += 1\nn"
     assert (await flow.run(text, surface="python", bindings=SECRET)).value == 5000
+
+
+async def test_many_containers_are_noted_at_once_but_not_all(flow: AgentFlow) -> None:
+    """Of the lists in a list, so many may be changed in an arm as are noted without holding the loop; a change of one beyond is refused."""
+    text = "xs = [[] for x in range(50_000)]\nif s > 1:\n    xs[{at}].append(1)\nlen(xs)"
+    assert (await flow.run(text.format(at=0), surface="python", bindings=SECRET)).value == 50_000
+    with pytest.raises(AgentflowError) as refused:
+        await flow.run(text.format(at=49_999), surface="python", bindings=SECRET)
+    assert refused.value.code == "provenance/write"
+
+
+async def test_comprehensions_with_many_keys_are_dicts_and_sets(flow: AgentFlow) -> None:
+    """Whether a dict or set of a comprehension is large makes no difference, under a strict policy either."""
+    text = "d = {x: 1 for x in range(5_000)}\ns = {x for x in range(5_000)}\n[len(d), len(s), d == {**d}, s == set(s)]"
+    assert (await flow.run(text, surface="python")).value == [5_000, 5_000, True, True]

@@ -69,6 +69,14 @@ async def test_no_case_holds_the_loop(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["dict-equal", "compare-many", "sort", "python-dict-equal", "python-first-text"])
+@pytest.mark.parametrize("policy", ["labelled", "strict"])
+async def test_what_is_followed_holds_the_loop_no_longer(name: str, policy: str) -> None:
+    """Neither does work on bindings in boxes, in a flow with a policy."""
+    await check(name, **{policy: True})
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["recorded", "durable"])
 @pytest.mark.parametrize("name", KEPT)
 async def test_what_is_kept_of_a_run_holds_the_loop_no_longer(name: str, kept: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from agentflow.core.errors import AgentflowError
@@ -18,9 +18,8 @@ from agentflow.core.labels import (
     Label,
     Sources,
     box,
-    each_boxed,
+    boxed_elements,
     joined,
-    outer_sources,
     sources_within,
     strip,
     stripped,
@@ -72,7 +71,7 @@ def twin_of(primitive: Primitive) -> Primitive:
         function = _sliced_twin(primitive)
     else:
         function = _twin(primitive)
-    return replace(primitive, function=function)
+    return replace(primitive, function=function, of_many=None if primitive.is_async else partial(_of_many, primitive))
 
 
 def blame(error: AgentflowError, sources: Sources) -> None:
@@ -127,6 +126,20 @@ class _Words:
         return self._few[count] if count < _FEW else self._looked_up(count)
 
 
+def _of_many(primitive: Primitive, rt: Any, arguments: tuple[Any, ...]) -> Work[Any]:
+    """The work of the twin of a primitive that is not async, for many arguments."""
+    values, sources = arguments, NO_SOURCES
+    for some in slices(arguments):
+        yield len(some) // ELEMENTS_PER_STEP
+        if Label in map(type, some) or primitive.sliced:
+            values, sources = yield from opened(letters_of(primitive, len(arguments)), arguments)
+            break
+    operands = (rt, *values) if primitive.needs_rt else values
+    yield 0
+    value = called(lambda: primitive.function(*operands), sources)
+    return (yield from value.work) if type(value) is Sliced else value
+
+
 def _twin(primitive: Primitive) -> Callable[..., Any]:
     """The twin of a primitive that is neither async nor long; the tests of types that most calls pass are written out.
 
@@ -135,19 +148,9 @@ def _twin(primitive: Primitive) -> Callable[..., Any]:
     """
     function, words = primitive.function, _Words(primitive)
 
-    def of_many(first: tuple[Any, ...], arguments: tuple[Any, ...]) -> Work[Any]:
-        values, sources = arguments, NO_SOURCES
-        for some in slices(arguments):
-            yield len(some) // ELEMENTS_PER_STEP
-            if Label in map(type, some):
-                values, sources = yield from opened(letters_of(primitive, len(arguments)), arguments)
-                break
-        value = called(lambda: function(*first, *values), sources)
-        return (yield from value.work) if type(value) is Sliced else value
-
     def general(first: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
         if len(arguments) >= MANY_OPERANDS:
-            return begun(of_many(first, arguments))
+            return begun(_of_many(primitive, first[0] if first else None, arguments))
         letters, _ = words(len(arguments))
         sources = NO_SOURCES
         values: list[Any] = []
@@ -274,13 +277,12 @@ def _async_twin(primitive: Primitive) -> Callable[..., Any]:
         letters = letters_of(primitive, len(arguments))
         values, sources = await rt.work(opened(letters, arguments))
         if primitive.name == "sort" and len(values) == 2:  # the order depends on every element
-            sources = joined(sources, sources_within(values[0]))
+            sources = joined(sources, await rt.work(sources_within(values[0])))
         if not sources:
             return await function(rt, d, *values)
-        values = [
-            each_boxed(value, outer_sources(argument)) if letter == "e" and as_list(value) is not None else value
-            for letter, value, argument in zip(letters, values, arguments, strict=True)
-        ]
+        for index, (letter, argument) in enumerate(zip(letters, arguments, strict=True)):
+            if letter == "e" and as_list(values[index]) is not None and type(argument) is Label:
+                values[index] = await rt.work(boxed_elements(values[index], argument.sources))
         if "r" in letters:  # what is done with what was read: a line is logged, somebody is asked
             return await rt.under(sources, function(rt, d, *values))
         try:

@@ -139,6 +139,8 @@ async def _applied(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> A
 
 def _spread(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> Work[Any]:
     yield 1
+    if primitive.of_many is not None:
+        return (yield from primitive.of_many(rt, tuple(arguments)))
     operands: Any = [rt, *arguments] if primitive.needs_rt else arguments
     yield 0
     operands = tuple(operands)  # a tuple is passed on as it is; whatever else follows a star would be copied twice

@@ -17,6 +17,7 @@ from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
+from agentflow.core.work import Work
 
 F = TypeVar("F", bound=Callable[..., Any])
 Arity = tuple[int, int | None]
@@ -35,7 +36,8 @@ class Primitive:
     ``async def f(rt, d, *arguments)`` and may call procedures; with ``sliced``, and for many operands, it may give
     :class:`~agentflow.lang.calling.Sliced` work in place of a value. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
     ``size`` is a word of :mod:`agentflow.lang.bounds.primitives` for how the form of the result follows from the arguments, or
-    ``called`` where that depends on procedures that it calls. ``flow`` says what becomes of its arguments, see :meth:`flow_at`.
+    ``called`` where that depends on procedures that it calls. ``flow`` says what becomes of its arguments, see :meth:`flow_at`. ``of_many``, of twins,
+    is the work of a call with the strand and a tuple of very many arguments, which is not copied on the way.
     """
 
     is_procedure: ClassVar[bool] = True
@@ -53,6 +55,7 @@ class Primitive:
     tails: bool = False
     size: str = ""
     flow: str = ""
+    of_many: Callable[[Any, tuple[Any, ...]], Work[Any]] | None = None
 
     def flow_at(self, position: int) -> FlowLetter:
         """What becomes of the argument at a position, from 0, by the word ``flow``.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import Label, box, each_boxed, joined, outer_sources, sources_of, sources_within, stripped
+from agentflow.core.labels import Label, box, boxed_elements, joined, sources_of, sources_within, stripped
 from agentflow.core.shared_list import as_list
 from agentflow.core.work import Work
 from agentflow.lang.abi import Code, Runtime, StrictRuntime
@@ -59,7 +59,9 @@ def strict_twin_of(primitive: Primitive) -> Primitive:
         return primitive
     if primitive.is_async:
         return replace(primitive, function=_async(primitive))
-    return replace(primitive, function=_noticing(primitive), needs_rt=True)
+    return replace(
+        primitive, function=_noticing(primitive), needs_rt=True, of_many=partial(_noticing_many, twin_of(primitive))
+    )
 
 
 def _sources(rt: Runtime, value: Any) -> Any:
@@ -95,6 +97,20 @@ def _noticing(primitive: Primitive) -> Callable[..., Any]:
     return twin
 
 
+def _noticing_many(twin: Primitive, rt: StrictRuntime, arguments: tuple[Any, ...]) -> Work[Any]:
+    assert twin.of_many is not None
+    work = twin.of_many(rt, arguments)
+    if not rt.trying:
+        return (yield from work)
+    try:
+        return (yield from _noticed(rt, work))
+    except AgentflowError:
+        raise
+    except Exception:  # as above
+        rt.raise_to((yield from stripped(list(arguments)))[1])
+        raise
+
+
 def _noticed(rt: StrictRuntime, work: Work[Any]) -> Work[Any]:
     value = yield from work
     look_outside(rt, value)
@@ -111,14 +127,13 @@ def _async(primitive: Primitive) -> Callable[..., Any]:
         letters = letters_of(primitive, len(arguments))
         values, sources = await rt.work(opened(letters, arguments))
         if name == "sort" and len(values) == 2:  # the order depends on every element
-            sources = joined(sources, sources_within(values[0]))
+            sources = joined(sources, await rt.work(sources_within(values[0])))
         before = rt.ambient
         if sources:
             rt.raise_to(sources)
-            values = [
-                each_boxed(value, outer_sources(argument)) if letter == "e" and as_list(value) is not None else value
-                for letter, value, argument in zip(letters, values, arguments, strict=True)
-            ]
+            for index, (letter, argument) in enumerate(zip(letters, arguments, strict=True)):
+                if letter == "e" and as_list(values[index]) is not None and type(argument) is Label:
+                    values[index] = await rt.work(boxed_elements(values[index], argument.sources))
         values = [strict_twin_of(each) if type(each) is Primitive else each for each in values]
         if at is not None and at < len(values):
             values[at] = Called(values[at], look)

@@ -56,7 +56,9 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
     value = g.await_(g.call(g.name(py), [g.name("rt"), g.deeper(), first]))
     if g.followed is not None:
         return g.followed.left(
-            value if stop is not None or isinstance(node, ast.ListComp | ast.GeneratorExp) else g.ours(keyed, value)
+            value
+            if stop is not None or isinstance(node, ast.ListComp | ast.GeneratorExp)
+            else g.long(g.ours(keyed, value))
         )
     return as_bool(value) if stop is not None else value
 
@@ -95,7 +97,7 @@ def _opened(g: Emitter, node: Comprehension, source: ast.expr, name: str) -> lis
     """What a comprehension goes over, of which the strand is told, as the variable ``name``."""
     assert g.followed is not None
     before = g.tmp()
-    opened = g.ours(values.iterated, g.name("rt"), source)
+    opened = g.long(g.ours(values.iterated, g.name("rt"), source))
     begin, marks = g.followed.tested([node], [], g.name(before))
     return [
         ast.Assign([ast.Name(before, STORE, **g.loc)], g.rt("ambient"), **g.loc),
@@ -148,4 +150,5 @@ def iterable(g: Emitter, node: ast.expr) -> ast.expr:
         g.meanings[node] = ("builtin", "range")
         with g.at(node):
             return g.ours(rounds, *[g.value(each) for each in node.args])
-    return g.ours(values.iterated, g.name("rt"), g.value(node))
+    elements = g.ours(values.iterated, g.name("rt"), g.value(node))
+    return elements if g.followed is None else g.long(elements)

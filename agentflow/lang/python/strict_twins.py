@@ -19,7 +19,7 @@ from agentflow.core.labels import (
     Sources,
     bare,
     box,
-    each_boxed,
+    boxed_elements,
     joined,
     outer_sources,
     sources_of,
@@ -29,7 +29,7 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import Work
 from agentflow.lang import changeable
 from agentflow.lang.builtins.strict import Called, look_outside
-from agentflow.lang.calling import begun
+from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.changeable import CONTAINERS
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.python import builtins, changes, labelled, methods, strict, support, values
@@ -223,7 +223,7 @@ async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = 
     rt.raise_to(outer_sources(value))
     await rt.work(allowed(rt, inner))
     ordered = await _SORTED(rt, d, inner, key=key, reverse=reverse)
-    inner[:] = each_boxed(bare(ordered), outer_sources(ordered))
+    inner[:] = await rt.work(boxed_elements(bare(ordered), outer_sources(ordered)))
     leave(rt, before)
 
 
@@ -234,10 +234,10 @@ async def _call(rt: Any, d: int, function: Any, arguments: tuple[Any, ...], keyw
     return rt.left(before, value)
 
 
-def _iterated(rt: Any, value: Any) -> Iterable[Any]:
+def _iterated(rt: Any, value: Any) -> Any:
     if type(value) is Label:
         rt.raise_to(value.sources)
-        return each_boxed(values.elements(rt, value.value, "for"), value.sources)
+        return begun(boxed_elements(values.elements(rt, value.value, "for"), value.sources))
     return values.iterated(rt, value)
 
 
@@ -257,10 +257,19 @@ def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
         rt.raise_to(joined(outer_sources(value), sources_of_key(at)))
     if type(at) is Label and type(container) is list and rt.fork is None:
         permit(rt, value, NO_SOURCES)
-        container[:] = each_boxed(container, at.sources)  # which one is another now says where the index came from
-    elif rt.ambient or type(at) not in UNBOXED:
+        return begun(_stored_by(rt, new, value, at))
+    if rt.ambient or type(at) not in UNBOXED:
         permit(rt, value, sources_of_key(at))
     return _STORE(rt, new, value, at)
+
+
+def _stored_by(rt: Any, new: Any, value: Any, at: Label) -> Work[None]:
+    """Store by an index that came from somewhere: each element says so, since which one is another now depends on it."""
+    container = bare(value)
+    container[:] = yield from boxed_elements(container, at.sources)
+    done = _STORE(rt, new, value, at)
+    if type(done) is Sliced:
+        yield from done.work
 
 
 def _remove(rt: Any, value: Any, at: Any) -> Any:
