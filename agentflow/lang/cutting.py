@@ -13,12 +13,48 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, cast
 
-ROOM = 8_000
+ROOM = 5_500
 """Python nodes of a module, unless no nested function is left to be cut off: some 10 ms."""
 _STUB = 20
 """Python nodes that a function leaves where it is cut off, which has to be worth it."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_PLAIN = frozenset(
+    (
+        "arg",
+        "attr",
+        "conversion",
+        "ctx",
+        "id",
+        "is_async",
+        "kind",
+        "name",
+        "names",
+        "op",
+        "ops",
+        "type_comment",
+        "type_params",
+    )
+)
+"""Fields of generated nodes that hold no nodes, or marks of operators only."""
+HOLDING: dict[type[Any], tuple[str, ...]] = {
+    kind: () if kind in (ast.Constant, ast.arguments) else tuple(each for each in kind._fields if each not in _PLAIN)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
+"""The fields of each kind of generated node that hold nodes, without parameters: most nodes are names and constants, which have none."""
+
+
+def nodes_below(node: ast.AST) -> list[Any]:
+    """The nodes directly below a generated one, without parameters and marks of operators."""
+    nodes: list[Any] = []
+    for name in HOLDING[type(node)]:
+        part: Any = getattr(node, name, None)
+        if type(part) is list:
+            nodes += cast("list[Any]", part) if name != "keys" else filter(None, cast("list[Any]", part))
+        elif part is not None:
+            nodes.append(part)
+    return nodes
 
 
 class _Scope:
@@ -54,23 +90,29 @@ class _Scope:
 
 
 def compile_in_pieces(
-    link: ast.FunctionDef, compiler: Callable[[ast.Module], CodeType]
+    link: ast.FunctionDef, compiler: Callable[[ast.Module], CodeType], room: int = ROOM
 ) -> tuple[CodeType, dict[str, CodeType]]:
     """The code of a module of ``link``, and by name that of the nested functions which were cut off.
 
-    Functions within ``link`` are named uniquely, and read no globals.
+    Functions within ``link`` are named uniquely; their globals are constants. The tree is taken apart: freeing it at once would hold the
+    interpreter for as long as compiling it.
     """
     pieces: dict[str, CodeType] = {}
-    for scope in reversed(_scopes(link)):
+    scopes = _scopes(link)
+    for scope in reversed(scopes):
         scope.size += sum(each.size for each in scope.inner)
         scope.used.update(*(each.free for each in scope.inner))
         for inner in sorted(scope.inner, key=lambda each: each.size, reverse=True):
-            if scope.size <= ROOM or inner.size < 2 * _STUB:
+            if scope.size <= room or inner.size < 2 * _STUB:
                 break
             code = pieces[inner.node.name] = _compiled_alone(inner, compiler)
             _hollow(inner.node, code.co_freevars)
             scope.size -= inner.size - _STUB
-    return compiler(ast.Module([link], [])), pieces
+    code = compiler(ast.Module([link], []))
+    for scope in reversed(scopes):
+        scope.inner.clear()
+        scope.node.body.clear()
+    return code, pieces
 
 
 def _scopes(link: ast.FunctionDef) -> list[_Scope]:
@@ -96,11 +138,7 @@ def _scopes(link: ast.FunctionDef) -> list[_Scope]:
             continue
         if isinstance(node, ast.ExceptHandler) and node.name is not None:
             scope.bound.add(node.name)
-        for value in vars(node).values():
-            if isinstance(value, list):
-                pending.extend((each, scope) for each in cast("list[Any]", value) if isinstance(each, ast.AST))
-            elif isinstance(value, ast.AST):
-                pending.append((value, scope))
+        pending += [(each, scope) for each in nodes_below(node)]
     return scopes
 
 

@@ -4,7 +4,8 @@
     python tests/lang/bounds_fuzz.py --count 100000 --surface python
 
 Each program is made from its number, so a failure is repeated with ``--first N --count 1``. Programs run over lists of
-several lengths; a run that fails or meets its limits counts with the effects it had.
+several lengths; a run that fails or meets its limits counts with the effects it had. A bound is filled in with what its names
+stand for in that run: how long the longest answer of a tool was, and the longest text of its results.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from agentflow.core.source import Source, Surface
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import ProgramCache
 from agentflow.runtime.inner_programs import InnerPrograms
 from tests.support.bounds_programs import LISTS, TOOLS, effectful_program
 from tests.support.bounds_python import effectful_text
-from tests.support.world import World
+from tests.support.world import Tool, World
 
 LIMITS = Limits(steps=4_000, wall_s=2.0, depth=300, collection=2_000, string=20_000, branches=200, effects=300)
 SIZES = ((0, 0), (1, 3), (4, 2))
@@ -41,7 +43,9 @@ SIZES = ((0, 0), (1, 3), (4, 2))
 VISITS = 10_000
 """Nodes that are visited before a program is given up: the few that take more would take most of the time."""
 ANSWERS = 3
-"""How many numbers a tool answers with."""
+"""How many numbers a tool answers with at most."""
+UNSTEADY = 4
+"""Of so many programs one has tools that answer with lists of other lengths, too, and fail."""
 
 
 def _weights(kind: str, name: str, templates: Any) -> dict[str, float]:
@@ -60,24 +64,34 @@ class _Weights:
         return self
 
 
-def _answer(arguments: dict[str, Any]) -> TaskResult:
+def _steady(arguments: dict[str, Any]) -> TaskResult:
     return TaskResult.complete("numbers", list(range(ANSWERS)))
+
+
+def _unsteady(rng: random.Random) -> Tool:
+    def answer(arguments: dict[str, Any]) -> TaskResult:
+        if rng.random() < 0.1:
+            return TaskResult.failure("tool_execution_error", "it broke" * rng.randrange(1, 3))
+        return TaskResult.complete("n" * rng.randrange(9), list(range(rng.randrange(ANSWERS + 1))))
+
+    return answer
 
 
 def bounds(source: Source) -> Analysis:
     """What is said of a program before it runs."""
-    world = World(dict.fromkeys(TOOLS, _answer))
+    world = World(dict.fromkeys(TOOLS, _steady))
     text = readied(source, names=world, limits=LIMITS, env_names=LISTS)
     inner = InnerPrograms(cast(NameFacts, None), world, LIMITS, _Weights(), None, None, text.templates)
     return text.follow(_weights, sources=LISTS, programs=inner, visits=VISITS)
 
 
-class _Counting(World):
-    """Counts how many tools are called, and how many at once."""
+class Counted(World):
+    """Counts how many tools are called, and how many at once; ``sizes`` are how long their longest answers were."""
 
-    def __init__(self) -> None:
-        super().__init__(dict.fromkeys(TOOLS, _answer))
+    def __init__(self, answer: Tool, programs: ProgramCache) -> None:
+        super().__init__(dict.fromkeys(TOOLS, answer), programs)
         self.calls = self.active = self.widest = 0
+        self.sizes: collections.Counter[str] = collections.Counter()
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         if not isinstance(effect, ToolCall):
@@ -86,21 +100,28 @@ class _Counting(World):
         self.active += 1
         self.widest = max(self.widest, self.active)
         try:
-            return await super().perform(effect, call)
+            result: TaskResult = await super().perform(effect, call)
         finally:
             self.active -= 1
+        self._note(f"len(outcome({effect.name}).content)", len(result.content))
+        self._note(f"len({effect.name})", len(result.parsed_content or ()))
+        return result
+
+    def _note(self, name: str, size: int) -> None:
+        self.sizes[name] = max(self.sizes[name], size)
 
 
-async def effects(source: Source, lengths: tuple[int, int]) -> tuple[int, int]:
-    """How many tools a run calls, however it ends, and how many at once."""
-    world = _Counting()
+async def effects(source: Source, lengths: tuple[int, int], answer: Tool, programs: ProgramCache) -> Counted:
+    """What a run does, however it ends."""
+    world = Counted(answer, programs)
+    world.sizes.update({f"len({name})": length for name, length in zip(LISTS, lengths, strict=True)})
     env = SexpEnvironment({name: list(range(length)) for name, length in zip(LISTS, lengths, strict=True)})
     try:
         await world.run(source, env, limits=LIMITS)
     except AgentflowError as error:
         if error.code == "host/raised":  # what answers here is broken, and the run tells nothing
             raise AssertionError(str(error)) from error
-    return world.calls, world.widest
+    return world
 
 
 async def check(number: int, surface: Surface = "sexp") -> tuple[str, str | None]:
@@ -112,27 +133,23 @@ async def check(number: int, surface: Surface = "sexp") -> tuple[str, str | None
         said = bounds(source)
     except AgentflowError:
         return "refused", None
-    outcome = "exact"
-    most = said.bound("calls")
+    most, widest = said.bound("calls"), said.bound("width")
+    if most.terms is None:
+        return ("unbounded", None) if said.unbounded else ("no reason", f"#{number} gives no reason")
+    outcome, programs = "exact", ProgramCache()
+    answer = _unsteady(rng) if number % UNSTEADY == 0 else _steady
     for lengths in SIZES:
-        sizes = {name: ANSWERS for name in most.sizes | said.bound("width").sizes}
-        sizes |= {f"len({name})": length for name, length in zip(LISTS, lengths, strict=True)}
-        bound = most.at(sizes)
-        if bound is None:
-            return (
-                "unbounded" if said.unbounded else "no reason",
-                None if said.unbounded else f"#{number} gives no reason",
-            )
-        ran, wide = await effects(source, lengths)
-        most_wide = said.bound("width").at(sizes)
-        if most_wide is not None and wide > most_wide:
-            return (
-                "below",
-                f"#{number}: {wide} calls at once, and at most {most_wide} were said, lengths {lengths}\n{text}",
-            )
-        if ran > bound:
-            return "below", f"#{number}: {ran} calls, and at most {bound} ({most}) were said, lengths {lengths}\n{text}"
-        if ran < bound:
+        ran = await effects(source, lengths, answer, programs)
+        bound, wide = most.at(ran.sizes), widest.at(ran.sizes)
+        assert bound is not None
+        problem = None
+        if ran.calls > bound:
+            problem = f"{ran.calls} calls, and at most {bound} ({most}) were said"
+        elif wide is not None and ran.widest > wide:
+            problem = f"{ran.widest} calls at once, and at most {wide} ({widest}) were said"
+        if problem is not None:
+            return "below", f"#{number}: {problem}, sizes {dict(ran.sizes)}\n{text}"
+        if ran.calls < bound:
             outcome = "over"
     return outcome, None
 

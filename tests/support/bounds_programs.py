@@ -212,6 +212,7 @@ class _Maker:
             lambda: f"({rng.choice(['parallel', 'parallel', 'race'])} {self.any(depth - 1)} {self.any(depth - 1)})",
             lambda: f"(loop {self.number(1)} {self.any(depth - 1)})",
             lambda: f"(retry {rng.randrange(1, 4)} {self.any(depth - 1)})",
+            lambda: f'(retry {self.number(1)} (begin {self.any(depth - 1)} (error "no")))',
             lambda: f"(timeout 5 {self.any(depth - 1)})",
             lambda: f"(try {self.any(depth - 1)} (catch (e) {self.any(depth - 1)}) (finally {self.any(depth - 2)}))",
             lambda: f'(try (begin {self.any(depth - 1)} (error "no")) (catch (e) {self.any(depth - 1)}))',
@@ -247,8 +248,10 @@ class _Maker:
                 f"(max {self.number(depth - 1)} 1)",
                 f"(modulo {self.number(depth - 1)} 3)",
                 f"(quotient {self.number(depth - 1)} 2)",
+                f"(/ {self.number(depth - 1)} {rng.choice('23')})",
                 f"(abs {self.number(depth - 1)})",
                 f"(length {self.list(depth - 1)})",
+                f'(length (get {self.tool()} "content"))',
             ]
         )
 
@@ -270,6 +273,8 @@ class _Maker:
                 f"(map {self.procedure(1)} {self.list(depth - 1)})",
                 f"(sort {self.list(depth - 1)})",
                 f"(value-of {self.tool()})",
+                f'(get {self.tool()} "parsedContent")',
+                f"(value-of (if {self.number(0)} {self.tool()} {self.tool()}))",
                 f"(member {rng.randrange(4)} {self.list(depth - 1)})",
                 f'(values (dict "a" {self.number(0)} "b" 2))',
             ]

@@ -48,6 +48,14 @@ class _Author:
             return f"len(outcome({tool}(x={self.number(0)})).content)"
         return f"{tool}(x={self.number(0) if depth <= 0 else self.expression(depth - 1)})"
 
+    def outcome(self) -> str:
+        """What a result says, which may have failed."""
+        rng, called = self.rng, f"outcome({self.rng.choice(TOOLS)}(x={self.number(0)}))"
+        if rng.random() < 0.3:
+            return f"list({called}.content)"
+        other = f"outcome({rng.choice(TOOLS)}(x=0))" if rng.random() < 0.3 else called
+        return f"(({called} if {self.number(0)} else {other}).parsed_content or [])"
+
     def number(self, depth: int) -> str:
         if depth <= 0 or self.rng.random() < 0.3:
             return self.rng.choice([*self.numbers, str(self.rng.randrange(4))])
@@ -58,6 +66,8 @@ class _Author:
             lambda: f"max({self.number(depth - 1)}, {self.number(depth - 1)})",
             lambda: f"({self.number(depth - 1)} if {self.test(depth - 1)} else {self.number(depth - 1)})",
             lambda: f"{self.number(depth - 1)} // 2",
+            lambda: f"{self.number(depth - 1)} / 2" if self.rng.random() < 0.3 else f"round({self.number(0)} / 2)",
+            lambda: f"-(-{self.number(depth - 1)} // {self.rng.choice('23')})",
             lambda: f"sum({self.listed(depth - 1)})",
         ]
         return f"({self.pick(choices)})"
@@ -77,6 +87,7 @@ class _Author:
             lambda: f"parallel({self.element(depth - 1)}, {self.element(depth - 1)})",
             lambda: self.gathered(depth - 1),
             lambda: self.effect(depth - 1),
+            lambda: self.outcome(),
             lambda: f"list(reversed({self.listed(depth - 1)}))",
             lambda: f"[e for e in {{**{self.mapping(depth - 1)}}}.values()]",
             lambda: f"list(zip({self.listed(depth - 1)}, {self.listed(depth - 1)}))",
@@ -139,6 +150,7 @@ class _Author:
             lambda: f"{self.called(depth - 1)}({self.number(depth - 1)})",
             lambda: f"({self.expression(depth - 1)} if {self.test(depth - 1)} else {self.expression(depth - 1)})",
             lambda: f"retry({self.rng.randrange(1, 3)}, {self.effect(depth - 1)})",
+            lambda: f"retry({self.number(1)}, [{self.effect(0)}, {self.effect(0)}, [][1]])",
             lambda: f"timeout(5, {self.effect(depth - 1)})",
             lambda: f"race({self.effect(0)}, {self.effect(0)})",
             lambda: f"{self.mapping(depth - 1)}.get('{self.rng.choice('az')}', {self.function(0)})",

@@ -21,7 +21,7 @@ from agentflow.lang.bounds.primitives import given
 from agentflow.lang.bounds.recursion import Body, Frame, Recursion, parameter_values
 from agentflow.lang.bounds.scopes import Closure, Scope, position
 from agentflow.lang.bounds.shapes import Shape
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value, result_of
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.ir import IR, Var
@@ -238,7 +238,7 @@ class Interpreter:
     def _effect(self, kind: str, name: str) -> tuple[Value, Cost | str]:
         """What any call of an effect gives and costs; a text is the reason why it has no upper bound."""
         weights = self._weigh(kind, name)
-        source = f"{name}" if kind != "context" else "context"
+        source = result_of(name) if kind in ("task", "tool") else "context" if kind == "context" else name
         schema = self._shape(name) if kind == "task" else None
         shape = None if schema is None else Shape(schema, schema)
         value = Value(foreign=kind not in ("task", "context"), texts=None, source=source, shape=shape)

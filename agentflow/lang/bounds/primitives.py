@@ -23,7 +23,6 @@ from agentflow.lang.bounds.values import (
 )
 
 Abstract: TypeAlias = Callable[[list[Value]], Value]
-_CONTENT = frozenset({"parsedContent", "parsed_content"})
 
 
 def given(word: str, arguments: list[Value]) -> Value:
@@ -158,12 +157,7 @@ def _merge(arguments: list[Value]) -> Value:
 def _get(arguments: list[Value]) -> Value:
     record, key, *default = arguments
     name = _text(key)
-    if name is None:
-        value = record.element()
-    elif name in _CONTENT and record.fields is None and record.item is None:
-        value = record.opened("data")
-    else:
-        value = record.part(name)
+    value = record.element() if name is None else record.part(name)
     return joined([value, *(default or [NIL])])
 
 

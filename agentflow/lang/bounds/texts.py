@@ -17,6 +17,7 @@ from agentflow.lang.bounds.inner import Programs
 from agentflow.lang.bounds.interpret import MOST_VISITS, free
 from agentflow.lang.diagnosis import analyse
 from agentflow.lang.program import as_source, describer
+from agentflow.lang.stack import collector_paused
 
 
 class Follow(Protocol):
@@ -65,7 +66,8 @@ def readied(
         from agentflow.lang.python.compiling import checked
 
         granted = None if allow is None else frozenset(allow)
-        g = checked(source, describer(names, frozenset(env_names)), limits, granted, names)
+        with collector_paused():
+            g = checked(source, describer(names, frozenset(env_names)), limits, granted, names)
         return Readied(g.templates, partial(analyse_python, g, spend=spend), partial(python_flows, g))
     analyzer, tree = analyse(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
     return Readied(templates_of(tree), partial(analyse_bounds, analyzer, tree, spend=spend), partial(flows_of, tree))

@@ -70,7 +70,7 @@ class Value:
             return self.size
         if self.shape is not None and self.shape.stage == "data" and (longest := self.shape.longest) is not None:
             return Bound.of(longest)
-        return Bound.size(f"len({self.source})")
+        return Bound.size(f"len({_value_of(self.source)})")
 
     @property
     def elements(self) -> Bound | None:
@@ -115,14 +115,19 @@ class Value:
             return self.fields.get(key, NIL)
         if self.item is not None:
             return self.item.join(NIL)
+        if key in _DATA_OF_RESULT and self.source is not None and _value_of(self.source) != self.source:
+            return self.opened("data")
         source = f"{self.source}.{key}" if self.source is not None else None
         shape = None if self.shape is None else self.shape.part(key)
         return Value(foreign=self.foreign, texts=None, source=source, shape=shape, sites=self.sites)
 
     def opened(self, stage: Stage) -> Value:
         """The content of a result, without marks."""
-        value = self.unmarked()
-        return value if value.shape is None else replace(value, shape=value.shape.at(stage))
+        shape = None if self.shape is None else self.shape.at(stage)
+        source = None if self.source is None else _value_of(self.source)
+        if source == self.source and shape is None:
+            return self.unmarked()
+        return replace(self, source=source, shape=shape, marks={}, length_of={})
 
     def plain(self) -> Value:
         """The procedures and texts in it and in its parts, without its form."""
@@ -182,6 +187,22 @@ class Value:
             length_of=_same_lengths(self.length_of, other.length_of),
             sites=sites,
         )
+
+
+_DATA_OF_RESULT = frozenset({"parsedContent", "parsed_content"})
+_RESULT = "outcome("
+
+
+def result_of(name: str) -> str:
+    """The source of the result of a call, before it is opened: a part of it, such as the text in its ``content``, is another
+    than a part of its value that has the same key, and not as long."""
+    return f"{_RESULT}{name})"
+
+
+def _value_of(source: str) -> str:
+    """The source of the value of a result; any other source as it is."""
+    name = source[len(_RESULT) : -1]
+    return name if source == f"{_RESULT}{name})" and "(" not in name else source
 
 
 _ALL_BUT_SITES = attrgetter(*(each.name for each in fields(Value) if each.name != "sites"))
@@ -310,6 +331,7 @@ __all__ = [
     "constant",
     "joined",
     "number",
+    "result_of",
     "sequence",
     "text",
 ]

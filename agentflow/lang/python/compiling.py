@@ -15,6 +15,8 @@ from agentflow.core.names import UNKNOWN, NameInfo, Names
 from agentflow.core.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.codegen import STORE
+from agentflow.lang.cutting import ROOM, compile_in_pieces
+from agentflow.lang.outlining import outline
 from agentflow.lang.parts import Part
 from agentflow.lang.python import (
     branches,
@@ -38,6 +40,8 @@ from agentflow.lang.trace import CodeInfo, stamp
 RULES = (branches, calls, comprehensions, declarations, expressions, operators, statements, workflow, world)
 """The modules whose functions write code; importing them is what declares them."""
 _SHALLOW = 10
+_MAYBE_LARGE = 3_000
+"""Characters of text from which on it is compiled in pieces: hardly any is more code than takes Python's compiler 30 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +104,7 @@ def compile_python(
         first.others = others  # type: ignore[attr-defined]
         raise first
     assert link is not None
-    code = stamp(_code(g, link, filename), CodeInfo(g.positions, g.names, _cells(g), g.lambdas), {})
-    # A global costs a call nothing until it is read; a variable of ``link`` would be copied into every call, and every procedure.
-    space: dict[str, Any] = {"__builtins__": {}, "K": tuple(g.packed), **dict(g.constants)}
-    exec(code, space)
-    cells = tuple((name, name in g.scopes.defined) for name in g.cells)
-    part = Part(space.pop("link"), (), cells)
+    part = assembled(g, link, filename)
     g.scopes.release()
     return Compiled(part, g.asked, frozenset(g.own_tasks))
 
@@ -218,14 +217,27 @@ def _cells(g: Emitter) -> dict[str, str]:
     return {py: name for name, py in g.cells.items()}
 
 
-def _code(g: Emitter, link: ast.FunctionDef, filename: str) -> CodeType:
-    module = ast.Module([link], [])
+def assembled(g: Emitter, link: ast.FunctionDef, filename: str, room: int | None = None) -> Part:
+    """The code of ``link``. That of a long text is compiled in pieces of some ``room`` Python nodes (None: as much as is quick).
 
-    def work() -> CodeType:
-        return compile(module, filename, "exec", dont_inherit=True)
+    Raises LimitExceeded.
+    """
+    if room is None and len(g.source.text) > _MAYBE_LARGE:
+        room = ROOM
 
-    try:
+    def compiler(module: ast.Module) -> CodeType:
+        def work() -> CodeType:
+            return compile(module, filename, "exec", dont_inherit=True)
+
         return on_fresh_stack(work) if g.deepest > _SHALLOW else work()
+
+    pieces: dict[str, CodeType] = {}
+    try:
+        if room is None:
+            compiled = compiler(ast.Module([link], []))
+        else:
+            outline(link, room // 4)
+            compiled, pieces = compile_in_pieces(link, compiler, room)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise LimitExceeded(
             f"the text is nested too deep for Python's compiler: {error}",
@@ -233,3 +245,9 @@ def _code(g: Emitter, link: ast.FunctionDef, filename: str) -> CodeType:
             allowed=20,
             hint="move inner parts into functions",
         ) from None
+    code = stamp(compiled, CodeInfo(g.positions, g.names, _cells(g), g.lambdas), pieces)
+    # A global costs a call nothing until it is read; a variable of ``link`` would be copied into every call, and every procedure.
+    space: dict[str, Any] = {"__builtins__": {}, "K": tuple(g.packed), **dict(g.constants)}
+    exec(code, space)
+    cells = tuple((name, name in g.scopes.defined) for name in g.cells)
+    return Part(space.pop("link"), (), cells)

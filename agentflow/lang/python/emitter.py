@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, TypeAlias
+from weakref import proxy
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
@@ -132,7 +133,8 @@ class Emitter(codegen.Generator):
         self.blocks = 0
         self.handlers: int = 0
         self.in_thunk = 0
-        self.kinds = Kinds(lambda name: name not in scopes.classes and self.kind(name) == "unknown")
+        weak = proxy(self)  # so that its trees are freed with it: the collector would hold the interpreter
+        self.kinds = Kinds(lambda name: name not in scopes.classes and weak.kind(name) == "unknown")
         self.remembered: dict[Var, bool] = {}
         self.rounds: list[tuple[ast.If, int]] = []
         self.bound: list[set[Var]] = []

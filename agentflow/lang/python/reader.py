@@ -10,6 +10,7 @@ from agentflow.core.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source, Span
 from agentflow.lang.positions import Positions
+from agentflow.lang.python.words_counted import check_words, too_many_nodes
 from agentflow.lang.stack import on_fresh_stack
 
 LONGEST_TEXT = 200_000
@@ -58,6 +59,7 @@ def read_python(source: Source, limits: Limits) -> ast.Module:
     text = source.text
     _check_text(source, limits)
     _check_literals(source)
+    check_words(source, limits)
     try:
         tree = on_fresh_stack(lambda: ast.parse(text, "<text>"))
     except SyntaxError as error:
@@ -197,14 +199,7 @@ def _check_size(source: Source, tree: ast.Module, limits: Limits) -> None:
         level = [child for node in level if _HOLDING[type(node)] for child in children(node)]
         count += len(level)
         if count > limits.nodes:
-            raise LimitExceeded(
-                f"the program has more than {limits.nodes:,} nodes: names, literals and operations",
-                limit="nodes",
-                allowed=limits.nodes,
-                used=count,
-                span=span_of(positions, level[-1]),
-                hint="give it data by bindings or as a string, or raise Limits(nodes=...)",
-            )
+            raise too_many_nodes(limits, count, span_of(positions, level[-1]))
         depth += 1
         if depth > deepest and level:
             raise _too_deep(source, deepest, span_of(positions, level[0]))
