@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,7 @@ async def bounds_files(
     sized = parse_sizes(sizes)
     bindings = parse_bindings([each for each in bind if "=" in each])
     files: list[dict[str, Any]] = []
+    seen: set[str] = set()
     code = Exit.OK
     async with contextlib.aclosing(make_flow(options)) as flow:  # making a flow starts nothing
         flow.tools.exchange((), stand_ins(servers_of_flow(flow)))
@@ -45,6 +47,7 @@ async def bounds_files(
             name, text = read_program(path)
             source = Source.of(name, text)
             bounds = await flow.bounds(source, bindings=bindings)
+            seen |= bounds.sizes
             errors = past(bounds, source, sized, maxima)
             code = Exit.DIAGNOSTICS if errors else code
             if as_json:
@@ -54,8 +57,13 @@ async def bounds_files(
             write_out(clean(rendered(name, bounds, sized)))
             for error in errors:
                 write_out(clean(error.render()) + "\n")
+    unused = sorted(named_sizes(sized).keys() - seen)
     if as_json:
-        write_json({"ok": code == Exit.OK, "files": files})
+        write_json({"ok": code == Exit.OK, "files": files, "unused_sizes": unused})
+    elif unused:
+        write_out(
+            f"note: no bound depends on {', '.join(unused)}; they depend on {', '.join(sorted(seen)) or 'no size'}\n"
+        )
     return code
 
 
@@ -91,12 +99,12 @@ def past(bounds: Bounds, source: Source, sizes: Mapping[str, float], maxima: Max
                 )
             )
         elif missing:
-            name = missing[0].removeprefix("len(").removesuffix(")")
+            size = shlex.quote(f"{missing[0].removeprefix('len(').removesuffix(')')}=50")
             errors.append(
                 AgentflowError(
                     f"the {what} of {source.name} depend on {', '.join(missing)}: at most {bound}",
                     code="bounds/size",
-                    hint=f"state the size: --size {name}=50",
+                    hint=f"state the size: --size {size}",
                 )
             )
         else:

@@ -38,9 +38,22 @@ class WrittenFile:
 
     @property
     def path(self) -> Path:
-        """The path of the generated file."""
-        stem = re.sub(r"\W+", "_", self.program.stem).strip("_") or "program"
-        return self.directory / f"test_{stem}_explored.py"
+        """The path of the generated file: another than that of tests of another program."""
+        parts = self.program.resolve().parts
+        longer = (self.program.stem, *("_".join(parts[-count:]) for count in range(1, len(parts))))
+        stems = (re.sub(r"\W+", "_", each).strip("_") or "program" for each in longer)
+        paths = [self.directory / f"test_{stem}_explored.py" for stem in stems]
+        return next((each for each in paths if not self._is_of_another(each)), paths[0])
+
+    def _is_of_another(self, path: Path) -> bool:
+        if not path.exists():
+            return False
+        text = path.read_text("utf-8", "replace")
+        return text.startswith(f'"""{MARK}') and f"\n{self._program_line}\n" not in text
+
+    @property
+    def _program_line(self) -> str:
+        return f"PROGRAM = HERE / {literal(self._relative(self.program))}"
 
     def text(self, findings: Sequence[Finding]) -> str:
         """The text of the file: one test per finding, named by :func:`names`."""
@@ -59,7 +72,7 @@ class WrittenFile:
             lines += [f"from {module} import {flow or 'flow'}"]
             options.append(f"flow={flow or 'flow'}")
         lines += [f"from agentflow.testing import {', '.join(imports)}", "", "HERE = Path(__file__).parent"]
-        lines += [f"PROGRAM = HERE / {literal(self._relative(self.program))}", f"BINDINGS = {literal(self.bindings)}"]
+        lines += [self._program_line, f"BINDINGS = {literal(self.bindings)}"]
         if self.tools:
             loaded = [
                 f"load_tool({literal(name)}, HERE / {literal(self._relative(path))})"

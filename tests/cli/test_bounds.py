@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,28 @@ async def test_past_a_maximum_is_exit_code_3(program: str, capsys: pytest.Captur
     assert await bounds_files([str(endless)], OFFLINE, maxima=Maxima(model_calls=40)) == Exit.DIAGNOSTICS
     out = capsys.readouterr().out
     assert "no bound    2:1" in out and "error[bounds/unbounded]" in out
+
+
+async def test_a_size_that_no_bound_depends_on_is_told(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that was misspelt is not passed over in silence."""
+    assert await bounds_files([program], OFFLINE, sizes=["filez=50"], maxima=Maxima()) == Exit.OK
+    assert "note: no bound depends on len(filez); they depend on len(files)\n" in capsys.readouterr().out
+    await bounds_files([program], OFFLINE, sizes=["filez=50", "files=1"], maxima=Maxima(), as_json=True)
+    assert json.loads(capsys.readouterr().out)["unused_sizes"] == ["len(filez)"]
+
+
+async def test_the_hint_for_a_size_can_be_pasted_into_a_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text of a result has a name that a shell would take apart."""
+    path = tmp_path / "p.sexp"
+    text = '(loop (length (get (review (f "a")) "content")) (review (f "b")))'
+    path.write_text(REVIEW + text, "utf-8")
+    assert await bounds_files([str(path)], OFFLINE, maxima=Maxima(model_calls=9)) == Exit.DIAGNOSTICS
+    hint = capsys.readouterr().out.split("hint: state the size: ")[1]
+    given = shlex.split(hint)[1]
+    assert given == "outcome(review).content=50"
+    assert await bounds_files([str(path)], OFFLINE, sizes=[given], maxima=Maxima(model_calls=51)) == Exit.OK
 
 
 async def test_a_size_is_a_name_and_a_number(program: str) -> None:

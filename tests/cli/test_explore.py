@@ -76,6 +76,29 @@ async def test_tests_are_written(program: str, capsys: pytest.CaptureFixture[str
     assert text.count("def test_") == 1 and 'Answer("plan", {"steps": []}, always=True)' in text
 
 
+async def test_tests_of_two_programs_stand_beside_one_another(tmp_path: Path) -> None:
+    """Those of a text in Python, and of a program of the same name elsewhere, take nothing from those written before."""
+    texts = {
+        "p.sexp": "(first nil)",
+        "p.py": "[][0]",
+        "other/p.py": "{}['k']",
+    }
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+        for _ in range(2):
+            await explore_file(str(path), ExploreOptions(runs=5, write=str(tmp_path / "tests")))
+    assert {
+        each.name: each.read_text("utf-8").split(" = HERE / ")[1].split("\n")[0]
+        for each in (tmp_path / "tests").iterdir()
+    } == {
+        "test_p_explored.py": '"../p.sexp"',
+        "test_p_py_explored.py": '"../p.py"',
+        "test_other_p_py_explored.py": '"../other/p.py"',
+    }
+
+
 async def test_tools_tasks_and_flows(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools come from files, tasks from a directory, both from a flow of the user's; none of it is called."""
     here = Path(program).parent
