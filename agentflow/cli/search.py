@@ -19,6 +19,7 @@ from agentflow.cli.terminal import screen
 from agentflow.core.context import MatchItem, MatchKind
 from agentflow.core.errors import AgentflowError
 from agentflow.lib.terminal import clean
+from agentflow.lib.tokens import common_start
 from agentflow.memory import FileMemory, UpdateReport
 from agentflow.memory.file_memory import default_cache_dir
 from agentflow.memory.index import absolute_root
@@ -121,16 +122,18 @@ async def search_command(
 
 def _row(match: MatchItem) -> Text:
     """A match on one line, whatever its name, message and text contain."""
-    terms: list[str] = match.metadata.get("terms", [])
+    starts = [common_start(term) for term in match.metadata.get("terms", [])]
     held = [
-        (sum(term in line.lower() for term in terms), -at, line) for at, line in enumerate(match.content.splitlines())
+        (sum(start in line.lower() for start in starts), -at, line)
+        for at, line in enumerate(match.content.splitlines())
     ]
     row = Text(f"{match.score:.3f}  ", style="dim")
     row.append(_one_line(_location(match)), style="not dim bold cyan")
     row.append(f"  {_one_line(match.relevance)}", style="not dim")
     if held and match.kind != "commit":
         excerpt = Text(_one_line(max(held)[2]), style="not dim italic")
-        excerpt.highlight_words(terms, style="bold yellow", case_sensitive=False)
+        if starts:  # none would be an empty pattern, which stands between all letters
+            excerpt.highlight_words(starts, style="bold yellow", case_sensitive=False)
         row.append("  ").append_text(excerpt)
     files: list[str] = match.metadata.get("files", [])
     if files:

@@ -7,7 +7,11 @@ Works on whole texts by operations on bytes, which costs a fraction of turning e
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from itertools import accumulate, count
+
+from agentflow.lib.tokens import repeated
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz"
 _CASES = bytes(
@@ -34,6 +38,19 @@ def spaced(text: str) -> str:
         return text
     pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
     return b" ".join(pieces).decode("utf-8", "surrogatepass")
+
+
+def spaced_names(names: Iterable[str]) -> str:
+    """The words of ``names`` (each a name or a heading), those that stand often less often, and compounds as one word too.
+
+    A word is there once, and once more for each doubling; in order are only the words of no compound.
+    """
+    text = " ".join(names)
+    words = Counter(spaced(text).replace("_", " ").lower().split())
+    compounds = dict.fromkeys(text.replace("_", "").lower().split())
+    return repeated((f"{word} ", times) for word, times in words.items()) + " ".join(
+        compound for compound in compounds if compound not in words
+    )
 
 
 def _cuts(cases: bytes) -> list[int]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import compress, repeat
-from operator import is_
 
 from Stemmer import Stemmer  # pyright: ignore[reportUnknownVariableType] - a C extension, without types
 
@@ -139,7 +137,6 @@ _WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
 _SPLITTING = bytes(code if code >= 128 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256))
 """Blanks for all that is no part of a word in ASCII. What lies beyond is looked at when its word is."""
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
-_PART_OR_END = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|\n")
 _CASED_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]*[^\W_A-Z]+|[A-Z]+")
 """A part of a word in the texts of :mod:`agentflow.lib.spaced`: digits belong to the part before them."""
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
@@ -150,7 +147,7 @@ _TIMES = tuple(min(times, 16).bit_length() for times in range(17))
 
 
 class _Stems(dict[str, str]):
-    """The term of each part of a word; empty for a part that is not worth one. A line break stays what it is."""
+    """The term of each part of a word; empty for a part that is not worth one."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -160,10 +157,7 @@ class _Stems(dict[str, str]):
         if len(self) >= self._size:
             self.clear()
         folded = part.lower()
-        if _worth_keeping(folded):
-            term = self._stem(folded) if folded.isascii() else folded
-        else:
-            term = part if part == "\n" else ""
+        term = "" if not _worth_keeping(folded) else self._stem(folded) if folded.isascii() else folded
         self[part] = term
         return term
 
@@ -187,21 +181,6 @@ class _Terms(dict[bytes, str]):
     def stem(self, part: str) -> str:
         """The term of a part of a word; empty if it is not worth one."""
         return self._stems[part]
-
-    def learn(self, words: Iterable[bytes]) -> None:
-        """Look at most of ``words``, which are new, all at once: two thirds of what one by one costs."""
-        plain = [word for word in words if word.isascii() and len(word) <= _MAX_WORD and not word.endswith(b"_")]
-        if len(self) + len(plain) > self._size:
-            self.clear()
-        lines = b"\n".join(plain)
-        parts = _PART_OR_END.findall(lines.decode())
-        terms = " ".join(map(self._stems.__getitem__, parts)).split(" \n ")
-        wholes = lines.replace(b"_", b"").lower().decode().split("\n")
-        joined = [
-            f"{of_parts} {whole} " if " " in of_parts and len(whole) <= _MAX_TERM else of_parts and f"{of_parts} "
-            for of_parts, whole in zip(terms, wholes, strict=True)
-        ]
-        self.update(zip(plain, joined, strict=False))  # no words are one empty line
 
     def _of(self, word: str) -> str:
         if len(word) > _MAX_WORD:
@@ -255,17 +234,6 @@ class Tokeniser:
                 counts[term] += times
         return counts
 
-    def joined_terms(self, text: str) -> str:
-        """The terms of ``text``, as :func:`repeated` joins them. Costs a fraction of :meth:`bag` for a long text."""
-        counts = Counter(_words(text))
-        terms = list(map(self._terms.get, counts))
-        if None not in terms:
-            return repeated(zip(terms, counts.values(), strict=True))
-        new = list(compress(counts, map(is_, terms, repeat(None))))
-        self._terms.learn(new)
-        added = zip(map(self._terms.__getitem__, new), map(counts.__getitem__, new), strict=True)
-        return repeated(zip(terms, counts.values(), strict=True)) + repeated(added)
-
     def query_terms(self, text: str) -> list[str]:
         """The distinct terms of a question, in order, without stop words (unless there is nothing else)."""
         return unique(term for word in _telling(text) for term in self.word_terms(word))
@@ -286,6 +254,11 @@ class Tokeniser:
             for term in terms:
                 phrases.setdefault(term, stems.get(term) or whole or term)
         return phrases
+
+
+def common_start(term: str) -> str:
+    """What all forms of a word begin with that have this ``term``: of ``queri`` and ``query`` it is ``quer``."""
+    return term[:-1] if len(term) > 3 and term.endswith("i") else term
 
 
 def _telling(text: str) -> list[str]:

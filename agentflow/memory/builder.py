@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from agentflow.core.errors import DataError
 from agentflow.lib.file_names import text_name
-from agentflow.lib.spaced import spaced
+from agentflow.lib.spaced import spaced, spaced_names
 from agentflow.lib.tokens import Tokeniser, repeated
 from agentflow.memory.git import Commit, GitFailed, GitRepository
 from agentflow.memory.matches import SHOWN_SYMBOLS
@@ -26,6 +27,8 @@ _RACY_NS = 2_000_000_000
 _STAMP = slice(1, 4)
 """The fields of :class:`Known` that are those of :class:`Stamp`."""
 _SHOWN_SKIPS = 10_000
+_PASSED = 500
+"""Files that have not changed which are passed over without a look at the clock."""
 _HALF_LIFE_COMMITS = 150.0
 
 
@@ -185,27 +188,43 @@ class Builder:
         seen: set[str] = set()
         self._store.changed_elsewhere()
         indexed = self._store.known(root)
-        item = next(listed, None)
-        while item is not None:
+
+        def touched() -> Iterator[str | None]:
+            """The files that may have changed; None now and then among many that have not."""
+            passed = 0
+            for path, stamp in listed:
+                if len(seen) >= self._rules.max_files:
+                    tally.skip(path, f"more than {self._rules.max_files:,} files; this one and all after it")
+                    return
+                seen.add(path)
+                row = indexed.get(path)
+                if accepted and row is not None:
+                    at = stamp or reader.stamp_fields(path)
+                    if at is not None and _untouched(row, at):
+                        tally.unchanged += 1
+                        passed += 1
+                        if passed % _PASSED == 0:
+                            self._check()
+                            yield None
+                        continue
+                yield path
+
+        paths = touched()
+        for first in paths:
+            if first is None:
+                continue
             with self._store.transaction():
                 if self._store.changed_elsewhere():
                     indexed = self._store.known(root)
                 end = time.monotonic() + _BATCH_S
-                while item is not None and time.monotonic() < end:
-                    if len(seen) >= self._rules.max_files:
-                        tally.skip(item[0], f"more than {self._rules.max_files:,} files; this one and all after it")
-                        return seen, indexed
-                    path, stamp = item
-                    seen.add(path)
-                    row = indexed.get(path)
-                    if accepted and stamp is not None and row is not None and _untouched(row, stamp):
-                        tally.unchanged += 1
-                    else:
+                for path in chain((first,), paths):
+                    if path is not None:
                         self._check()
+                        row = indexed.get(path)
                         self._bring_up(reader, root, path, Known._make(row) if row else None, tally, accepted)
-                    item = next(listed, None)
-                if item is not None:
-                    self._store.claim()
+                    if time.monotonic() >= end:
+                        self._store.claim()
+                        break
         return seen, indexed
 
     def update_paths(self, root: str, paths: Sequence[str]) -> UpdateReport:
@@ -221,7 +240,7 @@ class Builder:
                 entry = self._store.known_one(root_id, path)
                 self._bring_up(reader, root_id, path, entry, tally)
                 self._store.set_skip(root_id, path, tally.skips.get(path))
-        return self._report(root, tally, began, commits=self._store.head(root_id)[1], git=False, note="")
+        return self._report(root, tally, began, commits=self._store.history.head(root_id)[1], git=False, note="")
 
     def _report(self, root: str, tally: _Tally, began: float, *, commits: int, git: bool, note: str) -> UpdateReport:
         return UpdateReport(
@@ -317,14 +336,14 @@ class Builder:
             seen_ns=read_ns,
             words={
                 "body": spaced(text),
-                "path": self._tokeniser.joined_terms(path),
-                "symbols": self._tokeniser.joined_terms(" ".join(names)),
+                "path": spaced(path),
+                "symbols": spaced_names(names),
             },
         )
 
     def _new_history(self, repository: GitRepository | None, root: int, tally: _Tally) -> _History:
         """The commits that the index does not have yet; all of them where those it has are no part of the history."""
-        head, count = self._store.head(root)
+        head, count = self._store.history.head(root)
         if repository is None or not self._rules.history:
             return _History("", 0, (), anew=bool(head))
         now = repository.head()
@@ -341,7 +360,7 @@ class Builder:
     def _remember(self, history: _History, root: int) -> int:
         """Add ``history`` to the index. Returns the number of commits it holds then."""
         if history.anew:
-            self._store.clear_history(root)
+            self._store.history.clear(root)
         ids = self._store.paths(root) if history.commits else {}
         now_called: dict[str, str] = {}
         added: list[tuple[PastCommit, Counter[str], list[int]]] = []
@@ -362,11 +381,11 @@ class Builder:
                 messages.setdefault(file, Counter()).update(bag)
                 times.setdefault(file, []).append((total - age) / _HALF_LIFE_COMMITS)
         for past, bag, files in reversed(added):
-            self._store.add_commit(past, _joined(bag), files)
+            self._store.history.add(past, _joined(bag), files)
         for file, bag in messages.items():
-            self._store.add_file_history(file, _joined(bag), times[file])
+            self._store.history.add_to_file(file, _joined(bag), times[file])
         if history.commits or history.anew:
-            self._store.set_head(root, history.head, total)
+            self._store.history.set_head(root, history.head, total)
         return total
 
 

@@ -144,7 +144,11 @@ class FileMemory:
             self._stated.update({str(path): str(text) for path, text in index.items()})
             if not self._roots:
                 return []
-        reports = [await self._look(root) for root in self._roots]
+        replaced = -1
+        reports: list[UpdateReport] = []
+        while replaced != self.index.replaced:  # a damaged file takes with it what was indexed into it just now
+            replaced = self.index.replaced
+            reports = [await self._look(root) for root in self._roots]
         if self.embeddings is not None:
             await self.embeddings.update(None)
         await self._describe()
@@ -169,9 +173,7 @@ class FileMemory:
         if question.fresh_context == "disabled":
             return AssociativeMatchResult(context_summary=question.inherited_context)
         try:
-            partial = await self._refresh(call)
-            ranked, terms = await self._found(question)
-            self._say_notices(call)
+            ranked, terms, partial = await self._asked_index(question, call)
         except AgentflowError as error:
             return AssociativeMatchResult(context_summary="the lookup failed", error=error.message)
         ranked, left_out = await self._with_sources(question, ranked, call)
@@ -195,11 +197,22 @@ class FileMemory:
 
     async def _ranked(self, question: ContextGenerationInput) -> tuple[list[Ranked], dict[str, float]]:
         """The files for a question asked outside of a run, and its terms with their rarity."""
-        await self._refresh(None)
-        self._say_notices(None)
-        ranked, terms = await self._found(question)
+        ranked, terms, _ = await self._asked_index(question, None)
         ranked, _ = await self._with_sources(question, ranked, None)
         return ranked, terms
+
+    async def _asked_index(
+        self, question: ContextGenerationInput, call: CallContext | None
+    ) -> tuple[list[Ranked], dict[str, float], list[tuple[str, str]]]:
+        """The files for a question, its terms with their rarity, and the roots whose index is behind, with reasons."""
+        while True:
+            replaced = self.index.replaced
+            partial = await self._refresh(call)
+            ranked, terms = await self._found(question)
+            self._say_notices(call)
+            if self.index.replaced == replaced:
+                return ranked, terms, partial
+            self._next_look.clear()  # the file was damaged, and what is in its place is empty
 
     async def _of_kinds(
         self, question: ContextGenerationInput, ranked: Sequence[Ranked], terms: Mapping[str, float]

@@ -79,10 +79,10 @@ def found_commits(store: Store, tokeniser: Tokeniser, question: str, limit: int)
         return []
     best = max(alike.values())
     touched: dict[int, list[int]] = {}
-    for commit, file in store.commit_files(list(alike)):
+    for commit, file in store.history.files(list(alike)):
         touched.setdefault(commit, []).append(file)
     rows = store.rows(sorted({file for files in touched.values() for file in files}))
-    commits = store.past_commits(list(alike))
+    commits = store.history.commits(list(alike))
     items = [
         FoundCommit(
             past.digest,

@@ -131,7 +131,10 @@ class GitIgnore:
         name = path.rpartition("/")[2]
         best = -1
         include = False
-        candidates = [*self._names.get(name, ()), *self._exact.get(path, ())]
+        candidates: list[_Literal] = []
+        for literals in (self._names.get(name), self._exact.get(path)):
+            if literals is not None:
+                candidates += literals
         if self._tails and name.endswith(self._tails):
             candidates += [rule for tail in self._tails if name.endswith(tail) for rule in self._endings[tail]]
         for rule in candidates:

@@ -68,6 +68,9 @@ class FileIndex:
         self._cache = cache
         self.notices: list[tuple[str, str]] = []
         """``(code, message)`` of events concerning the file since the index was created; whoever shows them removes them."""
+        self.replaced = 0
+        """How often the cache was replaced by an empty one, which the roots have to be indexed into again."""
+        self._rebuilt = False
         self.rules = rules or IndexRules()
         self.weights = weights or RankWeights()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-index")
@@ -135,9 +138,7 @@ class FileIndex:
         return held.open_directory if held is not None and root in (name_text(str(top)) for top in held.roots) else None
 
     def _builder(self, root: str, rules: IndexRules, check: Callable[[], None]) -> Builder:
-        store = self._opened()
-        tokeniser = self._tokeniser if store.is_built(root) else Tokeniser(_CACHED_WORDS)
-        return Builder(store, tokeniser, rules, check, self._opener(root))
+        return Builder(self._opened(), self._tokeniser, rules, check, self._opener(root))
 
     async def search(self, text: str, limit: int = 20, *, fields: Sequence[str] = ()) -> list[Ranked]:
         """The best ``limit`` files for ``text``, best first; ``fields`` restricts what is searched (default all)."""
@@ -153,7 +154,7 @@ class FileIndex:
 
     async def past(self, commits: Sequence[int]) -> dict[int, PastCommit]:
         """The commits with these ids."""
-        return await self._read(lambda store: store.past_commits(commits))
+        return await self._read(lambda store: store.history.commits(commits))
 
     async def texts(self, files: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """The current text on disk of ``(root, path)`` files; files that cannot be read are absent."""
@@ -304,11 +305,11 @@ class FileIndex:
             try:
                 asked = partial(self._asked, question.work)
                 answer.set_result(asked() if within else self._tried(asked))
-            except (sqlite3.Error, OSError):
-                # the database may have to be replaced, which is impossible during the update
-                self._questions.appendleft(question)
-                return
             except Exception as error:  # noqa: BLE001 - raised again for the caller
+                if within and (isinstance(error, sqlite3.Error | OSError) or self._may_be_replaced(error)):
+                    # the database may have to be replaced, which is impossible during the update
+                    self._questions.appendleft(question)
+                    return
                 answer.set_exception(error)
 
     def _asked(self, work: Callable[[Store], T]) -> T:
@@ -322,36 +323,47 @@ class FileIndex:
         self._asked_for = True
 
     def _tried(self, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except (sqlite3.Error, OSError) as error:
-            if not self._replaced(error):
-                raise self._failure(error) from error
-        try:
-            return work()
-        except (sqlite3.Error, OSError) as error:
-            raise self._failure(error) from error
+        while True:
+            try:
+                return work()
+            except Exception as error:
+                if self._may_be_replaced(error):
+                    self._replace(error)
+                elif isinstance(error, sqlite3.Error | OSError):
+                    raise self._failure(error) from error
+                else:
+                    raise
 
-    def _replaced(self, error: sqlite3.Error | OSError) -> bool:
-        """Whether the cache was replaced by an empty one after ``error``, so that the work can be tried again."""
-        path = self._database
-        if path is None or not self._cache or _code_of(error) in _BUSY:
+    def _may_be_replaced(self, error: Exception) -> bool:
+        """Whether ``error`` comes from the cache's file, so that the work can be tried again with an empty one.
+
+        SQLite has no checksums: a damaged file may give any value, and code that reads it may raise anything. What is raised
+        again with a new file does not come from it.
+        """
+        if self._database is None or not self._cache or isinstance(error, AgentflowError | BuildStopped):
             return False
-        store, self._store = self._store, None
+        if isinstance(error, sqlite3.Error | OSError):
+            return _code_of(error) not in _BUSY
+        return not self._rebuilt
+
+    def _replace(self, error: Exception) -> None:
+        """Replace the cache by an empty one: in its file once, then in memory."""
+        path, store, self._store = self._database, self._store, None
+        assert path is not None
         if store is not None:
             store.close()
-        if _code_of(error) in _DAMAGED:
+        self.replaced += 1
+        said = f"{error}" if isinstance(error, sqlite3.Error | OSError) else f"{type(error).__name__}: {error}"
+        if not self._rebuilt and not isinstance(error, OSError) and _code_of(error) not in _UNUSABLE:
+            self._rebuilt = True
             with contextlib.suppress(OSError):
                 remove_database(path)
-                self.notices.append(
-                    ("memory/cache-rebuilt", f"the index at {path} was damaged and is rebuilt: {error}")
-                )
-                return True
+                self.notices.append(("memory/cache-rebuilt", f"the index at {path} was damaged and is rebuilt: {said}"))
+                return
         self._database = None
         self.notices.append(
-            ("memory/cache-unusable", f"the index cannot be stored at {path}, so it is in memory: {error}")
+            ("memory/cache-unusable", f"the index cannot be stored at {path}, so it is in memory: {said}")
         )
-        return True
 
     def _failure(self, error: sqlite3.Error | OSError) -> DataError:
         if _code_of(error) in _BUSY:
@@ -363,10 +375,20 @@ class FileIndex:
         )
 
 
-_CACHED_WORDS = 400_000
-"""About the number of distinct words in a tree of 20,000 files."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_UNUSABLE = frozenset(
+    {
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_NOLFS,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+"""What says that a file cannot be written or read at all; any other error says that what stands in it is wrong."""
 
 
 def _code_of(error: Exception) -> int:

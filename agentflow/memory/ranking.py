@@ -35,8 +35,8 @@ class Ranked:
 
 
 _OF_THE_FILE = frozenset({"body", "symbols", "window", "lead", "kin"})
-_CANDIDATES = 400
-_READ = 60
+_CANDIDATES = 200
+_READ = 30
 _SEEDS = 15
 _PAST_COMMITS = 60
 _COMMITS_OF_A_SEED = 60
@@ -105,15 +105,23 @@ class _Kinds:
         return self._by_language.get(row.language, 1.0) * (self._tests if row.is_test else 1.0)
 
 
+def looked_for(field: str, phrases: Mapping[str, str]) -> list[str]:
+    """What to look for in ``field``, as it is written, for the terms of a question and their phrases."""
+    match field:
+        case "body" | "path":
+            return list(phrases.values())
+        case "symbols":  # compounds are one word there (:func:`~agentflow.lib.spaced.spaced_names`)
+            return [term if " " in phrase else phrase for term, phrase in phrases.items()]
+        case _:
+            return list(phrases)
+
+
 def _lexical(
     store: Store, phrases: Mapping[str, str], fields: Sequence[str]
 ) -> tuple[dict[str, dict[int, float]], dict[int, int]]:
     """The signals from words, and by file the commit that contributed most."""
     terms = list(phrases)
-    signals = {
-        field: _normalised(store.search(field, list(phrases.values()) if field == "body" else terms, _CANDIDATES))
-        for field in fields
-    }
+    signals = {field: _normalised(store.search(field, looked_for(field, phrases), _CANDIDATES)) for field in fields}
     if "messages" not in signals:
         return signals, {}
     scores, spoke = _like_past_commits(store, terms)
@@ -154,7 +162,7 @@ def _like_past_commits(store: Store, terms: Sequence[str]) -> tuple[dict[int, fl
     alike = _normalised(store.search("commits", terms, _PAST_COMMITS))
     if not alike:
         return {}, {}
-    touched = store.commit_files(list(alike))
+    touched = store.history.files(list(alike))
     sizes: dict[int, int] = {}
     for commit, _ in touched:
         sizes[commit] = sizes.get(commit, 0) + 1
@@ -174,12 +182,12 @@ def _cochange(
     shares: dict[int, float] = {}
     most: dict[int, tuple[float, int]] = {}
     for seed in seeds:
-        commits = store.file_commits(seed, _COMMITS_OF_A_SEED)
+        commits = store.history.commits_of(seed, _COMMITS_OF_A_SEED)
         if not commits:
             continue
         share = scores[seed] / (len(commits) + 2)
         own: dict[int, float] = {}
-        for _, file in store.commit_files(commits):
+        for _, file in store.history.files(commits):
             if file != seed:
                 own[file] = own.get(file, 0.0) + share
         for file, value in own.items():

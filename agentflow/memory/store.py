@@ -6,7 +6,6 @@ FTS5 itself splits and stems the texts of files (:mod:`agentflow.lib.spaced`). T
 
 from __future__ import annotations
 
-import math
 import os
 import sqlite3
 import time
@@ -15,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentflow.lib.private_files import make_private_file
+from agentflow.memory.history import HISTORY_SCHEMA, History
 from agentflow.memory.kept import ALL_KEPT, KEPT_SCHEMA, KeptWords, row_and_condition
-from agentflow.memory.rows import FILE_ROWS, FileRow, Known, KnownFields, NewFile, PastCommit, file_row
+from agentflow.memory.rows import FILE_ROWS, FileRow, Known, KnownFields, NewFile, file_row
 from agentflow.memory.vectors import VECTOR_SCHEMA, VectorTable
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
@@ -36,7 +36,7 @@ _PAGES_ASKED, _PAGES_BUILT = -32_000, -16_000
 _COMMON = 0.25
 """A term held by more than this share of the rows is left out of a search that has rarer terms."""
 
-_SCHEMA = f"""{VECTOR_SCHEMA}{KEPT_SCHEMA}
+_SCHEMA = f"""{VECTOR_SCHEMA}{KEPT_SCHEMA}{HISTORY_SCHEMA}
 CREATE TABLE writer (id INTEGER PRIMARY KEY CHECK (id = 1), store TEXT NOT NULL, pid INTEGER NOT NULL, until REAL NOT NULL);
 CREATE TABLE roots (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, head TEXT NOT NULL DEFAULT '',
     built INTEGER NOT NULL DEFAULT 0, commits INTEGER NOT NULL DEFAULT 0, names TEXT NOT NULL DEFAULT '');
@@ -47,16 +47,9 @@ CREATE TABLE files (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, path TEXT NOT
 CREATE INDEX files_by_recency ON files (root, recency);
 CREATE TABLE skips (root INTEGER NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (root, path))
     WITHOUT ROWID;
-CREATE TABLE touches (commit_id INTEGER NOT NULL, file INTEGER NOT NULL, PRIMARY KEY (commit_id, file)) WITHOUT ROWID;
-CREATE INDEX touches_by_file ON touches (file, commit_id);
-CREATE TABLE past (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, digest TEXT NOT NULL, time INTEGER NOT NULL,
-    subject TEXT NOT NULL);
-CREATE INDEX past_by_root ON past (root);
 CREATE VIRTUAL TABLE body USING fts5(t, tokenize='porter unicode61 remove_diacritics 0', content='');
-CREATE VIRTUAL TABLE path USING fts5(t, tokenize='ascii', content='');
-CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='ascii', content='');
-CREATE VIRTUAL TABLE messages USING fts5(t, tokenize='ascii');
-CREATE VIRTUAL TABLE commits USING fts5(t, tokenize='ascii');
+CREATE VIRTUAL TABLE path USING fts5(t, tokenize='porter unicode61 remove_diacritics 0', content='');
+CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='porter unicode61 remove_diacritics 0', content='');
 """
 
 
@@ -85,6 +78,8 @@ class Store:
             self._db.close()
             raise
         self._words = KeptWords(self._db, all_kept)
+        self.history = History(self._db)
+        """Past commits and what they touched."""
         self.vectors = VectorTable(self._db)
         """What embedding models made of the files."""
 
@@ -148,7 +143,8 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """Commit the block, or roll it back if it raises."""
+        """Commit the block, or roll it back if it raises. A block that writes nothing leaves everybody what they remember."""
+        before = self._db.total_changes
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -158,7 +154,8 @@ class Store:
         else:
             self._db.execute("COMMIT")
         finally:
-            self.forget()
+            if self._db.total_changes != before:
+                self.forget()
 
     def claim(self) -> None:
         """Say that this process is indexing, and goes on after the open transaction."""
@@ -191,10 +188,6 @@ class Store:
         """All roots, in the order they were added."""
         return [path for (path,) in self._db.execute("SELECT path FROM roots ORDER BY id")]
 
-    def head(self, root: int) -> tuple[str, int]:
-        """The commit up to which history is indexed for ``root`` (``""`` for none), and the number of commits."""
-        return self._db.execute("SELECT head, commits FROM roots WHERE id = ?", (root,)).fetchone()
-
     def known(self, root: int) -> dict[str, KnownFields]:
         """The indexed state of the files of ``root``, by path."""
         query = "SELECT id, size, mtime_ns, inode, digest, seen_ns, path FROM files WHERE root = ?"
@@ -223,7 +216,7 @@ class Store:
 
     def set_names(self, root: int, digest: str) -> None:
         """Record the digest of the rules by which the names of all files of ``root`` were accepted."""
-        self._db.execute("UPDATE roots SET names = ? WHERE id = ?", (digest, root))
+        self._db.execute("UPDATE roots SET names = ? WHERE id = ? AND names <> ?", (digest, root, digest))
 
     def known_one(self, root: int, path: str) -> Known | None:
         """The indexed state of one file."""
@@ -272,12 +265,13 @@ class Store:
             self._changes += 1
             self._words.remove(file)
             self._db.execute("DELETE FROM files WHERE id = ?", (file,))
-            self._db.execute("DELETE FROM messages WHERE rowid = ?", (file,))
-            self._db.execute("DELETE FROM touches WHERE file = ?", (file,))
+            self.history.drop(file)
             self.vectors.drop(file)
 
     def set_skips(self, root: int, skips: Mapping[str, str]) -> None:
         """Replace the skipped files of ``root``."""
+        if dict(self._db.execute("SELECT path, reason FROM skips WHERE root = ?", (root,))) == skips:
+            return
         self._db.execute("DELETE FROM skips WHERE root = ?", (root,))
         self._db.executemany("INSERT INTO skips VALUES (?, ?, ?)", ((root, p, r) for p, r in sorted(skips.items())))
 
@@ -294,42 +288,6 @@ class Store:
             (limit,),
         ).fetchall()
 
-    def clear_history(self, root: int) -> None:
-        """Remove the commits of ``root``."""
-        run = self._db.execute
-        mine = "(SELECT id FROM past WHERE root = ?)"
-        run(f"DELETE FROM touches WHERE commit_id IN {mine}", (root,))
-        run(f"DELETE FROM commits WHERE rowid IN {mine}", (root,))
-        run("DELETE FROM past WHERE root = ?", (root,))
-        run("DELETE FROM messages WHERE rowid IN (SELECT id FROM files WHERE root = ?)", (root,))
-        run("UPDATE files SET recency = NULL WHERE root = ?", (root,))
-        run("UPDATE roots SET head = '', commits = 0 WHERE id = ?", (root,))
-
-    def add_commit(self, commit: PastCommit, terms: str, files: Sequence[int]) -> None:
-        """Add a commit with its message's terms and the files it touched. Oldest first, so that ids rise with time."""
-        cursor = self._db.execute(
-            "INSERT INTO past (root, digest, time, subject) VALUES (?, ?, ?, ?)",
-            (commit.root, commit.digest, commit.time, commit.subject),
-        )
-        self._db.execute("INSERT INTO commits (rowid, t) VALUES (?, ?)", (cursor.lastrowid, terms))
-        self._db.executemany("INSERT INTO touches VALUES (?, ?)", ((cursor.lastrowid, file) for file in files))
-
-    def add_file_history(self, file: int, terms: str, touched_at: Sequence[float]) -> None:
-        """Add the terms of messages of commits that touched ``file``, and their times in half-lives.
-
-        A file's recency is the sum of 2 ** time over the commits that touched it, stored as its logarithm: a later
-        commit adds to it and leaves every other file alone.
-        """
-        run = self._db.execute
-        before = run("SELECT t FROM messages WHERE rowid = ?", (file,)).fetchone()
-        text = terms if before is None else f"{before[0]} {terms}"
-        run("INSERT OR REPLACE INTO messages (rowid, t) VALUES (?, ?)", (file, text))
-        recency = run("SELECT recency FROM files WHERE id = ?", (file,)).fetchone()[0]
-        for at in touched_at:
-            high, low = (at, recency) if recency is None or at > recency else (recency, at)
-            recency = high if low is None else high + math.log2(1 + 2 ** (low - high))
-        run("UPDATE files SET recency = ? WHERE id = ?", (recency, file))
-
     def rename(self, root: int, old: str, new: str) -> None:
         """Let the file ``old`` be the file ``new``, to be read anew, with the history it has. Nothing if it is there."""
         self._changes += 1
@@ -338,14 +296,10 @@ class Store:
             (new, root, old),
         )
 
-    def set_head(self, root: int, head: str, commits: int) -> None:
-        """Record the commit up to which history is indexed."""
-        self._db.execute("UPDATE roots SET head = ?, commits = ? WHERE id = ?", (head, commits, root))
-
     def search(self, field: str, terms: Sequence[str], limit: int) -> dict[int, float]:
         """BM25 of the best ``limit`` rows of ``field`` (one of :data:`FIELDS`, or ``commits``) holding any term.
 
-        The body is searched for words as they stand, or phrases (:meth:`~agentflow.lib.tokens.Tokeniser.query_phrases`).
+        What to look for in a field depends on how it is written (:func:`~agentflow.memory.ranking.looked_for`).
         A term that many rows hold adds little to BM25 and costs the most, so it is dropped if there are rarer ones.
         """
         rows = self._count(field)
@@ -379,28 +333,6 @@ class Store:
         if count is None:
             count = self._counts[field] = self._db.execute(f"SELECT count(*) FROM {field}_docsize").fetchone()[0]
         return count
-
-    def commit_files(self, commits: Sequence[int]) -> list[tuple[int, int]]:
-        """``(commit, file)`` for each file the commits touched."""
-        marks = ",".join("?" * len(commits))
-        return self._db.execute(
-            f"SELECT commit_id, file FROM touches WHERE commit_id IN ({marks}) ORDER BY commit_id, file", tuple(commits)
-        ).fetchall()
-
-    def file_commits(self, file: int, limit: int) -> list[int]:
-        """The newest ``limit`` commits that touched ``file``."""
-        rows = self._db.execute(
-            "SELECT commit_id FROM touches WHERE file = ? ORDER BY commit_id DESC LIMIT ?", (file, limit)
-        )
-        return [commit for (commit,) in rows]
-
-    def past_commits(self, commits: Sequence[int]) -> dict[int, PastCommit]:
-        """These commits, by id, newest first."""
-        marks = ",".join("?" * len(commits))
-        rows = self._db.execute(
-            f"SELECT id, root, digest, time, subject FROM past WHERE id IN ({marks}) ORDER BY id DESC", tuple(commits)
-        )
-        return {id: PastCommit(*rest) for id, *rest in rows}
 
     def rows(self, files: Sequence[int]) -> dict[int, FileRow]:
         """The files with these ids, by id."""

@@ -101,12 +101,15 @@ def definitions(text: str, language: str) -> list[Definition]:
 
 def symbols(text: str, language: str) -> list[str]:
     """The names defined in ``text`` (headings, for prose), in order, each once, at most :data:`MAX_SYMBOLS`."""
-    names: dict[str, None] = {}
-    for name, _ in _matches(text, language):
-        names[name] = None
-        if len(names) >= MAX_SYMBOLS:
-            break
-    return list(names)
+    patterns = _PATTERNS.get(language, ())
+    if len(patterns) == 1:  # all at once: half of what one match after the other costs
+        matches = patterns[0].findall(f"\n{text}")
+        groups = map("".join, matches) if patterns[0].groups > 1 else matches
+        names = dict.fromkeys(map(str.strip, groups))
+        names.pop("", None)
+    else:
+        names = dict.fromkeys(name for name, _ in _matches(text, language))
+    return list(islice(names, MAX_SYMBOLS))
 
 
 def _matches(text: str, language: str) -> Iterator[tuple[str, int]]:

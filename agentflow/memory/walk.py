@@ -118,6 +118,15 @@ class RootReader:
             raise Skip(why(error)) from None
         return _stamp(status)
 
+    def stamp_fields(self, path: str) -> StampFields | None:
+        """:meth:`stamp` of a path that was indexed before; None instead of a reason."""
+        parent, _, name = path.rpartition("/")
+        try:
+            status = os.stat(text_name(name), dir_fd=self.directory(parent), follow_symlinks=False)
+        except OSError:
+            return None
+        return _stamp_fields(status)
+
     def read(self, path: str, max_bytes: int) -> tuple[bytes, Stamp]:
         """The bytes of the regular file ``path``. Raises Skip if there are more than ``max_bytes``."""
         parent, _, name = _checked(path).rpartition("/")
@@ -210,8 +219,8 @@ def walk(
             if ".gitignore" in entries and not entries[".gitignore"].is_dir(follow_symlinks=False):
                 local = _extended(inherited, reader, prefix, skipped)
             ignored = local.ignored if local.any else None
+            check()
             for name in sorted(entries):
-                check()
                 entry, path = entries[name], prefix + name
                 is_directory = entry.is_dir(follow_symlinks=False)
                 if is_directory and not rules.enters(path):
@@ -249,4 +258,8 @@ def _stamp_of(entry: os.DirEntry[str]) -> StampFields | None:
         status = entry.stat(follow_symlinks=False)
     except OSError:
         return None
+    return _stamp_fields(status)
+
+
+def _stamp_fields(status: os.stat_result) -> StampFields | None:
     return (status.st_size, status.st_mtime_ns, status.st_ino) if stat.S_ISREG(status.st_mode) else None

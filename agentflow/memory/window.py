@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from agentflow.lib.tokens import common_start
 from agentflow.memory.weights import WINDOW_SATURATION
 
 WINDOW_LINES = 60
@@ -34,7 +35,8 @@ def best_window(text: str, terms: Mapping[str, float]) -> Window:
     count = text.count("\n") + (not text.endswith("\n"))
     if count <= _WHOLE_UP_TO:
         return Window(1, max(1, count), clipped(text, _WHOLE_UP_TO))
-    hits = _hits(text, sorted((term for term in terms if len(term) > 1), key=len))
+    terms = {common_start(term): weight for term, weight in terms.items() if len(term) > 1}
+    hits = _hits(text, sorted(terms, key=len))
     first = _best_start(hits, terms, count) if hits else 0
     last = min(count, first + WINDOW_LINES)
     line, begin = next(((line, at) for line, at, _ in hits if line >= first), (0, 0))
@@ -63,7 +65,8 @@ def window_score(text: str, terms: Mapping[str, float]) -> float:
     find, newlines = lowered.find, lowered.count
     hits: list[tuple[int, int]] = []
     gains: list[list[float]] = []
-    for number, (term, weight) in enumerate(terms.items()):
+    for number, (stem, weight) in enumerate(terms.items()):
+        term = common_start(stem)
         at, size = find(term), len(term)
         last = len(hits) + _MAX_TERM_HITS
         while at >= 0 and len(hits) < last:
@@ -116,7 +119,7 @@ def _lines(text: str, most: int = -1) -> list[str]:
 def matched_terms(text: str, terms: Iterable[str]) -> list[str]:
     """The ``terms`` (stems) that ``text`` holds."""
     lowered = text.lower()
-    return [term for term in terms if term in lowered]
+    return [term for term in terms if common_start(term) in lowered]
 
 
 def _joined(lines: list[str]) -> str:

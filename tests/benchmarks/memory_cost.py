@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.memory import FileMemory
-from agentflow.memory.rules import decode, is_binary
+from agentflow.memory.rules import IndexRules, decode, is_binary
+from agentflow.memory.walk import RootReader, walk
 from tests.support.peak import peak_bytes
 
 MANY = 50_000
@@ -81,7 +82,11 @@ def make(tree: Path, sources: Sequence[Path], files: int, cut: int | None) -> No
 
 
 def listed(tree: Path) -> list[str]:
-    return sorted(os.path.join(directory, name) for directory, _, names in os.walk(tree) for name in names)
+    """The files that the index would take, sorted, so that the plain table has no others."""
+    rules = IndexRules()
+    with RootReader(str(tree)) as reader:
+        names = [name for name, _ in walk(reader, rules, lambda path, reason: None, lambda: None)]
+    return sorted(os.path.join(tree, name) for name in names if rules.refuse(name) is None)
 
 
 def questions(tree: Path) -> list[str]:
@@ -104,10 +109,11 @@ def percentiles(taken: Sequence[float]) -> dict[str, float]:
 def plain(tree: Path, database: Path, asked: Sequence[str]) -> dict[str, float]:
     db = sqlite3.connect(database, isolation_level=None)
     db.execute("create virtual table plain using fts5(path, body)")
+    paths = listed(tree)
     began = time.process_time()
     size = 0
     db.execute("begin")
-    for path in listed(tree):
+    for path in paths:
         with open(path, "rb") as file:
             data = file.read()
         size += len(data)

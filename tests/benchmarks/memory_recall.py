@@ -116,17 +116,18 @@ class Fusion:
         self._store.close()
 
     def search(self, text: str) -> list[str]:
+        from agentflow.memory.ranking import looked_for
+
         store = self._store
-        with store.transaction():  # what is remembered of an earlier state is forgotten
+        with store.snapshot():  # what is remembered of an earlier state is forgotten
             phrases = self._tokeniser.query_phrases(text)
-            asked = {"body": list(phrases.values())}
             fields = ("body", "path", "symbols", "messages")
-            signals = {field: store.search(field, asked.get(field, list(phrases)), 200) for field in fields}
+            signals = {field: store.search(field, looked_for(field, phrases), 200) for field in fields}
             seeds = sorted(together := self._added(signals), key=lambda file: -together[file])[:15]
             beside: dict[int, float] = {}
             for seed in seeds:
-                commits = store.file_commits(seed, 60)
-                for _, file in store.commit_files(commits) if commits else ():
+                commits = store.history.commits_of(seed, 60)
+                for _, file in store.history.files(commits) if commits else ():
                     if file != seed:
                         beside[file] = beside.get(file, 0.0) + together[seed] / (len(commits) + 2)
             signals["cochange"] = beside

@@ -32,11 +32,11 @@ class Index:
         rows = {row.id: row for row in self.store.all_rows()}
         said: dict[str, tuple[list[str], float, list[str]]] = {}
         for id, row in rows.items():
-            commits = self.store.file_commits(id, 1_000)
-            beside = [rows[other].path for _, other in self.store.commit_files(commits)] if commits else []
+            commits = self.store.history.commits_of(id, 1_000)
+            beside = [rows[other].path for _, other in self.store.history.files(commits)] if commits else []
             found = [word for word in WORDS if id in self.store.search("messages", [word], 100)]
             said[row.path] = (
-                [*(past.subject for past in self.store.past_commits(commits).values()), *found],
+                [*(past.subject for past in self.store.history.commits(commits).values()), *found],
                 round(row.recency, 6),
                 sorted(beside),
             )

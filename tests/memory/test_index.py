@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from agentflow.core.errors import DataError
+from agentflow.lib.tokens import Tokeniser
 from agentflow.memory import FileIndex, IndexRules
+from agentflow.memory.builder import Builder, BuildStopped
+from agentflow.memory.store import Store
 from tests.support.repository import write
 from tests.support.spending import at_most
 
@@ -133,8 +136,8 @@ async def test_several_roots_are_searched_together(index: FileIndex, tmp_path: P
     assert {(os.path.basename(item.file.root), item.file.path) for item in found} == {("one", "a.py"), ("two", "b.py")}
 
 
-async def test_a_cancelled_build_leaves_the_index_as_it_was(index: FileIndex, tmp_path: Path) -> None:
-    """Cancellation ends the work soon, rolls it back, and the index can be used at once."""
+async def test_a_cancelled_build_ends_soon_and_leaves_the_index_usable(index: FileIndex, tmp_path: Path) -> None:
+    """The index answers at once from what it holds."""
     write(tmp_path / "small", FILES)
     await index.update(tmp_path / "small")
     write(tmp_path / "big", {f"d{i % 50}/f{i}.py": f"value_{i} = {i}\n" * 50 for i in range(2_000)})
@@ -144,8 +147,25 @@ async def test_a_cancelled_build_leaves_the_index_as_it_was(index: FileIndex, tm
     task.cancel()
     with pytest.raises(asyncio.CancelledError), at_most(1):  # the whole of it takes several times that
         await task
-    assert len(await index.files()) == 3
+    assert 3 <= len(await index.files()) < 2_003
     assert (await paths(index, "tokens"))[0] == "src/reader.py"
+
+
+def test_what_a_stopped_build_has_not_committed_is_rolled_back(tmp_path: Path) -> None:
+    """It stops at the next file; of the batch that was open nothing stays."""
+    write(tmp_path, {f"f{i}.py": f"value_{i} = {i}\n" for i in range(50)})
+    store = Store(None)
+    left = iter(range(20))
+
+    def check() -> None:
+        if next(left, None) is None:
+            raise BuildStopped
+
+    with pytest.raises(BuildStopped):
+        Builder(store, Tokeniser(), IndexRules(), check).update(str(tmp_path))
+    assert store.count() == 0
+    assert Builder(store, Tokeniser(), IndexRules(), lambda: None).update(str(tmp_path)).added == 50
+    store.close()
 
 
 async def test_the_loop_runs_on_while_an_index_is_built(index: FileIndex, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from agentflow import AgentFlow
 from agentflow.memory.file_memory import FileMemory
-from agentflow.memory.symbols import Definition, definitions
+from agentflow.memory.symbols import Definition, definitions, symbols
 from tests.support.repository import commit, repository, write
 
 PYTHON = '''import os
@@ -39,6 +39,21 @@ def test_a_definition_ends_where_the_next_of_its_level_begins() -> None:
     ]
     assert definitions("# One\n\ntext\n\n# Two\nmore\n", "prose") == [Definition("One", 1, 3), Definition("Two", 5, 6)]
     assert definitions("no language", "text") == []
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("python", PYTHON + PYTHON),
+        ("prose", "# One \n\ntext\n\nTwo\n===\n# One\n"),
+        ("javascript", "export class A {\n  run(x) {\n  }\n}\nfunction b() {}\nconst c = () => 1\nfunction b() {}\n"),
+        ("go", "func (a *A) Run() {}\ntype A struct {}\n"),
+        ("text", "nothing"),
+    ],
+)
+def test_the_names_of_a_file_are_those_of_its_definitions(language: str, text: str) -> None:
+    """Each once, in order, however many patterns a language has."""
+    assert symbols(text, language) == list(dict.fromkeys(each.name for each in definitions(text, language)))
 
 
 async def test_symbols_are_functions_classes_and_headings(tmp_path: Path) -> None:

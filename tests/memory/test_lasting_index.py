@@ -20,7 +20,7 @@ from agentflow.memory.file_memory import FileMemory, database_path
 from agentflow.memory.index import FileIndex
 from agentflow.memory.rows import NewFile
 from agentflow.memory.store import Store
-from tests.support.repository import write
+from tests.support.repository import repository, write
 
 FILES = {f"d{n % 7}/f{n}.py": f"def walrus_{n}(): return 'flamingo {n}'\n" * 20 for n in range(1_200)}
 
@@ -96,6 +96,56 @@ async def test_a_damaged_cache_is_built_anew(tmp_path: Path, caplog: pytest.LogC
         async with FileMemory(config, roots=[tmp_path / "root"]) as memory:
             assert len(await memory.search("flamingo", 5)) == 5
         assert [str(path) in record.message for record in caplog.records] == [True], (kind, caplog.records)
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 100))])
+async def test_whatever_a_damaged_cache_gives_the_question_is_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int
+) -> None:
+    """SQLite has no checksums: what is damaged comes back as other numbers, no text, or what cannot be unpacked.
+
+    That is raised nowhere: the file is built anew, in its place, for all roots, and one line names it.
+    """
+    chance = random.Random(seed)
+    names = [f"f{n}.py" for n in range(30)]
+    roots = [repository(tmp_path / "one", dict.fromkeys(names, "flamingo = 1\n" * 9), "teach it"), tmp_path / "two"]
+    write(tmp_path / "two", {name: f"def flamingo(): return '{name}'\n" * 9 for name in names})
+    config = {"cache_dir": str(tmp_path / "cache")}
+    async with FileMemory(config, roots=roots) as memory:
+        await memory.update_global_index()
+    path = database_path(tmp_path / "cache", [str(root) for root in roots])
+    damaged = bytearray(path.read_bytes())
+    for _ in range(chance.choice((5, 30, 200))):
+        at, size = chance.randrange(len(damaged) - 64), chance.choice((1, 4, 64))
+        damaged[at : at + size] = chance.randbytes(size)
+    path.write_bytes(damaged)
+    for root in roots:  # so that what is kept of words to remove is read
+        write(root, dict.fromkeys(chance.sample(names, 5), "flamingo = 2\n"))
+    async with FileMemory(config, roots=roots) as memory:
+        await memory.search("flamingo", 60, kinds=("file", "symbol", "commit"))
+        if caplog.records:
+            assert len(await memory.search("flamingo", 60)) == 60
+    said = [record.message for record in caplog.records]
+    assert [f"{path} was damaged and is rebuilt" in line for line in said] in ([], [True]), said
+    if said:
+        assert path.exists()
+
+
+async def test_a_look_at_an_unchanged_tree_writes_nothing(tmp_path: Path) -> None:
+    """Other processes keep what they remember of the index, and none waits for a look to end."""
+    root = repository(tmp_path / "root", {"a.py": "flamingo", "b.py": "walrus", "c.min.js": "otter"}, "begin")
+    for name in ("a.py", "b.py"):
+        os.utime(root / name, (1, 1))  # what was touched just now is read again
+    other = Store(tmp_path / "index.db")
+    index = FileIndex(tmp_path / "index.db")
+    await index.update(root)
+    assert other.changed_elsewhere()
+    before = other.version()
+    report = await index.update(root)
+    assert (report.unchanged, report.changed, report.skipped_count) == (2, False, 1)
+    assert other.version() == before
+    other.close()
+    await index.aclose()
 
 
 async def test_where_no_cache_can_be_kept_it_is_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -174,8 +174,10 @@ def test_index_and_search_take_their_directory_the_same_way(
 
 async def test_rows_have_colours_on_a_terminal(tmp_path: Path) -> None:
     """The place, and the words that matched; one row a match, cut to the width."""
-    write(tmp_path / "root", {"pelican.py": "pelican = 1 # " + "long " * 60 + "\n"})
+    write(tmp_path / "root", {"pelican.py": "pelican = 1 # query " + "long " * 60 + "\n"})
     environment = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
     code, terminal = await in_terminal("search", "pelican", str(tmp_path / "root"), environment=environment, columns=99)
     assert code == 0 and b"\x1b[1;36m" in terminal.raw and b"\x1b[1;3;33mpelican" in terminal.raw
     assert len([line for line in terminal.lines if line.strip()]) == 1
+    code, terminal = await in_terminal("search", "queries", str(tmp_path / "root"), environment=environment, columns=99)
+    assert code == 0 and b"\x1b[1;3;33mquer" in terminal.raw, "other forms of a word are marked, too"

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
-from agentflow.lib.spaced import spaced
-from agentflow.lib.tokens import Tokeniser
+from agentflow.lib.spaced import spaced, spaced_names
+from agentflow.lib.tokens import Tokeniser, common_start, repeated
+from agentflow.memory.ranking import looked_for
 
 
 def stem(word: str) -> str:
@@ -38,6 +39,15 @@ def stem(word: str) -> str:
 def test_forms_of_a_word_share_a_stem(family: str) -> None:
     """Inflections and common derivations of one word are one term."""
     assert len({stem(word) for word in family.split()}) == 1
+
+
+@pytest.mark.parametrize(
+    "family", ["retry retries retried", "query queries", "history histories", "cache caches cached"]
+)
+def test_all_forms_of_a_word_begin_alike(family: str) -> None:
+    """What is looked for in lines of a text is the beginning of every form, though a stem may be none (``queri``)."""
+    for word in family.split():
+        assert all(other.startswith(common_start(stem(word))) for other in family.split())
 
 
 @pytest.mark.parametrize(
@@ -69,6 +79,17 @@ def test_identifiers_are_split_at_case_underscore_and_digits() -> None:
 def test_parts_of_names_are_words_of_a_spaced_text(text: str, parts: str) -> None:
     """A capital after a small letter, or before one after capitals, begins a word; nothing is lost."""
     assert spaced(text) == parts
+
+
+def test_names_are_words_and_compounds_each_once_more_for_each_doubling() -> None:
+    """What a question asks for of them is there: parts of words, and compounds as one word."""
+    words = spaced_names(["getFooBar", "get_baz", "walrus", *(f"test_{n}" for n in range(16))]).split()
+    counts = Counter(words)
+    assert (counts["get"], counts["foo"], counts["getfoobar"], counts["getbaz"], counts["walrus"]) == (2, 1, 1, 1, 1)
+    assert counts["test"] == 5
+    for text in ("getFooBar", "get_baz", "walrus", "foo bar"):
+        asked = looked_for("symbols", Tokeniser().query_phrases(text))
+        assert asked and set(asked) <= set(words), (text, asked)
 
 
 @given(st.text("aB_ Z9é\n", max_size=60))
@@ -110,16 +131,10 @@ def test_a_bag_counts_the_terms(text: str) -> None:
     assert all(term and not set(term) & set(" \t\n\"'\0") for term in tokeniser.terms(text))
 
 
-@given(st.text(alphabet="aAbB_1 é", max_size=200))
-def test_words_looked_at_together_have_the_terms_of_each(text: str) -> None:
-    """What is indexed of a text are the terms that a question of its words asks for."""
-    assert set(Tokeniser(cache_size=20).joined_terms(text).split()) == set(Tokeniser().terms(text))
-
-
 def test_each_doubling_of_a_word_counts_once_more() -> None:
     """A word that stands a hundred times says little more than one that stands sixteen times."""
     for times, counted in ((1, 1), (2, 2), (3, 2), (4, 3), (8, 4), (16, 5), (100, 5)):
-        assert Tokeniser().joined_terms("word " * times).split() == ["word"] * counted
+        assert repeated([("word ", times)]).split() == ["word"] * counted
 
 
 def test_a_huge_word_is_not_a_term() -> None:
