@@ -61,12 +61,7 @@ def upgraded(changeable: Changeable, value: Any, sources: Sources, references: i
     ``references`` are those to the value where it came in by a parameter. A container that has no other is noted.
     """
     if type(value) is Label:
-        if (
-            references == _BY_PARAMETER
-            and type(value.value) in CONTAINERS
-            and not sources <= changeable.sources(value.value)
-            and getrefcount(value.value) == _IN_ENTRY + changeable.is_noted(value.value)
-        ):
+        if _is_alone(changeable, value, references) and not sources <= changeable.sources(value.value):
             _note(changeable, value.value, joined(value.sources, sources))
     elif (
         type(value) in CONTAINERS
@@ -75,6 +70,20 @@ def upgraded(changeable: Changeable, value: Any, sources: Sources, references: i
     ):
         _note(changeable, value, sources)
     return box(value, sources)
+
+
+def note_if_alone(changeable: Changeable, value: Any, references: int) -> None:
+    """Note a container that stands in a box, where nothing but the box refers to it, and nothing but a variable to the box."""
+    if type(value) is Label and _is_alone(changeable, value, references):
+        changeable.note(value.value, value.sources)
+
+
+def _is_alone(changeable: Changeable, boxed: Label, references: int) -> bool:
+    return (
+        references == _BY_PARAMETER
+        and type(boxed.value) in CONTAINERS
+        and getrefcount(boxed.value) == _IN_ENTRY + changeable.is_noted(boxed.value)
+    )
 
 
 def _note(changeable: Changeable, container: Any, sources: Sources) -> None:

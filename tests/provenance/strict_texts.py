@@ -34,6 +34,8 @@ class TextWriter:
             "def say(x):",
             "    send(x)",
             "    return x",
+            "def put(q, v):",
+            "    q.append(v)",
             *self.function("f0", 2),
             *self.function("f1", 3),
         ]
@@ -146,7 +148,9 @@ class TextWriter:
             if self.in_function and r.random() < 0.5:
                 return [f"return {self.number(0)}"]
             return (
-                [r.choice(["gl", "gm"]) + f" = {self.listed(max(d, 0))}"]
+                [
+                    f"{r.choice(['gl', 'gm'])} = {self.pick(lambda: self.listed(max(d, 0)), lambda: self.chosen(max(d, 0)))}"
+                ]
                 if not self.in_function
                 else [f"g9 = {self.listed(0)}"]
             )
@@ -228,6 +232,22 @@ class TextWriter:
             lambda: f"{ss}.{self.random.choice(['add', 'discard'])}({self.number(0)})",
             lambda: f"{ss}.update({self.listed(0)})",
             lambda: f"{self.random.choice(['ge', 'gd'])}['k'] = {xs}",
+            lambda: f"{self.chosen(depth)}.append({self.number(depth)})",
+            lambda: f"{self.chosen(depth)}.{self.random.choice(['clear', 'reverse', 'pop', 'sort'])}()",
+            lambda: f"put({self.chosen(depth)}, {self.number(0)})",
+            lambda: f"({self.random.choice(self.dicts)} if {self.test(depth)} else {ds})['b'] = {self.number(0)}",
+        )
+
+    def chosen(self, depth: int) -> str:
+        """A list that is one of several."""
+        one, other = self.random.choice(self.grown), self.random.choice(self.grown)
+        return self.pick(
+            lambda: f"({one} if {self.test(depth)} else {other})",
+            lambda: f"({one} {self.random.choice(['and', 'or'])} {other})",
+            lambda: f"[{one}, {other}][{self.number(0)} % 2]",
+            lambda: f"{{0: {one}, 1: {other}}}[{self.number(0)} % 2]",
+            lambda: f"max({one}, {other}, key=lambda q: len(q) + {self.number(0)})",
+            lambda: f"(lambda q, r: q if {self.test(0)} else r)({one}, {other})",
         )
 
     # -- expressions ----------------------------------------------------------------------------------------------

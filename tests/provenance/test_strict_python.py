@@ -134,6 +134,21 @@ FLOWS: dict[str, str] = {
     "append in a conditional": "xs = []\nxs.append(1) if s > 1 else 0\nsend(len(xs))",
     "append in a comprehension": "xs = []\n[xs.append(1) for x in items]\nsend(len(xs))",
     "append to a list in a dict": "d = {'a': []}\nif s > 1:\n    d['a'].append(1)\nsend(len(d['a']))",
+    "a list that one of two is": "xs = [1]\nys = xs if s > 1 else [2]\nys.append(3)\nsend(len(xs))",
+    "a list by an index": "xs = [1]\nzs = [2]\nys = [xs, zs][s > 1]\nys.append(3)\nsend(len(xs))",
+    "a list by a key": "xs = [1]\nzs = [2]\n{0: xs, 3: zs, 2: zs}[s].append(3)\nsend(len(xs))",
+    "an element of a list by an index": "x = [[1], [2], [3], [4]]\nx[s].append(5)\nsend(len(x[0]))",
+    "a list that and gives": "xs = [1]\nzs = [2]\n(s > 1 and xs or zs).append(3)\nsend(len(xs))",
+    "a list that max gives": "xs = [1]\nzs = [2]\nmax(xs, zs, key=lambda q: q[0] * (s - 1)).append(3)\nsend(len(xs))",
+    "a list that a function gives": "xs = [1]\ndef f():\n    return xs if s > 1 else [2]\nf().append(3)\nsend(len(xs))",
+    "a list that a function is given": "xs = [1]\ndef f(q):\n    q.append(3)\nf(xs if s > 1 else [2])\nsend(len(xs))",
+    "an element stored in one of two": "xs = [1]\nzs = [2]\nys = [xs, zs][s > 1]\nys[0] = 3\nsend(xs[0])",
+    "one of two in place": "xs = [1]\nzs = [2]\nys = [xs, zs][s > 1]\nys += [3]\nsend(len(xs))",
+    "an element deleted of one of two": "xs = [1]\nzs = [2]\nys = [xs, zs][s > 1]\ndel ys[0]\nsend(len(xs))",
+    "one of two sorted": "xs = [2, 1]\nzs = [2]\nys = [xs, zs][s > 1]\nys.sort()\nsend(xs[0])",
+    "a key of one of two": "xs = {}\nzs = {}\nys = [xs, zs][s > 1]\nys['a'] = 3\nsend(len(xs))",
+    "an element of one of two sets": "xs = {1}\nzs = {2}\nys = [xs, zs][s > 1]\nys.add(3)\nsend(len(xs))",
+    "one of two sets in place": "xs = {1}\nzs = {2}\nys = [xs, zs][s > 1]\nys |= {3}\nsend(len(xs))",
     "append to a list in a list, seen by its name": "xs = []\nd = [xs]\nif s > 1:\n    d[0].append(1)\nsend(len(xs))",
     "groups": "d = {}\nfor x in items:\n    d.setdefault(x, []).append(1)\nsend(len(d))",
     "in place": "xs = [1]\nif s > 1:\n    xs += [2]\nsend(len(xs))",
@@ -253,6 +268,16 @@ GOES_ON: dict[str, str] = {
     "a list that grows in arms": "xs = []\nfor x in items:\n    if x > s:\n        xs.append(x)\nsend('a')",
     "a local list that grows in arms": "def f():\n    xs = []\n    for x in items:\n        if x > s:\n            xs.append(x)\n    return xs\nf()\nsend('a')",
     "groups": "d = {}\nfor x in items:\n    d.setdefault(x, []).append(x)\nfor x in items:\n    d[x].append(1)\nsend('a')",
+    "what builtins give, by another name": "ys = sorted(items)\nzs = ys\nzs.append(1)\nsend('a')",
+    "what methods give, changed by a function": "def f(q):\n    q.append('x')\nws = text.split('b')\nf(ws)\nsend('a')",
+    "a comprehension, changed by a function": "def f(q):\n    q.append(1)\nys = [x for x in items]\nf(ys)\nsend('a')",
+    "a dict comprehension, by another name": "d = {x: 1 for x in items}\ne = d\ne['b'] = 1\nsend('a')",
+    "keys that are secret, by another name": "d = {s: 1}\ne = d\ne['b'] = 1\nsend('a')",
+    "a list made in an arm, by another name": "ys = [1] if s > 1 else [2]\nzs = ys\nzs.append(3)\nsend('a')",
+    "lists in a list": "rows = [list(items), [1]]\nfor r in rows:\n    r.append(1)\nsend('a')",
+    "a copy of what the host gave": "ys = list(items)\nzs = ys\nzs.append(1)\nsend('a')",
+    "a map, changed by a function": "def f(q):\n    q.append(1)\nys = list(map(lambda x: x + 1, items))\nf(ys)\nsend('a')",
+    "a filter, changed by a function": "def f(q):\n    q.append(1)\nys = list(filter(lambda x: x > 1, items))\nf(ys)\nsend('a')",
     "counts": "d = {}\nfor x in items:\n    d[x] = d.get(x, 0) + 1\nsend('a')",
     "counts in place": "d = {'n': 0}\nfor x in items:\n    d['n'] += x\nsend('a')",
     "a set that grows": "seen = set()\nfor x in items:\n    if x in seen:\n        continue\n    seen.add(x)\nsend('a')",
@@ -315,6 +340,36 @@ async def test_what_does_not_depend_on_it_is_done(name: str, observer: Observer)
     """A choice counts for its arms, and for nothing that is done in any case."""
     for secret in SECRETS:
         assert await observer.run(GOES_ON[name], secret) == ("ended", ["a"]), observer.codes
+
+
+ENDORSED = {
+    "what was endorsed before it is changed": "xs = [1, 2] if s > -5 else []\nys = endorse(xs, 'ok')\nif s > 1:\n    xs.append(1)\nsend(len(ys))",
+    "a list in what was endorsed": "xs = ([[1], {2}],) if s > -5 else 0\nys = endorse(xs, 'ok')\nif s > 1:\n    xs[0][0].append(1)\n    xs[0][1].add(3)\nsend(len(ys[0][0]) + len(ys[0][1]))",
+    "a change of one of two that was endorsed": "xs = [[1], [2], [3], [4]]\nys = endorse(xs[s], 'ok')\nys.append(5)\nsend(len(xs[0]))",
+}
+
+
+@pytest.mark.parametrize("name", ENDORSED)
+async def test_what_is_endorsed_is_a_copy(name: str, observer: Observer) -> None:
+    """Nobody answers for what is done later to what was endorsed, nor does that say which of several it was."""
+    runs = [await observer.run(ENDORSED[name], each) for each in SECRETS]
+    assert {end for end, _ in runs} == {"ended"}, observer.codes
+    assert not any([differ(runs[0], each) for each in runs[1:]]), runs
+
+
+async def test_what_a_tool_gave_is_changed_like_any_list(tmp_path: Path) -> None:
+    """Lists and dicts of an effect, those within too, are in no hands but the text's: whatever refers to them says where they came from."""
+
+    async def fetch() -> dict[str, Any]:
+        """Fetch something."""
+        return {"rows": [[1], [2]], "total": 2}
+
+    text = "page = fetch()\nother = page\nother['n'] = 1\nfor row in page['rows']:\n    row.append(3)\ndef f(q):\n    q.append([4])\nf(page['rows'])\npage"
+    policy = Provenance(sources={"fetch": "web"}, strict=True)
+    async with AgentFlow(provider=ScriptedProvider(), root=tmp_path, tools=[fetch], provenance=policy) as flow:
+        result = await flow.run(text, surface="python")
+    assert result.value == {"rows": [[1, 3], [2, 3], [4]], "total": 2, "n": 1}
+    assert result.sources == {"web"}
 
 
 _ARGUMENTS = ("s", "items", "text", "[s, 1]", "{'a': s}")

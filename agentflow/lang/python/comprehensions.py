@@ -55,11 +55,11 @@ def collected(g: Emitter, node: Comprehension, stop: bool | None) -> ast.expr:
     g.before.append(definition)
     value = g.await_(g.call(g.name(py), [g.name("rt"), g.deeper(), first]))
     if g.followed is not None:
-        return g.followed.left(
-            value
-            if stop is not None or isinstance(node, ast.ListComp | ast.GeneratorExp)
-            else g.long(g.ours(keyed, value))
-        )
+        if stop is not None:
+            return g.followed.left(value)
+        if isinstance(node, ast.DictComp | ast.SetComp):
+            value = g.long(g.ours(keyed, value))
+        return g.followed.left(g.followed.fresh(value))
     return as_bool(value) if stop is not None else value
 
 

@@ -11,6 +11,7 @@ from agentflow.core.source import Source, Span
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.builtins.world import sources
+from agentflow.lang.python.copies import own_copy
 from agentflow.lang.python.errors import wanted
 
 _LONGEST_S = 1e9
@@ -51,9 +52,10 @@ def unwrapped(result: Any) -> Any:
 
 
 async def endorsed(rt: Runtime, value: Any, reason: Any, span: Span) -> Any:
-    """The value of ``endorse(...)``."""
+    """The value of ``endorse(...)``: a copy, for what is done later to what was endorsed, nobody has answered for."""
     await rt.perform(Endorse((value, reason)), span)
-    return (await rt.work(stripped(value)))[0]
+    bare, _ = await rt.work(stripped(value))
+    return (await rt.work(own_copy(bare)))[0]
 
 
 def sources_of(rt: Runtime, value: Any) -> Any:

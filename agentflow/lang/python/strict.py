@@ -76,7 +76,7 @@ def upgraded(rt: StrictRuntime, value: Any, since: Sources, private: bool) -> An
 def readied(rt: StrictRuntime, value: Any, since: Sources, private: bool, more: Sources) -> Any:
     """The value of a variable in which something is changed now, because of ``more`` besides."""
     references = getrefcount(value)
-    sources = joined(rt.ambient, more)
+    sources = joined(joined(rt.ambient, more), outer_sources(value))
     if sources and (private or since <= changeable.said(rt.changeable, value)):
         return changeable.upgraded(rt.changeable, value, sources, references)
     return value
@@ -140,10 +140,27 @@ def fresh(rt: StrictRuntime, container: Any) -> None:
     rt.changeable.note(bare(container), rt.ambient)
 
 
+def born(rt: StrictRuntime, value: Any) -> Any:
+    """What a function gave, which is in a variable there: of a container that is nowhere but in this box, all that will refer to it says what the box does."""
+    if type(value) is Sliced:
+        return begun(_born(rt, value))
+    references = getrefcount(value)
+    changeable.note_if_alone(rt.changeable, value, references)
+    return value
+
+
+def _born(rt: StrictRuntime, value: Sliced) -> Work[Any]:
+    result = yield from value.work
+    return born(rt, result)
+
+
 def permit(rt: StrictRuntime, reference: Any, more: Sources) -> None:
-    """Refuse to change the container of a ``reference`` because of ``more``, and of what was tested, unless all that refers to it says so."""
+    """Refuse to change the container of a ``reference`` unless all that refers to it says what the change depends on.
+
+    That is what was tested, ``more``, and the sources of the reference: they say on what it depends which container this is.
+    """
     container = bare(reference)
-    sources = joined(rt.ambient, more)
+    sources = joined(joined(rt.ambient, more), outer_sources(reference))
     if type(container) not in CONTAINERS:
         return
     if rt.trying:
@@ -232,16 +249,15 @@ def _of_keys(container: Any) -> Work[Sources]:
 
 
 def keyed(rt: StrictRuntime, value: Any) -> Any:
-    """A dict or set that was just made, in a box with the sources of its keys."""
-    return with_keys(value)
-
-
-def with_keys(value: Any) -> Any:
     """A dict or set that was just made, in a box with the sources of its keys: which there are says where they came from."""
-    return begun(_with_keys(value))
+    return begun(_keyed(rt, value))
 
 
-def _with_keys(value: Any) -> Work[Any]:
+def _keyed(rt: StrictRuntime, value: Any) -> Work[Any]:
     if type(value) is Sliced:
         value = yield from value.work
-    return box(value, (yield from _of_keys(bare(value))))
+    sources = yield from _of_keys(bare(value))
+    value = box(value, sources)
+    if type(bare(value)) in CONTAINERS and type(value) is Label:
+        rt.changeable.note(value.value, value.sources)
+    return value

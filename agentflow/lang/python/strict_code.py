@@ -449,7 +449,7 @@ class StrictPython:
         g = self.g
         var = g.scope.find(name)
         value = g.attr(g.cell(name), "v") if var is None else g.name(var.py)
-        tests: list[ast.expr] = [g.rt("ambient")]
+        tests: list[ast.expr] = [g.rt("ambient"), g.type_is(value, Label)]
         more: ast.expr = g.const_param(NO_SOURCES, "NO_SOURCES")
         if arguments and strict.depends_on(how):
             more = g.call(

@@ -33,15 +33,18 @@ from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.changeable import CONTAINERS
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.python import builtins, changes, labelled, methods, strict, support, values
+from agentflow.lang.python.copies import own_copy
 from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.strict import (
     CHANGING,
+    born,
     decides,
     depends,
+    fresh,
+    keyed,
     leave,
     permit,
     sources_of_key,
-    with_keys,
 )
 from agentflow.lang.python.table import Entry
 from agentflow.lang.python.words import name_of, word_of
@@ -160,13 +163,13 @@ def _telling(twin: Callable[..., Any], word: str, needs_rt: bool, *, keys: bool)
             for each in named.values():
                 rt.raise_to(sources_of(each))
         value = twin(rt, *arguments, **named)
-        return with_keys(value) if keys else value
+        return keyed(rt, value) if keys else born(rt, value)
 
     def alone(rt: Any, *arguments: Any) -> Any:
         if rt.trying:
             rt.raise_to(_seen(word, arguments))
         value = twin(*arguments)
-        return with_keys(value) if keys else value
+        return keyed(rt, value) if keys else born(rt, value)
 
     return with_strand if needs_rt else alone
 
@@ -185,7 +188,8 @@ def _waiting(twin: Callable[..., Any]) -> Callable[..., Any]:
         value = await twin(rt, d, *arguments, **named)
         if rt.trying:
             look_outside(rt, value)
-        return rt.left(before, value)
+        value = rt.left(before, value)
+        return born(rt, value)
 
     return calling
 
@@ -198,7 +202,9 @@ async def _map(rt: Any, d: int, function: Any, *iterables: Any) -> Any:
     for each in iterables:
         rt.raise_to(outer_sources(each))
     opened = [values.elements(rt, each, "map") for each in iterables]
-    return rt.left(before, await builtins.map_(rt, d, Called(function), *opened))
+    value = await builtins.map_(rt, d, Called(function), *opened)
+    fresh(rt, value)
+    return rt.left(before, value)
 
 
 async def _filter(rt: Any, d: int, function: Any, iterable: Any) -> Any:
@@ -209,6 +215,7 @@ async def _filter(rt: Any, d: int, function: Any, iterable: Any) -> Any:
         answer = each if bare(function) is None else await _call(rt, d, function, (each,))
         if decides(rt, answer):
             kept.append(each)
+    fresh(rt, kept)
     return rt.left(before, kept)
 
 
@@ -258,7 +265,7 @@ def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
     if type(at) is Label and type(container) is list and rt.fork is None:
         permit(rt, value, NO_SOURCES)
         return begun(_stored_by(rt, new, value, at))
-    if rt.ambient or type(at) not in UNBOXED:
+    if rt.ambient or type(value) is Label or type(at) not in UNBOXED:
         permit(rt, value, sources_of_key(at))
     return _STORE(rt, new, value, at)
 
@@ -293,7 +300,7 @@ def _bitwise_to(rt: Any, sign: str, a: Any, b: Any) -> Any:
         return _BITWISE_TO(rt, sign, a, b)
     if rt.trying:
         rt.raise_to(_seen("r", (a, b)))
-    return with_keys(_BITWISE_TO(rt, sign, a, b))
+    return keyed(rt, _BITWISE_TO(rt, sign, a, b))
 
 
 def _subtract_from(rt: Any, a: Any, b: Any) -> Any:
@@ -305,7 +312,7 @@ def _subtract_from(rt: Any, a: Any, b: Any) -> Any:
 
 
 def _append(rt: Any, value: Any, item: Any) -> Any:
-    if rt.ambient or rt.trying:
+    if rt.ambient or rt.trying or type(value) is Label:
         permit(rt, value, NO_SOURCES)
     return _APPEND(rt, value, item)
 
@@ -315,7 +322,7 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
     if type(container) in CONTAINERS:
         if name in CHANGING:
             more = depends(name, value, arguments)
-            if more or rt.ambient:
+            if more or rt.ambient or type(value) is Label:
                 permit(rt, value, more)
         if rt.trying:
             whole = name in ("index", "count", "remove") or type(container) is OrderedSet
@@ -324,8 +331,8 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
         rt.raise_to(sources_of([value, *arguments]))
     result = _METHOD(rt, name, value, arguments, keywords)
     if type(container) is OrderedSet or (name == "copy" and type(container) is dict):
-        return with_keys(result)
-    return result
+        return keyed(rt, result)
+    return born(rt, result)
 
 
 def _rebound(rt: Any, env: SexpEnvironment, cell: Cell, name: str) -> Callable[..., Any]:
@@ -341,37 +348,21 @@ def _rebound(rt: Any, env: SexpEnvironment, cell: Cell, name: str) -> Callable[.
 
 
 async def _data_of(rt: Any, *arguments: Any) -> Any:
-    return _own_copy(await support.data_of(rt, *arguments))
+    return await _of_effect(rt, await support.data_of(rt, *arguments))
 
 
 async def _data_of_dict(rt: Any, *arguments: Any) -> Any:
-    return _own_copy(await support.data_of_dict(rt, *arguments))
+    return await _of_effect(rt, await support.data_of_dict(rt, *arguments))
 
 
-def _own_copy(value: Any) -> Any:
+async def _of_effect(rt: Any, value: Any) -> Any:
     """What an effect gave, which nothing else refers to: events and records hold lists and dicts for as long as somebody reads them."""
-    if type(value) is Label:
-        copy = _own_copy(value.value)
-        return value if copy is value.value else Label(copy, value.sources)
-    if type(value) not in (list, dict):
-        return value
-    copies: dict[int, Any] = {}
-    pending: list[Any] = [value]
-    while pending:
-        item = pending.pop()
-        if id(item) not in copies:
-            copies[id(item)] = item.copy()
-            pending += [each for each in _parts(item) if type(each) in (list, dict)]
-    for copy in copies.values():
-        pairs: Any = copy.items() if type(copy) is dict else enumerate(copy)
-        for key, each in list(pairs):
-            if id(each) in copies:
-                copy[key] = copies[id(each)]
-    return copies[id(value)]
-
-
-def _parts(container: Any) -> Iterable[Any]:
-    return container.values() if type(container) is dict else container
+    sources = outer_sources(value)
+    copy, containers = await rt.work(own_copy(bare(value)))
+    if sources:
+        for each in containers:
+            rt.changeable.note(each, sources)
+    return box(copy, sources)
 
 
 def _sources_of(rt: Any, value: Any) -> Any:
