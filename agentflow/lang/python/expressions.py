@@ -9,7 +9,7 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import Work
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection
-from agentflow.lang.codegen import LOAD, STORE
+from agentflow.lang.codegen import LOAD
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.absent import DOTTED, HIDDEN, METHODS_ABSENT
 from agentflow.lang.python.builtin_values import method_of
@@ -247,7 +247,7 @@ def named(g: Emitter, node: ast.NamedExpr) -> ast.expr:
     if var.scope is not g.scope:
         g.refuse(node, "':=' to a variable of another function", "assign in a statement")
         return g.const(None)
-    return ast.NamedExpr(ast.Name(var.py, STORE, **g.loc), value, **g.loc)
+    return ast.NamedExpr(cast("ast.Name", g.target(node.target.id)), value, **g.loc)
 
 
 def assigned(cell: Any, value: Any) -> Any:

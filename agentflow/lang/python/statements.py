@@ -218,7 +218,10 @@ def _unbound(g: Emitter, target: ast.Name) -> list[ast.stmt]:
         if var.scope is not g.scope:
             g.refuse(target, "'del' of a variable of another function", f"{target.id} = None")
             return []
-        return [ast.Delete([ast.Name(var.py, ast.Del(), **g.loc)], **g.loc)]
+        variable = g.target(target.id)
+        assert isinstance(variable, ast.Name)
+        variable.ctx = ast.Del()
+        return [ast.Delete([variable], **g.loc)]
     check = ast.Expr(g.ours(check_global, g.name("rt"), g.env(), g.const(target.id)), **g.loc)
     cell = ast.Attribute(g.cell(target.id), "v", ast.Store(), **g.loc)
     return [ast.Expr(g.read(None, target.id), **g.loc), check, ast.Assign([cell], g.const_param(UNBOUND, "U"), **g.loc)]

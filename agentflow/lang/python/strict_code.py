@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.labels import NO_SOURCES, Label
 from agentflow.lang.codegen import LOAD, STORE, is_bool
@@ -386,7 +386,7 @@ class StrictPython:
             chosen = g.call(g.rt("written"), [g.const(name), g.name(var.py), g.name(new), self._since()])
             if var.fn is g.fn:
                 chosen = g.ifexp(self._as_begun(), g.call(g.rt("marked"), [g.name(new)]), chosen)
-        whole = ast.NamedExpr(ast.Name(var.py, STORE, **g.loc), chosen, **g.loc)
+        whole = ast.NamedExpr(cast("ast.Name", g.target(name)), chosen, **g.loc)
         return ast.Subscript(g.tuple_of([first, whole]), g.const(1), LOAD, **g.loc)
 
     def _as_begun(self) -> ast.expr:

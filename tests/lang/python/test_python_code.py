@@ -56,7 +56,34 @@ def f(n, m, other):
 f(3, 1, 2)
 """
 """A function that is written a second time for parameters that are integers."""
-TEXTS = [NATIVE, CERTAIN, RECURSIVE, *CASES.values(), *(Author(seed).text() for seed in range(20))]
+LEFT = """
+def f(n):
+    a = b = c = e = x = 0
+    xs = []
+    try:
+        n += 1
+    finally:
+        a = (b := n)
+        c: int = 2
+        c += 1
+        for x in range(2):
+            xs.append(x)
+        e, *xs = xs
+        if (y := a) and (z := b):
+            del n
+        try:
+            del c
+        except ValueError as n:
+            def e():
+                nonlocal a
+                a = 3
+        while (x := x - 1) > 0:
+            del z
+    return [a, b, e, x, xs, y]
+f(3)
+"""
+"""Each way to assign a variable, where another function of the code does it: ``finally`` is one."""
+TEXTS = [NATIVE, CERTAIN, RECURSIVE, LEFT, *CASES.values(), *(Author(seed).text() for seed in range(20))]
 
 
 def code_of(text: str) -> ast.AST | None:
@@ -173,6 +200,35 @@ def test_comparisons_are_tested_as_they_are() -> None:
     )
     assert code is not None
     assert not [each for each in ast.walk(code) if isinstance(each, ast.Name) and each.id == "P_truth"]
+
+
+def _stored(function: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, without those of functions within."""
+    pending = list(ast.iter_child_nodes(function))
+    while pending:
+        node = pending.pop()
+        yield node
+        if not isinstance(node, ast.AsyncFunctionDef):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+def test_a_variable_is_one_wherever_it_is_assigned(codes: list[list[ast.AST]]) -> None:
+    """A variable of the text belongs to one function of the code; every other that assigns or deletes it says so."""
+    elsewhere = 0
+    for nodes in codes:
+        owners: dict[str, str] = {}
+        for function in nodes:
+            if not isinstance(function, ast.AsyncFunctionDef):
+                continue
+            inside = list(_stored(function))
+            foreign = {name for each in inside if isinstance(each, ast.Nonlocal) for name in each.names}
+            stored = {each.id for each in inside if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+            stored |= {each.arg for each in function.args.args}
+            elsewhere += len(stored & foreign)
+            for name in stored - foreign:
+                if name.startswith("v_") and not name.endswith("_again"):
+                    assert owners.setdefault(name, function.name) == function.name, name
+    assert elsewhere
 
 
 Exact = dict[str, str]

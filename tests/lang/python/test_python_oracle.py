@@ -30,6 +30,8 @@ CASES = {
     "return in finally's try": "log = []\ndef f():\n    for i in range(3):\n        try:\n            if i == 1: return 'r'\n        finally:\n            log.append(i)\n[f(), log]",
     "break through finally": "log = []\nfor i in range(3):\n    try:\n        if i == 1: break\n    finally:\n        log.append(i)\nlog",
     "error in finally": "log = []\ntry:\n    try:\n        [][0]\n    finally:\n        log.append(1)\nexcept IndexError:\n    log.append(2)\nlog",
+    "walrus in finally": "def f():\n    a = 1\n    try:\n        pass\n    finally:\n        if (b := a + 1) and (a := b):\n            pass\n    return [a, b]\nf()",
+    "del in finally": "def f():\n    a = 1\n    try:\n        pass\n    finally:\n        del a\n    a = 3\n    return a\nf()",
     "else of try": "log = []\ntry:\n    pass\nexcept ValueError:\n    log.append(1)\nelse:\n    log.append(2)\nlog",
     "raise again": "log = []\ntry:\n    try:\n        {}['x']\n    except LookupError:\n        log.append(1)\n        raise\nexcept KeyError:\n    log.append(2)\nlog",
     "raised text": "try:\n    raise ValueError('what')\nexcept ValueError as e:\n    out = str(e)\nout",
