@@ -225,7 +225,8 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | Ch
                 f" from records, which saved {counted(saved.requests, 'model call')}, {saved.total_tokens:,} tokens{cost}",
                 file=sys.stderr,
             )
-    return show_result(flow, result, options)
+    run = await flow.find_run(handle.run_id)
+    return show_result(flow, result, options, "sexp" if run is None else Source.of(run.name, "").surface)
 
 
 def _raised(error: Exception) -> SexpEvaluationError:

@@ -27,7 +27,7 @@ from agentflow.cli.values import problems, result_exit_code, show_value
 from agentflow.core.errors import AgentflowError, UnboundSymbolError
 from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
+from agentflow.core.source import Source, Surface
 from agentflow.core.values import plain
 from agentflow.lang.program import answer_spans
 from agentflow.lib.terminal import clean
@@ -127,11 +127,13 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
                 print("the answer above was cut off and is not a result", file=sys.stderr)
             show_error(error, as_json=as_json)
             return exit_code(error)
-        return show_result(flow, result, options, "" if answer is None else answer.last)
+        return show_result(flow, result, options, program.surface, "" if answer is None else answer.last)
 
 
-def show_result(flow: AgentFlow, result: RunResult, options: WatchOptions, shown: str = "") -> int:
-    """Print the value of a run, except for the text ``shown`` while it was streaming. Returns the exit code."""
+def show_result(
+    flow: AgentFlow, result: RunResult, options: WatchOptions, surface: Surface = "sexp", shown: str = ""
+) -> int:
+    """Print the value of a run in the notation of ``surface``, except for the text ``shown`` while it was streaming. Returns the exit code."""
     value = result.value
     errors = problems(value)
     code = result_exit_code(errors)
@@ -148,8 +150,9 @@ def show_result(flow: AgentFlow, result: RunResult, options: WatchOptions, shown
         write_json(flow.redact(body))
         return code
     failed = isinstance(value, TaskResult) and value.failed
-    if not failed and not (shown and show_value(value).strip() == clean(shown).strip()):
-        write_out(flow.redact(show_value(value)) + "\n")
+    text = "" if failed else show_value(value, surface)
+    if not failed and not (shown and text.strip() == clean(shown).strip()):
+        write_out(flow.redact(text) + "\n")
     for error in errors[:_SHOWN_ERRORS]:
         show_error(error)
     if len(errors) > _SHOWN_ERRORS:

@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from agentflow.cli.values import print_data
+from agentflow.cli.values import print_data, python_notation
 from agentflow.core.errors import AgentflowError, clip
 from agentflow.core.names import NameInfo
 from agentflow.core.source import Source, Surface
-from agentflow.core.values import plain
 from agentflow.lang.builtins import PRIMITIVES
-from agentflow.lang.closure import Closure
 from agentflow.lang.forms import FORMS
-from agentflow.lang.printer import print_value
 from agentflow.lang.python.absent import ABSENT
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.forms import FORMS as PYTHON_FORMS
@@ -91,12 +88,7 @@ def _describe_python(name: str) -> str:
 def _show_python(value: Any) -> str | None:
     if value is None:
         return None
-    if isinstance(value, Closure):
-        return f"<function {value.name or 'lambda'}>"
-    try:
-        return clip(repr(plain(value)), MAX_SHOWN)
-    except (ValueError, TypeError, RecursionError):
-        return print_value(value, limit=MAX_SHOWN)
+    return clip(python_notation(value), MAX_SHOWN)
 
 
 SEXP = Language(

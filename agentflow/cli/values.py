@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from ast import literal_eval
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pprint import pformat
 from typing import Any, cast
 
 from agentflow.cli.common import PROVIDER_REASONS, Exit
-from agentflow.cli.layout import in_lines
+from agentflow.cli.layout import MAX_TEXT, WIDTH, in_lines
 from agentflow.core.errors import AgentflowError
+from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
+from agentflow.core.source import Surface
 from agentflow.lang.printer import print_atom, print_value
+from agentflow.lang.python.texts import notation
 from agentflow.lib.terminal import clean
 
 
@@ -46,16 +51,38 @@ def result_exit_code(errors: Sequence[BaseException]) -> Exit:
     return Exit.PROVIDER if reasons & PROVIDER_REASONS else Exit.FAILED
 
 
-def show_value(value: object) -> str:
+def show_value(value: object, surface: Surface = "sexp") -> str:
     """The text that the command prints for a value: texts and results as they are, lists of them as paragraphs, data as
-    program text over as many lines as it needs.
+    program text of ``surface`` over as many lines as it needs.
     """
     if isinstance(value, str | TaskResult):
         return clean(_text_of(value))
     items = cast(Sequence[object], value) if isinstance(value, list | tuple | SharedList) else ()
     if any([isinstance(item, TaskResult) for item in items]) and all([isinstance(i, str | TaskResult) for i in items]):
         return clean("\n\n".join([_text_of(cast("str | TaskResult", item)).strip() for item in items]))
-    return clean(in_lines(cast(object, value), print_data))
+    return clean(_python_lines(cast(object, value)) if surface == "python" else in_lines(cast(object, value), print_data))
+
+
+def python_notation(value: object) -> str:
+    """``value`` as Python writes it, with results as their texts, and models as dicts."""
+
+    def named(item: Any) -> str | None:
+        if isinstance(item, TaskResult):
+            return repr(_text_of(item))
+        return python_notation(dict(cast("Mapping[str, Any]", item))) if is_dict(item) else None
+
+    return notation(value, named)
+
+
+def _python_lines(value: object) -> str:
+    """The same over several lines where one would be too long."""
+    text = python_notation(value)
+    if not WIDTH < len(text) <= MAX_TEXT:
+        return text
+    try:
+        return pformat(literal_eval(text), width=WIDTH, sort_dicts=False)
+    except (ValueError, SyntaxError):  # something in it has no notation that Python reads
+        return text
 
 
 def print_data(value: object, *, limit: int | None = None) -> str:

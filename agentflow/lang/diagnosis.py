@@ -119,16 +119,17 @@ def _diagnose_python(
     *,
     closed: bool | None,
 ) -> list[Diagnostic]:
-    from agentflow.lang.python.compiling import errors_of  # Most processes never see such a text.
+    from agentflow.lang.python.compiling import findings_of  # Most processes never see such a text.
 
     granted = frozenset(allow) if allow is not None else None
     try:
-        errors = errors_of(
+        errors, doubts = findings_of(
             source, describer(names, frozenset(env_names)), limits, granted, names, closed=closed is True
         )
     except AgentflowError as error:
-        errors = [error]
-    return [Diagnostic(each, "error") for each in errors]
+        return [Diagnostic(error, "error")]
+    wrong = [Diagnostic(each, "error") for each in errors] + [Diagnostic(each, "warning") for each in doubts]
+    return sorted(wrong, key=lambda each: start_of(each.error))
 
 
 __all__ = ["Diagnostic", "analyse", "check_program", "diagnose"]

@@ -151,8 +151,8 @@ def test_a_text_in_python_is_durable(tmp_path: Path) -> None:
     (tmp_path / "a.txt").unlink()
     (tmp_path / "b.txt").write_text("text of b")
     code, out, err = ran(tmp_path, "resume", "mine")
-    assert (code, out) == (0, "true\n"), err
-    assert ran(tmp_path, *named)[:2] == (0, "true\n")
+    assert (code, out) == (0, "True\n"), err
+    assert ran(tmp_path, *named)[:2] == (0, "True\n")
     assert not (tmp_path / "a.txt").exists()
     (tmp_path / "p.py").write_text(text + "\n1")
     code, _, err = ran(tmp_path, *named)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow.cli.layout import MAX_TEXT, WIDTH, in_lines
-from agentflow.cli.values import print_data
+from agentflow.cli.values import print_data, show_value
+from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.lang.reader import read
 from agentflow.lang.syntax import datum
@@ -44,3 +48,27 @@ def test_atoms_fill_lines_and_nested_values_have_their_own() -> None:
     assert len(numbers) == 2 and numbers[1].startswith(" ")
     rows = in_lines([{"path": "a" * 30, "score": n} for n in range(3)], print_data).split("\n")
     assert [row.strip(" ()") for row in rows] == [f'{{"path" "{"a" * 30}" "score" {n}}}' for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([True, None, 1.5, {"a": (1,), 3: ["x"]}], "[True, None, 1.5, {'a': (1,), 3: ['x']}]"),
+        (TaskResult.complete("done"), "done"),
+        ([1, TaskResult.complete("done")], "[1, 'done']"),
+        ("plain", "plain"),
+        (OrderedSet([2, 1]), "{2, 1}"),
+        ([float("inf"), *["x" * 30] * 4], f"[inf{(', ' + repr('x' * 30)) * 4}]"),
+    ],
+)
+def test_values_of_texts_in_python_are_shown_as_python_writes_them(value: object, text: str) -> None:
+    """Data in Python's notation, texts and results as they are."""
+    assert show_value(value, "python") == text
+
+
+def test_long_data_of_texts_in_python_is_laid_out() -> None:
+    """Over several lines that Python reads as the same data, in its order."""
+    value = [{"z": ["x" * 30] * 4, "a": (1, 2)}, {"b": None}]
+    text = show_value(value, "python")
+    assert literal_eval(text) == value and text.index("'z'") < text.index("'a'")
+    assert max(map(len, text.split("\n"))) <= WIDTH and "\n" in text

@@ -202,7 +202,7 @@ async def test_a_session_in_python(flow: AgentFlow) -> None:
         "say('hi')",
         "print('note')",
     )
-    assert "[40, 'a', None, {'k': [1]}]\n" in shown and "did you mean 'sorted'" in shown and "None\n" not in shown[:5]
+    assert "[40, 'a', None, {'k': (1,)}]\n" in shown and "did you mean 'sorted'" in shown and "None\n" not in shown[:5]
     assert "pmap(f, xs, limit=8)\n  Calls a function" in shown and "'open' is not there: tools read" in shown
     assert "say(q)\n  task\n" in shown and "'one two three'\n" in shown and "# note\n" in shown
 

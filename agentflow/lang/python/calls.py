@@ -29,7 +29,7 @@ from agentflow.lang.python.table import Entry
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import MISSING
 from agentflow.lang.python.words import word_of
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.suggest import did_you_mean, suggest
 
 _OF_LISTS = {
     "zip": "[[row[i] for row in rows] for i in range(len(rows[0]))] makes columns of rows",
@@ -71,9 +71,14 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
         return g.const_param(builtin(_entry(g, entry)), f"B_{node.id}")
     if node.id in g.foreign:
         return g.const(None)
-    if not absent(g, node) and g.closed:
-        g.wrong(node, "name/unbound", f"'{node.id}' is not bound", near(g, node.id))
-    return g.read(None, node.id, near(g, node.id))
+    other = nearest(g, node.id)
+    hint = other and f"did you mean '{other}'?"
+    if not absent(g, node):
+        if g.closed:
+            g.wrong(node, "name/unbound", f"'{node.id}' is not bound", hint)
+        elif other is not None:
+            g.doubtful.setdefault(node.id, (node, other))
+    return g.read(None, node.id, hint)
 
 
 def absent(g: Emitter, node: ast.Name) -> bool:
@@ -85,6 +90,12 @@ def absent(g: Emitter, node: ast.Name) -> bool:
 
 
 def near(g: Emitter, wanted: str) -> str | None:
+    """The hint that names what is spelled like ``wanted``."""
+    name = nearest(g, wanted)
+    return name and f"did you mean '{name}'?"
+
+
+def nearest(g: Emitter, wanted: str) -> str | None:
     """A name in sight that is spelled like ``wanted``."""
     names = {*BUILTINS, *FORMS, *g.scopes.defined, *g.own_tasks, *g.records}
     names.update(g.port.known_names() if g.port is not None else ())
@@ -92,7 +103,7 @@ def near(g: Emitter, wanted: str) -> str | None:
     while scope.parent is not None:
         names.update(scope.vars)
         scope = scope.parent
-    return did_you_mean(wanted, names)
+    return suggest(wanted, names)
 
 
 @expression(ast.Call)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.labels import Following
 from agentflow.core.limits import Limits
 from agentflow.core.names import UNKNOWN, NameInfo, Names
 from agentflow.core.source import Source
 from agentflow.lang.calling import NOTHING
+from agentflow.lang.checks import SHORTEST_MISSPELLING
 from agentflow.lang.codegen import STORE
 from agentflow.lang.cutting import ROOM, compile_in_pieces
 from agentflow.lang.outlining import outline
@@ -63,9 +64,27 @@ def errors_of(
     closed: bool = False,
 ) -> list[AgentflowError]:
     """All that is wrong with a text, in the order of the text. Raises what makes it unreadable."""
+    return findings_of(source, describe, limits, allow, port, closed=closed)[0]
+
+
+def findings_of(
+    source: Source,
+    describe: Describe,
+    limits: Limits,
+    allow: frozenset[str] | None,
+    port: Names | None,
+    *,
+    closed: bool = False,
+) -> tuple[list[AgentflowError], list[AgentflowError]]:
+    """The same, and what is suspicious: names that the host may bind, and that are nearly names in sight."""
     g = emitter_of(source, describe, limits, allow, port, closed=closed)
     written(g, read_tree(g))
-    return _in_order(g.errors)
+    doubts: list[AgentflowError] = []
+    for name, (node, other) in g.doubtful.items():
+        if len(name) >= SHORTEST_MISSPELLING and name.rstrip("s") != other.rstrip("s"):
+            message, hint = f"nothing here binds '{name}'", f"did you mean '{other}'?"
+            doubts.append(SexpEvaluationError(message, code="name/suspicious", span=g.span_at(node), hint=hint))
+    return _in_order(g.errors), _in_order(doubts)
 
 
 def declared(source: Source, limits: Limits) -> dict[str, Any] | None:

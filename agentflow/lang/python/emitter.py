@@ -91,7 +91,8 @@ class Emitter(codegen.Generator):
     """One translation of a text.
 
     ``meanings`` says what calls, and names that are no variables, turned out to be, and ``templates`` which tasks the text defines: these
-    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it; ``foreign`` are
+    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it, ``doubtful`` names that are bound to nothing yet and nearly names in sight, where each stands first and which it
+    nearly is; ``foreign`` are
     names, ``foreign_methods`` methods whose definition has been refused, so that no use of them is; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
     defines. ``remembered`` are the parameters of which code remembers whether they are integers, and whether any does ask; ``rounds`` the tests for the end
     of the slice in the loops around, of one function, and how many suites are around each; ``bound`` what these suites have certainly assigned before. ``closed`` says that no names but those that are known now will be there. ``allow`` are the names it may call (None: all), ``port`` makes templates.
@@ -141,6 +142,7 @@ class Emitter(codegen.Generator):
         self.known_code: dict[ast.AST, str] = {}
         self.global_functions: set[str] = set()
         self.followed: StrictPython | None = None
+        self.doubtful: dict[str, tuple[ast.AST, str]] = {}
         self.foreign: set[str] = set()
         self.foreign_methods: set[str] = set()
 

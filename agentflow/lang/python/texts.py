@@ -5,18 +5,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from agentflow.core.errors import LimitExceeded, cut
+from agentflow.core.limits import Limits
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
 from agentflow.core.walk import LEAVES
-from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work
+from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work, finish
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import Sliced, begun
-from agentflow.lang.charging import charge_string, check_string, touch_bits, touch_text
+from agentflow.lang.charging import Bounded, charge_string, check_string, touch_bits, touch_text
 from agentflow.lang.closure import Closure
 from agentflow.lang.printer import opaque
 from agentflow.lang.python.errors import article, kind_of, wrong_type, wrong_value
@@ -53,6 +54,23 @@ def written(rt: Runtime, value: Any) -> Any:
     return begun(_written(rt, value))
 
 
+def notation(value: Any, named: Callable[[Any], str | None]) -> str:
+    """``repr(value)`` for those who show a value outside of a run; ``named`` may write what has no notation itself. Raises LimitExceeded."""
+    return finish(_written(_Unbounded(), value, lambda each: named(each) or _named(each)))
+
+
+class _Unbounded:
+    """Nobody's steps and memory."""
+
+    limits = Limits(string=1 << 40)
+
+    def charge(self, steps: int) -> None:
+        """Take none."""
+
+    def allocate(self, count: int) -> None:
+        """Count none."""
+
+
 def formatted(rt: Runtime, value: Any, spec: Any) -> str:
     """``f"{value:spec}"`` of a number or text."""
     if type(value) not in LEAVES or value is None:
@@ -79,7 +97,7 @@ def joined(rt: Runtime, *parts: str) -> str:
     return "".join(parts)
 
 
-def _atom(rt: Runtime, value: Any) -> str:
+def _atom(rt: Bounded, value: Any) -> str:
     if type(value) is int:
         if -_SMALL < value < _SMALL:
             return repr(value)
@@ -98,7 +116,7 @@ def _atom(rt: Runtime, value: Any) -> str:
     return repr(value)
 
 
-def _written(rt: Runtime, value: Any) -> Work[str]:
+def _written(rt: Bounded, value: Any, named: Callable[[Any], str] | None = None) -> Work[str]:
     """The text of containers, with an explicit stack of iterators and closing brackets."""
     out: list[str] = []
     size = count = 0
@@ -125,7 +143,7 @@ def _written(rt: Runtime, value: Any) -> Work[str]:
                     inside.append(id(each))
                     break
             else:
-                piece = _atom(rt, each) if type(each) in LEAVES else _named(each)
+                piece = _atom(rt, each) if type(each) in LEAVES else (named or _named)(each)
             out.append(piece)
             size += len(piece)
             check_string(rt, size, "repr")

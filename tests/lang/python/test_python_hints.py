@@ -13,7 +13,9 @@ import agentflow
 from agentflow import AgentFlow, AgentflowError, ScriptedProvider
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.results import TaskResult
+from agentflow.core.source import Source
 from agentflow.lang.builtins import PRIMITIVES
+from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.forms import FORMS as SEXP_FORMS
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
 from agentflow.lang.python.forms import FORMS
@@ -174,3 +176,26 @@ async def test_results_have_hints_in_python(code: str) -> None:
     )
     assert shown.get("hint") == PYTHON_HINTS.get(code)
     assert kept["hint"] == "name it"
+
+
+NEAR = """
+def reviewer(xs):
+    return sorted(xs)
+def main(paths):
+    results = reveiwer(paths)
+    many = sortd(results)
+    other = from_the_host(path)
+    many = sortd(other)
+    return resluts
+"""
+
+
+def test_a_name_that_is_nearly_one_in_sight_is_suspicious() -> None:
+    """What the host may bind is no error; a warning says which name it nearly is: once each, and of no plural."""
+    listed = diagnose(Source("t.py", NEAR, "python"))
+    assert [(each.severity, each.error.code, each.error.hint) for each in listed] == [
+        ("warning", "name/suspicious", f"did you mean '{name}'?") for name in ("reviewer", "sorted", "results")
+    ]
+    assert [each.error.span and each.error.span.text for each in listed] == ["reveiwer", "sortd", "resluts"]
+    bound = diagnose(Source("t.py", NEAR, "python"), env_names=["reveiwer", "sortd", "resluts"])
+    assert bound == []
