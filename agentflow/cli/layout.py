@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from agentflow.core.models import MappingModel
@@ -15,36 +16,58 @@ MAX_TEXT = 20_000
 _MAX_INDENT = 60
 
 
-def in_lines(value: object, show: Callable[[object], str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What stands around and between the parts of data in a notation."""
+
+    of_list: tuple[str, str]
+    comma: str = ""
+    colon: str = ""
+
+
+SEXP, PYTHON = Marks(("(", ")")), Marks(("[", "]"), ",", ":")
+
+
+def in_lines(value: object, show: Callable[[object], str], marks: Marks = SEXP) -> str:
     """``value`` in program notation, within :data:`WIDTH` where possible; ``show`` formats a value on one line."""
     whole = show(value)
-    return whole if len(whole) > MAX_TEXT else "\n".join(_lines(value, whole, 0, show))
+    return whole if len(whole) > MAX_TEXT else "\n".join(_lines(value, whole, 0, show, marks))
 
 
-def _lines(value: object, text: str, indent: int, show: Callable[[object], str]) -> list[str]:
+def _lines(value: object, text: str, indent: int, show: Callable[[object], str], marks: Marks) -> list[str]:
     """The lines of a value whose one-line form is ``text``, starting in column ``indent``; the first is not indented."""
     if len(text) + indent <= WIDTH or indent > _MAX_INDENT:
         return [text]
     if isinstance(value, dict | MappingModel):
         entries = dict(cast("Mapping[Any, Any]", value))
-        lines = [line for each in _entries(entries, indent + 1, show) for line in each]
-        return _enclosed("{", lines, "}", indent)
+        parts = list(_entries(entries, indent + 1, show, marks))
+        return _enclosed("{", _separated(parts, marks.comma), "}", indent)
     if isinstance(value, list | tuple | SharedList):
         items = list(cast("list[Any]", value))
         texts = [show(item) for item in items]
+        opening, closing = marks.of_list
+        if marks.comma and isinstance(value, tuple):
+            opening, closing = "(", ",)" if len(items) == 1 else ")"
         if any(isinstance(item, list | tuple | dict | MappingModel | SharedList) for item in items):
             pairs = zip(items, texts, strict=True)
-            lines = [line for item, each in pairs for line in _lines(item, each, indent + 1, show)]
-        else:
-            lines = list(_filled(texts, WIDTH - indent - 1))
-        return _enclosed("(", lines, ")", indent)
+            parts = [_lines(item, each, indent + 1, show, marks) for item, each in pairs]
+            return _enclosed(opening, _separated(parts, marks.comma), closing, indent)
+        texts[:-1] = [each + marks.comma for each in texts[:-1]]
+        return _enclosed(opening, list(_filled(texts, WIDTH - indent - 1)), closing, indent)
     return [text]
 
 
-def _entries(value: dict[Any, Any], indent: int, show: Callable[[object], str]) -> Iterator[list[str]]:
+def _separated(parts: list[list[str]], comma: str) -> list[str]:
+    """The lines of several parts, each but the last followed by ``comma``."""
+    for lines in parts[:-1]:
+        lines[-1] += comma
+    return [line for lines in parts for line in lines]
+
+
+def _entries(value: dict[Any, Any], indent: int, show: Callable[[object], str], marks: Marks) -> Iterator[list[str]]:
     for key, item in value.items():
-        name = show(key)
-        first, *rest = _lines(item, show(item), indent + len(name) + 1, show)
+        name = show(key) + marks.colon
+        first, *rest = _lines(item, show(item), indent + len(name) + 1, show, marks)
         yield [f"{name} {first}", *rest]
 
 

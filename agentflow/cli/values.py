@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ast import literal_eval
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pprint import pformat
 from typing import Any, cast
 
 from agentflow.cli.common import PROVIDER_REASONS, Exit
-from agentflow.cli.layout import MAX_TEXT, WIDTH, in_lines
+from agentflow.cli.layout import PYTHON, SEXP, in_lines
 from agentflow.core.errors import AgentflowError
 from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
@@ -60,7 +58,8 @@ def show_value(value: object, surface: Surface = "sexp") -> str:
     items = cast(Sequence[object], value) if isinstance(value, list | tuple | SharedList) else ()
     if any([isinstance(item, TaskResult) for item in items]) and all([isinstance(i, str | TaskResult) for i in items]):
         return clean("\n\n".join([_text_of(cast("str | TaskResult", item)).strip() for item in items]))
-    return clean(_python_lines(cast(object, value)) if surface == "python" else in_lines(cast(object, value), print_data))
+    show, marks = (python_notation, PYTHON) if surface == "python" else (print_data, SEXP)
+    return clean(in_lines(cast(object, value), show, marks))
 
 
 def python_notation(value: object) -> str:
@@ -72,17 +71,6 @@ def python_notation(value: object) -> str:
         return python_notation(dict(cast("Mapping[str, Any]", item))) if is_dict(item) else None
 
     return notation(value, named)
-
-
-def _python_lines(value: object) -> str:
-    """The same over several lines where one would be too long."""
-    text = python_notation(value)
-    if not WIDTH < len(text) <= MAX_TEXT:
-        return text
-    try:
-        return pformat(literal_eval(text), width=WIDTH, sort_dicts=False)
-    except (ValueError, SyntaxError):  # something in it has no notation that Python reads
-        return text
 
 
 def print_data(value: object, *, limit: int | None = None) -> str:

@@ -58,7 +58,7 @@ def test_atoms_fill_lines_and_nested_values_have_their_own() -> None:
         ([1, TaskResult.complete("done")], "[1, 'done']"),
         ("plain", "plain"),
         (OrderedSet([2, 1]), "{2, 1}"),
-        ([float("inf"), *["x" * 30] * 4], f"[inf{(', ' + repr('x' * 30)) * 4}]"),
+        ([float("inf"), "x"], "[inf, 'x']"),
     ],
 )
 def test_values_of_texts_in_python_are_shown_as_python_writes_them(value: object, text: str) -> None:
@@ -68,7 +68,7 @@ def test_values_of_texts_in_python_are_shown_as_python_writes_them(value: object
 
 def test_long_data_of_texts_in_python_is_laid_out() -> None:
     """Over several lines that Python reads as the same data, in its order."""
-    value = [{"z": ["x" * 30] * 4, "a": (1, 2)}, {"b": None}]
+    value = [{"z": ["x" * 30] * 4, "a": (1, 2)}, {"b": None, "one": ("y" * 60, ["z" * 50]), "last": ({"k": "v" * 60},)}]
     text = show_value(value, "python")
     assert literal_eval(text) == value and text.index("'z'") < text.index("'a'")
     assert max(map(len, text.split("\n"))) <= WIDTH and "\n" in text
