@@ -51,10 +51,10 @@ class KindsAuthor:
         """A small function that calls itself: code is written twice for it."""
         pick = self.random.choice
         steps = ("n - 1", "n - 2", "n // 2", "n - m", "n - 1.0", "n - True", "m - 1", "'x'", "k", "n % 3 - 1", "k - 1")
-        again = f"r({pick(steps)}{pick(['', ', m', ', m + 1', ', k', ', m=n', ', n * n', ', None'])})"
+        again = f"r({pick(steps)}{pick(['', ', m', ', m + 1', ', k', ', m=n', ', n * m % 97', ', None'])})"
         other = f"r({pick(steps)}, {pick(['m', 'k', 'n', 's', '1'])})"
         first = pick(
-            ("k = n - 1", "k = n + m", "k = m", "k = 0", "k = n * n * n", "k = [n]", "k = n - 1 if n > 2 else m")
+            ("k = n - 1", "k = n + m", "k = m", "k = 0", "k = n * n % 97", "k = [n]", "k = n - 1 if n > 2 else m")
         )
         lines = [first]
         for _ in range(self.random.randrange(3)):

@@ -16,6 +16,7 @@ from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.lang.python.failure import CLASSES, caught
 from agentflow.runtime.recovery import ErrorValue
+from tests.support.python_kinds import KindsAuthor
 from tests.support.python_texts import Author, run_text
 from tests.support.python_variables import VariablesAuthor
 
@@ -141,7 +142,7 @@ def agree(ours: tuple[str, Any], theirs: tuple[str, Any]) -> bool:
     return ours[0] == "refused" or ours == theirs
 
 
-async def compare(seeds: range, author: type[Author | VariablesAuthor] = Author) -> tuple[int, list[str]]:
+async def compare(seeds: range, author: type[Author | VariablesAuthor | KindsAuthor] = Author) -> tuple[int, list[str]]:
     """How many made-up texts gave CPython's outcome, and those that gave neither it nor a refusal."""
     equal, wrong = 0, list[str]()
     for seed in seeds:
@@ -173,3 +174,11 @@ def test_three_hundred_generated_texts_are_equal_or_refused() -> None:
     equal, wrong = asyncio.run(compare(range(30, 330)))
     assert not wrong, wrong[0]
     assert equal > 200
+
+
+@pytest.mark.slow
+def test_what_code_takes_for_certain_of_variables_is_so() -> None:
+    """Recursion on integers and on what is none, variables that inner functions, handlers and ``finally`` assign, globals that callees change."""
+    equal, wrong = asyncio.run(compare(range(40), KindsAuthor))
+    assert not wrong, wrong[0]
+    assert equal > 20
