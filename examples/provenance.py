@@ -6,6 +6,7 @@ The model obeys whatever it reads, and nobody has to notice: the address of a ma
 import asyncio
 import os
 from dataclasses import replace
+from typing import Literal
 
 from agentflow import AgentFlow, ApprovalRequest, Provenance, ScriptedProvider, SexpEvaluationError, Sink
 
@@ -22,6 +23,16 @@ ENDORSED = PROGRAM.replace("(to address)", '(to (endorse address "the address on
 CHOICE = """
 (define page (value-of (fetch (url "https://partner.example"))))
 (if (string-contains? page "Offers") (send (to "boss@work.example") (text "They want offers.")))
+"""
+IN_PYTHON = """
+page = fetch(url="https://partner.example")
+wanted = []
+for word in page.split():
+    if word.startswith("Offers"):
+        wanted.append(word)
+send(to="boss@work.example", text="I have read the page of the partner.")
+if wanted:
+    send(to="boss@work.example", text="They want offers.")
 """
 POLICY = Provenance(
     rules=[Sink("send", "to", allow=["user"])],
@@ -49,14 +60,20 @@ def person(request: ApprovalRequest) -> bool:
     return answer
 
 
-async def attempt(title: str, program: str, policy: Provenance | None, address: str = STRANGER) -> None:
+async def attempt(
+    title: str,
+    program: str,
+    policy: Provenance | None,
+    address: str = STRANGER,
+    surface: Literal["sexp", "python"] = "sexp",
+) -> None:
     """Run a program that a model wrote, with its grants; the model that reads the page answers with ``address``."""
     print(f"{title}:")
     sent.clear()
     model = None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider([address])
     async with AgentFlow(provider=model, tools=[fetch, send], provenance=policy, approve=person) as flow:
         try:
-            await flow.run(program, allow=["fetch", "send", "endorse", "defatom"])
+            await flow.run(program, surface=surface, allow=["fetch", "send", "endorse", "defatom"])
         except SexpEvaluationError as error:
             print("  " + error.render().replace("\n", "\n  "))
     print(f"  mails to: {', '.join(sent) or 'nobody'}\n")
@@ -68,7 +85,9 @@ async def main() -> None:
     await attempt("the same, and a person is asked for the stranger", ENDORSED, POLICY)
     await attempt("and for the partner", ENDORSED, POLICY, HONEST)
     await attempt("a mail to the boss, if the page says so", CHOICE, POLICY)
-    await attempt("and where what is tested counts, too", CHOICE, replace(POLICY, strict=True))
+    strict = replace(POLICY, strict=True)
+    await attempt("and where what is tested counts, too", CHOICE, strict)
+    await attempt("the same in Python: what is sent in any case is sent", IN_PYTHON, strict, surface="python")
 
 
 asyncio.run(main())
