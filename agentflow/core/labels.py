@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
 
+from agentflow.core.errors import AgentflowError
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList, as_list
 from agentflow.core.values import Symbol
@@ -128,6 +129,14 @@ def stripped(value: Any) -> Work[tuple[Any, Sources]]:
 def sources_of(value: Any) -> Sources:
     """The sources of a value and all its parts."""
     return strip(value)[1]
+
+
+def because_of(error: AgentflowError, value: Any) -> AgentflowError:
+    """``error``, which shows a value or was raised because of it, and so depends on where that came from."""
+    sources = sources_of(value)
+    if sources:
+        error.sources = joined(error.sources, sources)
+    return error
 
 
 def _parts(item: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
 from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.labels import bare
+from agentflow.core.labels import bare, because_of
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.charging import check_bits, touch_bits
@@ -22,13 +22,14 @@ async def apply(rt: Runtime, function: Any, arguments: Sequence[Any], d: int) ->
 
 def rounds(value: Any) -> range:
     """The iterations of ``loop``. Raises SexpEvaluationError for an invalid count."""
-    value = bare(value)
+    count, value = value, bare(value)
     if type(value) is not int or value < 0:
-        raise SexpEvaluationError(
+        error = SexpEvaluationError(
             f"loop: the count is an integer that is not negative, and this is {print_value(value, limit=80)}",
             code="loop/count",
             hint="write (loop 3 body)",
         )
+        raise because_of(error, count)
     return range(value)
 
 

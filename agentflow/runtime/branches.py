@@ -261,10 +261,12 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
 
 def all_failed(causes: Sequence[AgentflowError], span: Span) -> SexpEvaluationError:
     """The error of a race none of whose branches succeeded; ``causes`` are their errors, in order."""
-    return SexpEvaluationError(
+    error = SexpEvaluationError(
         "every branch of the race failed: "
         + "; ".join(f"{each.code}: {cut(each.message, 200)}" for each in causes[:20]),
         code="race/all-failed",
         span=span,
         details={"causes": [each.to_dict() for each in causes[:20]]},
     )
+    error.sources = error.sources.union(*[each.sources for each in causes])
+    return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.labels import bare, box, outer_sources, strip
+from agentflow.core.labels import bare, because_of, box, outer_sources, strip
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
 from agentflow.core.values import Symbol, name_of
@@ -23,20 +23,22 @@ async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], 
     clauses = dict(zip(names, values, strict=True))
     limit = bare(clauses["max-iterations"])
     if type(limit) is not int or limit < 0:
-        raise SexpEvaluationError(
+        wrong = SexpEvaluationError(
             "max-iterations is a non-negative integer, not " + print_value(limit, limit=80),
             code="director/max-iterations",
             span=span,
         )
+        raise because_of(wrong, clauses["max-iterations"])
     for phase in ("director", "executor", "evaluator", "controller"):
         function = bare(clauses[phase])
         if type_name(function) != "procedure" and name_of(function) is None:
-            raise SexpEvaluationError(
+            wrong = SexpEvaluationError(
                 f"'{phase}' is a procedure, not {print_value(function, limit=80)}",
                 code="director/phase",
                 span=span,
                 hint=f"write ({phase} (lambda (...) ...))",
             )
+            raise because_of(wrong, clauses[phase])
     first = clauses["initial-director-input"]
     outer = rt.loop_config
     rt.loop_config = [("max-iterations", limit), ("initial-director-input", first)]
@@ -69,13 +71,14 @@ async def _iterate(rt: Strand, d: int, span: Span, clauses: dict[str, Any], limi
         if word == "stop":
             return box(pair[1], outer_sources(decision))
         if word != "continue":
-            raise SexpEvaluationError(
+            wrong = SexpEvaluationError(
                 f"controller, iteration {i}: {print_value(strip(decision)[0], limit=200)} is not a decision",
                 code="director/decision",
                 span=span,
                 hint="return (list 'continue next-input) or (list 'stop value)",
                 details={"phase": "controller", "iteration": i},
             )
+            raise because_of(wrong, decision)
         task_input = box(pair[1], outer_sources(decision))
     return result
 

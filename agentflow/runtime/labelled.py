@@ -124,7 +124,11 @@ class LabelledStrand(Strand):
             return box(await self._read_by(reading, effect, labels, around, span), reading.given())
         if type(effect) is Endorse:
             sources = tuple(sorted(joined(around, labels.get("1", NO_SOURCES))))
-            return await super().perform(replace(effect, sources=sources), span)
+            try:
+                return await super().perform(replace(effect, sources=sources), span)
+            except AgentflowError as error:
+                blame(error, joined(around, labels.get("2", NO_SOURCES)))  # it shows the reason
+                raise
         value, reading = await self._judged(effect, labels, around, span)
         sources = reading.given()
         return box(self._of_files(value) if type(effect) is GetContext else value, sources)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import Sources, bare, box, boxed_elements, joined, outer_sources, stripped
+from agentflow.core.labels import NO_SOURCES, Sources, bare, box, boxed_elements, joined, outer_sources, stripped
 from agentflow.core.names import Template
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
@@ -61,7 +61,11 @@ async def _blamed(work: Any, sources: Sources) -> Any:
 
 async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit: Any = None) -> Any:
     """The procedure's values on all elements, each with the sources of the list."""
-    return await _each(rt, d, span, branches.pmap, function, items, bare(limit))
+    try:
+        return await _each(rt, d, span, branches.pmap, function, items, bare(limit))
+    except AgentflowError as error:
+        blame(error, outer_sources(limit))
+        raise
 
 
 async def _each(rt: Strand, d: int, span: Span, form: Any, function: Any, items: Any, *rest: Any) -> Any:
@@ -124,12 +128,17 @@ async def eval_program(
         rt, [program, {key: each for key, each in clauses.items() if key != "bindings"}]
     )
     held: dict[str, Any] = {}
+    shape: Sources = NO_SOURCES
     if "bindings" in clauses:
-        options["bindings"], _ = await _opened(rt, clauses["bindings"])
+        options["bindings"], shape = await _opened(rt, clauses["bindings"])
         entries = pairs_to_dict(await _entries(rt, clauses["bindings"]))
         held = entries if entries is not None else {}
     work = operations.run_data(rt, d, span, allow, here, text, options, held=held)
-    return await (_labelled(rt).under(sources, work) if sources else work)
+    try:
+        return await (_labelled(rt).under(sources, work) if sources else work)
+    except AgentflowError as error:
+        blame(error, shape if error.code == "program/arguments" else NO_SOURCES)  # that they are no bindings
+        raise
 
 
 async def _entries(rt: Strand, bindings: Any) -> Any:

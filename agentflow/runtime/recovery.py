@@ -10,7 +10,7 @@ import anyio
 
 from agentflow.core.effects import Timer
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
-from agentflow.core.labels import bare
+from agentflow.core.labels import bare, because_of
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
@@ -160,13 +160,14 @@ async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
 
 async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> Any:
     """``(timeout seconds form)``. Raises TaskError (``timeout/elapsed``, reason execution_timeout)."""
-    seconds = bare(seconds)
+    asked, seconds = seconds, bare(seconds)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
-        raise SexpEvaluationError(
+        error = SexpEvaluationError(
             f"the seconds of timeout are a non-negative number, not {print_value(seconds, limit=80)}",
             code="timeout/seconds",
             span=span,
         )
+        raise because_of(error, asked)
     # The form has one number, whether or not it is in time; its body is numbered below it.
     outer = rt.call
     rt.call = outer.at(outer.next_path("timeout", span.start))
@@ -194,13 +195,14 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
 async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
     """``(retry tries form)``: evaluate ``form`` again after a TaskError or a FAILED result, at most ``tries``
     times in all, and return its value."""
-    tries = bare(tries)
+    asked, tries = tries, bare(tries)
     if type(tries) is not int or tries < 1:
-        raise SexpEvaluationError(
+        error = SexpEvaluationError(
             f"the number of tries of retry is a positive integer, not {print_value(tries, limit=80)}",
             code="retry/tries",
             span=span,
         )
+        raise because_of(error, asked)
     for attempt in range(1, tries + 1):
         try:
             value = await _to_end(rt, thunk, d)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.labels import bare, box, joined, outer_sources, sources_of
+from agentflow.core.labels import bare, box, joined, outer_sources, sources_of, stripped
 from agentflow.core.names import Template
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
@@ -172,6 +172,14 @@ async def define_task(
     return await labelled_operations.define_task(rt, d, span, definition, computed, env, *values)
 
 
+async def eval_program(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
+    """``(eval-program p ...)``: whether its bindings are such decides whether there is an error."""
+    strict = _strict(rt)
+    if strict.trying:
+        strict.saw((await rt.work(stripped(list(operands[4:]))))[1])
+    return await labelled_operations.eval_program(rt, d, span, *operands)
+
+
 async def pmap_on(rt: Strand, d: int, span: Span, function: Any, items: Any) -> Any:
     """The procedure's values on all elements, computed by workers."""
     strict = _strict(rt)
@@ -216,6 +224,7 @@ STRICT_OPERATIONS: Operations = MappingProxyType(
         "catch": catch,
         "define-task": define_task,
         "director-loop": director_loop,
+        "eval-program": eval_program,
         "finally": finish,
         "parallel": parallel,
         "parallel-on": parallel_on,

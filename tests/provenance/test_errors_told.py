@@ -1,0 +1,223 @@
+"""What ``catch`` and ``except`` bind came from all that was looked at to raise it, whatever failed: its message may show that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider
+
+SECRETS: tuple[tuple[Any, Any, Any], ...] = ((5, [1], "q"), (1, [1, 2], "a"), (0, [], ""))
+PYTHON = (
+    "xs[s] = 2",
+    "xs[s]",
+    "d[s]",
+    "del xs[s]",
+    "del d[s]",
+    "xs.pop(s)",
+    "xs.insert(s, 1)",
+    "xs.index(s)",
+    "xs.remove(s)",
+    "1 // s",
+    "xs[s] += 1",
+    "d[s] += 1",
+    "int(text)",
+    "a, b = items",
+    "[1][s]",
+    "min(items)",
+    "sorted([1, 'a'][:s])",
+    "xs.append([1][s])",
+    "d.pop(s)",
+    "range(5)[s]",
+    "text[s]",
+    "text.index('a')",
+    "json.loads(text)",
+    "''.join([1, 'a'][s:s+1])",
+    "[1, 'a'][s > 1] + 1",
+    "items[0]",
+    "for i in [items, 1, 1, 1][s]:\n        0",
+    "g(s)",
+    "{0: 1}[s]",
+    "ss.remove(s)",
+    "(lambda: [1][s])()",
+    "list(map(lambda x: [1][x], [s]))",
+    "[[1][x] for x in [s]]",
+    "parallel([1][s], 2)",
+    "retry(1, [1][s])",
+    "eval_program('[1][k]', bindings={'k': s})",
+    "xs.append(s, s)",
+    "xs[0:s:0]",
+    "xs.pop(s, 1)",
+    "d.update([s])",
+    "text.split('')",
+    "text.join([1])",
+    "round(text)",
+    "float(text)",
+    "sum([text])",
+    "max([], key=text)",
+    "zip(s)",
+    "len(s)",
+    "list(s)",
+    "sorted(s)",
+    "sorted([1, text])",
+    "min([1, text])",
+    "min(1, text)",
+    "xs.sort(key=lambda x: text + 1)",
+    "ys.sort()",
+    "range('a', s)",
+    "abs(text)",
+    "pow(s, text)",
+    "divmod(1, 0 * s)",
+    "chr(-s)",
+    "xs.index(text)",
+    "(1, 2).index(s)",
+    "'abc'.index(text + 'z')",
+    "json.dumps({(s,): 1})",
+    "~text",
+    "-text",
+    "+text",
+    "text - 1",
+    "s << -s",
+    "{1} | s",
+    "xs[text]",
+    "xs += s",
+    "d |= s",
+    "ss &= s",
+    "(a, b), c = [items, 1]",
+    "for q in s:\n        0",
+    "[q for q in s]",
+    "{**s}",
+    "[*s]",
+    "f'{s:%}'",
+    "f'{s:{text}}'",
+    "int('1', s)",
+    "enumerate(s)",
+    "reversed(s)",
+    "items.insert('a', s)",
+    "items.extend(s)",
+    "del items[s]",
+    "items[s] = 1",
+    "d.setdefault(items, 1)",
+    "raise ValueError(text)",
+    "assert not text, text",
+    "print(1, sep=s)",
+    "sleep(text)",
+    "retry(text, 1)",
+    "pmap(lambda x: x, s)",
+    "timeout(text, 1)",
+    "map(1, s)",
+    "filter(1, items)",
+    "random(text)",
+)
+"""Statements that fail for some of ``s``, ``items`` and ``text``, which are labelled."""
+SEXP = (
+    "(loop text 1)",
+    "(retry text 1)",
+    "(timeout text 1)",
+    "(pmap (lambda (x) x) text)",
+    "(pmap (lambda (x) x) (list 1) text)",
+    "(director-evaluator-loop (max-iterations text) (initial-director-input 1) (director (lambda (a i) a)) (executor (lambda (p i) p)) (evaluator (lambda (r p i) r)) (controller (lambda (b p r i) (list 'stop r))))",
+    "(director-evaluator-loop (max-iterations 1) (initial-director-input 1) (director (lambda (a i) a)) (executor (lambda (p i) p)) (evaluator (lambda (r p i) r)) (controller (lambda (b p r i) (list text r))))",
+    "(director-evaluator-loop (max-iterations 1) (initial-director-input 1) (director text) (executor (lambda (p i) p)) (evaluator (lambda (r p i) r)) (controller (lambda (b p r i) (list text r))))",
+    "(director-evaluator-loop (max-iterations 1) (initial-director-input 1) (director s) (executor (lambda (p i) p)) (evaluator (lambda (r p i) r)) (controller (lambda (b p r i) (list text r))))",
+    "(eval-program text (allow))",
+    '(eval-program "x" (bindings text) (allow))',
+    '(eval-program "x" (bindings (list text)) (allow))',
+    '(eval-program "1" (max-steps text) (allow))',
+    "(solve s (allow))",
+    '(solve "a" (allow) (inputs text))',
+    '(solve "a" (allow) (max-rounds text))',
+    "(text 1)",
+    "(s 1)",
+    "(apply text (list 1))",
+    "(apply + text)",
+    "(map text (list 1))",
+    "(map + text)",
+    "(filter text (list 1))",
+    "(for-each + s)",
+    "(reduce + 0 s)",
+    "(sort (list 1 text))",
+    "(sort s)",
+    "(sort (list 1 2) text)",
+    "(raise text)",
+    "(error text)",
+    '(error "a" text)',
+    "(call-workflow text)",
+    "(defatom t (instructions s))",
+    '(defatom t (params (x)) (instructions "{{x}}") (model s))',
+    "(get-field s text)",
+    "(get-field (dict) text)",
+    "(nth (list 1) text)",
+    "(get (dict) text)",
+    "(ask-human s)",
+    '(ask-human "q" text)',
+    "(random text)",
+    "(sleep text)",
+    "(get_context (query s))",
+    "(case (/ 1 (- s s)) (else 1))",
+    "(string->symbol s)",
+    "(format text)",
+    '(format "{}{}" text)',
+    "(parse-json text)",
+    "(fetch (url text))",
+    "(fetch (urll text))",
+    "(race (error text))",
+    "(parallel (error text) 1)",
+    "(guard (e (false 1)) (error text))",
+    "(endorse text s)",
+    "(let-values (((a b) text)) a)",
+    "(cond ((nth (list) s) 1))",
+    "(values text)",
+    "(do ((i 0 (+ i text))) ((> i 3) 1))",
+    "(substring text 5 9)",
+    "(string-append text s)",
+    "(dict text)",
+    "(put text 1 2)",
+    "(merge text)",
+    "`(1 ,@text)",
+)
+"""The same in S-expressions."""
+_HEAD = "xs = [1]\nys = [1, text]\nd = {0: 1}\nss = {0}\ndef f(a, b):\n    return 1\ndef g(k):\n    return [1][k]\n"
+
+
+@pytest.fixture
+async def flow() -> AsyncIterator[AgentFlow]:
+    """A flow with a policy, and a tool."""
+
+    async def fetch(url: int) -> str:
+        return "x"
+
+    async with AgentFlow(provider=ScriptedProvider(), provenance=Provenance(), tools=[fetch]) as opened:
+        yield opened
+
+
+async def failed(flow: AgentFlow, text: str, surface: Any) -> list[Any]:
+    """What a program says of its errors, one for each secret that makes it fail."""
+    told: list[Any] = []
+    for secret in SECRETS:
+        bindings = {name: Labelled(each, "web") for name, each in zip(("s", "items", "text"), secret, strict=True)}
+        try:
+            value = (await flow.run(text, surface=surface, bindings=bindings)).value
+        except AgentflowError as error:
+            assert error.code.startswith(("limits/", "provenance/")), error.render()
+        else:
+            told += [value] if value != "none" else []
+    return told
+
+
+@pytest.mark.parametrize("statement", PYTHON)
+async def test_an_error_of_a_text_says_what_it_came_from(statement: str, flow: AgentFlow) -> None:
+    """Of statements, functions and methods in texts in Python."""
+    text = f"{_HEAD}try:\n    {statement}\n    r = 'none'\nexcept Exception as e:\n    r = [sources(e), e.code, e.message]\nr"
+    for sources, code, message in await failed(flow, text, "python"):
+        assert "web" in sources, (code, message)
+
+
+@pytest.mark.parametrize("form", SEXP)
+async def test_an_error_of_a_form_says_what_it_came_from(form: str, flow: AgentFlow) -> None:
+    """Of forms and primitives."""
+    text = f"(try (begin {form} \"none\") (catch (e) (list (sources e) (get-field e 'code) (get-field e 'message))))"
+    for sources, code, message in await failed(flow, text, "sexp"):
+        assert "web" in sources, (code, message)
