@@ -84,6 +84,42 @@ async def test_no_code_of_a_class_is_run(text: str, surface: str) -> None:
     assert not trap.run
 
 
+class Key:
+    """A key of the host's that takes itself for the text "a", and notes that it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __hash__(self) -> int:
+        self.asked.append("hash")
+        return hash("a")
+
+    def __eq__(self, other: object) -> bool:
+        self.asked.append("eq")
+        return True
+
+
+@pytest.mark.parametrize(
+    ("text", "surface"),
+    [
+        *(
+            (each, "sexp")
+            for each in ('(equal? d (dict "a" 1))', '(equal? (dict "a" 1) d)', "(equal? (list d) (list e))")
+        ),
+        *((each, "python") for each in ("d == {'a': 1}", "{'a': 1} == d", "[d] == [e]", "d in [{'a': 1}]")),
+    ],
+)
+async def test_keys_that_are_objects_are_not_compared(text: str, surface: Any) -> None:
+    """Dicts of the host whose keys are objects equal themselves alone, whatever their keys would say."""
+    key = Key()
+    bindings: dict[str, Any] = {"d": {key: 1}, "e": {Key(): 1}}
+    key.asked.clear()
+    async with AgentFlow(provider=ScriptedProvider([])) as flow:
+        assert await flow.eval(text, bindings=bindings, surface=surface) is False
+        assert await flow.eval("(equal? d d)", bindings=bindings) is True
+    assert not key.asked
+
+
 class Colour(Enum):
     """An enumeration of the host's."""
 
