@@ -216,7 +216,7 @@ class _Outliner:
         return statements
 
     def _called(self, body: list[ast.stmt], first: ast.AST) -> ast.expr:
-        """``await part(rt, d)``, of a new function with this body."""
+        """``await part(rt, d + 1)``, of a new function with this body: it takes room on the stack, like any call."""
         where = _where(first)
         used, stored = self._names(body)
         outer = {each for each in stored if each in self.own.outer or self.own.used[each] > used[each]} - {_FUEL}
@@ -228,7 +228,8 @@ class _Outliner:
         part = ast.AsyncFunctionDef(name, args, [*head, *body], [], None, **where)
         part.type_params = []  # type: ignore[attr-defined]
         self.parts.append(part)
-        values: list[ast.expr] = [ast.Name(each, ast.Load(), **where) for each in ("rt", "d")]
+        deeper = ast.BinOp(ast.Name("d", ast.Load(), **where), ast.Add(), ast.Constant(1, **where), **where)
+        values: list[ast.expr] = [ast.Name("rt", ast.Load(), **where), deeper]
         call = ast.Await(ast.Call(ast.Name(name, ast.Load(), **where), values, [], **where), **where)
         self.sizes[call] = _CALL
         return call

@@ -138,6 +138,20 @@ async def test_a_variable_that_has_no_value_yet_is_said_so_in_a_piece() -> None:
     assert (await _outcome(_in_pieces(text, 40)))[0] == "binding/uninitialised"  # type: ignore[index]
 
 
+async def test_a_recursion_through_pieces_goes_as_deep_as_its_limit() -> None:
+    """Each piece takes room on the stack like a call, and counts as one: it is continued on a fresh stack in time."""
+    levels = 12
+    lines = [f"{'    ' * at}if n > -{at}:\n{'    ' * (at + 1)}x{at} = [n, n, n, n, n, n, n]" for at in range(1, levels)]
+    inner = "    " * levels
+    text = "\n".join(
+        ["def f(n):", *lines, f"{inner}if n == 0:", f"{inner}    return 0", f"{inner}return 1 + f(n - 1)", "f({n})"]
+    )
+    assert await _in_pieces(text.replace("{n}", "150"), 40) == 150
+    with pytest.raises(LimitExceeded) as caught:
+        await _in_pieces(text.replace("{n}", "20000"), 40)
+    assert caught.value.code == "limits/depth"
+
+
 async def test_a_function_of_a_long_text_can_be_dumped() -> None:
     """It captured data like any other."""
     text = f"def f(x):\n    y = x + 1\n    xs = [{'x, ' * 3_000}]\n    return lambda z: [x + y + z, len(xs)]\nf(1)"
