@@ -157,6 +157,7 @@ async def test_of_a_long_conversation_the_end_is_shown(browser: Any, tmp_path: P
     await shown.page.evaluate("report.choose(report.run.nodes.get(2), true)")
     assert await shown.count("aside .message") == 7 and "the answer" in await shown.text("aside")
     await shown.page.click("aside summary")
+    await shown.page.wait_for_selector("aside details .message")
     assert "message 493" in await shown.text("aside details") and await shown.count("*") < 1_000
     await shown.close()
 

@@ -46,7 +46,9 @@ async def test_what_nobody_holds_is_freed_in_slices() -> None:
     lists.add(tally.elements(2 * MANY))
     turns = await freed_by_turns(tally, 2 * MANY)
     assert max(turns) < MANY and sum(turns) == 2 * MANY
-    assert not lists
+    async with asyncio.timeout(20):
+        while lists:  # the slice in which a list became empty may have ended with that
+            await asyncio.sleep(0)
 
 
 async def test_the_parts_of_what_is_freed_are_freed_in_slices_too() -> None:
