@@ -133,10 +133,14 @@ def sources_of(value: Any) -> Sources:
 
 def because_of(error: AgentflowError, value: Any) -> AgentflowError:
     """``error``, which shows a value or was raised because of it, and so depends on where that came from."""
-    sources = sources_of(value)
+    blame(error, sources_of(value))
+    return error
+
+
+def blame(error: AgentflowError, sources: Sources) -> None:
+    """Note that what an error says depends on ``sources``."""
     if sources:
         error.sources = joined(error.sources, sources)
-    return error
 
 
 def _parts(item: Any) -> list[Any]:

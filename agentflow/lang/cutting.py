@@ -9,7 +9,7 @@ function of the same name stays that mentions the same variables, so that it is 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import CodeType
 from typing import Any, cast
 
@@ -19,6 +19,14 @@ _STUB = 20
 """Python nodes that a function leaves where it is cut off, which has to be worth it."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def holding(plain: Collection[str], leaves: Collection[type[Any]]) -> dict[type[Any], tuple[str, ...]]:
+    """The fields of each kind of node that hold nodes: all but the ``plain`` ones, and none of those of ``leaves``."""
+    kinds = [kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.AST)]
+    return {kind: () if kind in leaves else tuple(each for each in kind._fields if each not in plain) for kind in kinds}
+
+
 _PLAIN = frozenset(
     (
         "arg",
@@ -37,11 +45,7 @@ _PLAIN = frozenset(
     )
 )
 """Fields of generated nodes that hold no nodes, or marks of operators only."""
-HOLDING: dict[type[Any], tuple[str, ...]] = {
-    kind: () if kind in (ast.Constant, ast.arguments) else tuple(each for each in kind._fields if each not in _PLAIN)
-    for kind in vars(ast).values()
-    if isinstance(kind, type) and issubclass(kind, ast.AST)
-}
+HOLDING = holding(_PLAIN, (ast.Constant, ast.arguments))
 """The fields of each kind of generated node that hold nodes, without parameters: most nodes are names and constants, which have none."""
 
 

@@ -27,7 +27,12 @@ def suggest(name: str, candidates: Iterable[str]) -> str | None:
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """A hint that suggests the most similar candidates name, or None."""
     near = suggest(name, candidates)
-    return f"did you mean '{near}'?" if near else None
+    return meant(near) if near else None
+
+
+def meant(name: str) -> str:
+    """The hint that suggests ``name``."""
+    return f"did you mean '{name}'?"
 
 
 def _fold(name: str) -> str:

@@ -24,7 +24,18 @@ from agentflow.core.effects import (
 )
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.json_text import encoded
-from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, box, joined, sources_within, strip, stripped
+from agentflow.core.labels import (
+    NO_SOURCES,
+    UNBOXED,
+    Label,
+    Sources,
+    blame,
+    box,
+    joined,
+    sources_within,
+    strip,
+    stripped,
+)
 from agentflow.core.reading import Guard, Reading
 from agentflow.core.source import Span
 from agentflow.core.values import opened
@@ -32,7 +43,7 @@ from agentflow.core.walk import copied
 from agentflow.core.work import Work
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.builtins import Primitive
-from agentflow.lang.builtins.labelled import blame, twin_of
+from agentflow.lang.builtins.labelled import twin_of
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment

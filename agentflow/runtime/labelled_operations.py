@@ -9,12 +9,11 @@ from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import NO_SOURCES, Sources, bare, box, boxed_elements, joined, outer_sources, stripped
+from agentflow.core.labels import NO_SOURCES, Sources, bare, blame, box, boxed_elements, joined, outer_sources, stripped
 from agentflow.core.names import Template
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
 from agentflow.core.values import pairs_to_dict
-from agentflow.lang.builtins.labelled import blame
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime import branches, operations, recovery, remote
 from agentflow.runtime.labelled import LabelledStrand

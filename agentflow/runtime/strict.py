@@ -13,12 +13,11 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.labels import NO_SOURCES, Label, Sources, box, outer_sources
+from agentflow.core.labels import NO_SOURCES, Label, Sources, blame, box, outer_sources
 from agentflow.core.reading import Reading
 from agentflow.core.source import Span
 from agentflow.lang.abi import Code
 from agentflow.lang.builtins import Primitive
-from agentflow.lang.builtins.labelled import blame
 from agentflow.lang.builtins.strict import Called, strict_twin_of
 from agentflow.lang.changeable import Changeable
 from agentflow.lang.closure import Closure

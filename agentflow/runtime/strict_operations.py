@@ -8,13 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.labels import bare, box, joined, outer_sources, sources_of, stripped
+from agentflow.core.labels import bare, blame, box, joined, outer_sources, sources_of, stripped
 from agentflow.core.names import Template
 from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
 from agentflow.core.values import name_of
 from agentflow.lang.abi import Code, StrictRuntime
-from agentflow.lang.builtins.labelled import blame
 from agentflow.lang.builtins.registry import type_name
 from agentflow.lang.builtins.strict import Called, look_outside
 from agentflow.lang.calling import whole

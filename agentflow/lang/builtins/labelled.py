@@ -17,6 +17,7 @@ from agentflow.core.labels import (
     UNBOXED,
     Label,
     Sources,
+    blame,
     box,
     boxed_elements,
     joined,
@@ -72,12 +73,6 @@ def twin_of(primitive: Primitive) -> Primitive:
     else:
         function = _twin(primitive)
     return replace(primitive, function=function, of_many=None if primitive.is_async else partial(_of_many, primitive))
-
-
-def blame(error: AgentflowError, sources: Sources) -> None:
-    """Note that what an error says depends on ``sources``."""
-    if sources:
-        error.sources = joined(error.sources, sources)
 
 
 def opened(letters: Sequence[FlowLetter], arguments: Sequence[Any]) -> Work[tuple[list[Any], Sources]]:
@@ -270,6 +265,13 @@ def _sliced_twin(primitive: Primitive) -> Callable[..., Any]:
     return twin
 
 
+def box_elements(letters: Sequence[FlowLetter], values: list[Any], arguments: Sequence[Any]) -> Work[None]:
+    """Put the elements of each list among ``values`` whose box goes onto them (``e``) into boxes, with its sources."""
+    for index, (letter, argument) in enumerate(zip(letters, arguments, strict=True)):
+        if letter == "e" and as_list(values[index]) is not None and type(argument) is Label:
+            values[index] = yield from boxed_elements(values[index], argument.sources)
+
+
 def _async_twin(primitive: Primitive) -> Callable[..., Any]:
     function = primitive.function
 
@@ -280,9 +282,7 @@ def _async_twin(primitive: Primitive) -> Callable[..., Any]:
             sources = joined(sources, await rt.work(sources_within(values[0])))
         if not sources:
             return await function(rt, d, *values)
-        for index, (letter, argument) in enumerate(zip(letters, arguments, strict=True)):
-            if letter == "e" and as_list(values[index]) is not None and type(argument) is Label:
-                values[index] = await rt.work(boxed_elements(values[index], argument.sources))
+        await rt.work(box_elements(letters, values, arguments))
         if "r" in letters:  # what is done with what was read: a line is logged, somebody is asked
             return await rt.under(sources, function(rt, d, *values))
         try:

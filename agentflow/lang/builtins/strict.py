@@ -12,11 +12,10 @@ from functools import cache, partial
 from typing import Any, ClassVar
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import Label, box, boxed_elements, joined, sources_of, sources_within, stripped
-from agentflow.core.shared_list import as_list
+from agentflow.core.labels import Label, box, joined, sources_of, sources_within, stripped
 from agentflow.core.work import Work
 from agentflow.lang.abi import Code, Runtime, StrictRuntime
-from agentflow.lang.builtins.labelled import letters_of, opened, twin_of
+from agentflow.lang.builtins.labelled import box_elements, letters_of, opened, twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.calling import TAIL, Sliced, begun, bounce, whole
 
@@ -84,9 +83,7 @@ def _noticing(primitive: Primitive) -> Callable[..., Any]:
             value = function(rt, *arguments) if needs_rt else function(*arguments)
         except AgentflowError:
             raise  # it says itself what it depends on
-        except (
-            Exception
-        ):  # whatever it is, it goes on; an error that is not of the language says nothing of what it depends on
+        except Exception:  # it goes on: an error that is not of the language says nothing of what it depends on
             rt.raise_to(sources_of(list(arguments)))
             raise
         if type(value) is Sliced:
@@ -131,9 +128,7 @@ def _async(primitive: Primitive) -> Callable[..., Any]:
         before = rt.ambient
         if sources:
             rt.raise_to(sources)
-            for index, (letter, argument) in enumerate(zip(letters, arguments, strict=True)):
-                if letter == "e" and as_list(values[index]) is not None and type(argument) is Label:
-                    values[index] = await rt.work(boxed_elements(values[index], argument.sources))
+            await rt.work(box_elements(letters, values, arguments))
         values = [strict_twin_of(each) if type(each) is Primitive else each for each in values]
         if at is not None and at < len(values):
             values[at] = Called(values[at], look)

@@ -29,7 +29,7 @@ from agentflow.lang.python.table import Entry
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import MISSING
 from agentflow.lang.python.words import word_of
-from agentflow.lib.suggest import did_you_mean, suggest
+from agentflow.lib.suggest import did_you_mean, meant, suggest
 
 _OF_LISTS = {
     "zip": "[[row[i] for row in rows] for i in range(len(rows[0]))] makes columns of rows",
@@ -72,7 +72,7 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
     if node.id in g.foreign:
         return g.const(None)
     other = nearest(g, node.id)
-    hint = other and f"did you mean '{other}'?"
+    hint = None if other is None else meant(other)
     if not absent(g, node):
         if g.closed:
             g.wrong(node, "name/unbound", f"'{node.id}' is not bound", hint)
@@ -92,7 +92,7 @@ def absent(g: Emitter, node: ast.Name) -> bool:
 def near(g: Emitter, wanted: str) -> str | None:
     """The hint that names what is spelled like ``wanted``."""
     name = nearest(g, wanted)
-    return name and f"did you mean '{name}'?"
+    return None if name is None else meant(name)
 
 
 def nearest(g: Emitter, wanted: str) -> str | None:

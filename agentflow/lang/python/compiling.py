@@ -37,6 +37,7 @@ from agentflow.lang.python.strict_code import StrictPython
 from agentflow.lang.python.support import binding
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import CodeInfo, stamp
+from agentflow.lib.suggest import meant
 
 RULES = (branches, calls, comprehensions, declarations, expressions, operators, statements, workflow, world)
 """The modules whose functions write code; importing them is what declares them."""
@@ -54,19 +55,6 @@ class Compiled:
     own: frozenset[str]
 
 
-def errors_of(
-    source: Source,
-    describe: Describe,
-    limits: Limits,
-    allow: frozenset[str] | None,
-    port: Names | None,
-    *,
-    closed: bool = False,
-) -> list[AgentflowError]:
-    """All that is wrong with a text, in the order of the text. Raises what makes it unreadable."""
-    return findings_of(source, describe, limits, allow, port, closed=closed)[0]
-
-
 def findings_of(
     source: Source,
     describe: Describe,
@@ -76,14 +64,17 @@ def findings_of(
     *,
     closed: bool = False,
 ) -> tuple[list[AgentflowError], list[AgentflowError]]:
-    """The same, and what is suspicious: names that the host may bind, and that are nearly names in sight."""
+    """All that is wrong with a text, and what is suspicious: names that the host may bind, and that are nearly names in sight.
+
+    Both in the order of the text. Raises what makes it unreadable.
+    """
     g = emitter_of(source, describe, limits, allow, port, closed=closed)
     written(g, read_tree(g))
     doubts: list[AgentflowError] = []
     for name, (node, other) in g.doubtful.items():
         if len(name) >= SHORTEST_MISSPELLING and name.rstrip("s") != other.rstrip("s"):
-            message, hint = f"nothing here binds '{name}'", f"did you mean '{other}'?"
-            doubts.append(SexpEvaluationError(message, code="name/suspicious", span=g.span_at(node), hint=hint))
+            message = f"nothing here binds '{name}'"
+            doubts.append(SexpEvaluationError(message, code="name/suspicious", span=g.span_at(node), hint=meant(other)))
     return _in_order(g.errors), _in_order(doubts)
 
 

@@ -18,7 +18,6 @@ from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationE
 from agentflow.core.limits import Limits
 from agentflow.core.names import DEFINE, NameInfo, NameKind, Names
 from agentflow.core.source import Source, Span
-from agentflow.lang import codegen
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
 from agentflow.lang.codegen import LOAD, STORE, PyFn, as_bool, is_bool
@@ -28,6 +27,7 @@ from agentflow.lang.python.kinds import Kinds
 from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.names import Scope, Var
+from agentflow.lang.python.nodes import Nodes
 from agentflow.lang.python.reader import span_of
 from agentflow.lang.python.strict_code import StrictPython
 from agentflow.lang.python.strict_twins import strict_twin_of
@@ -41,10 +41,6 @@ Describe = Callable[[str], NameInfo]
 MAX_BLOCKS = 18
 """Loops and ``try`` statements nested in one function: Python's compiler takes 20."""
 MAX_ERRORS = 50
-_new_name, _new_constant, _new_call, _new_attribute, _new_choice, _new_comparison = (
-    each.__new__ for each in (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.IfExp, ast.Compare)
-)
-_IS, _IS_NOT, _LESS, _SUBTRACT = ast.Is(), ast.IsNot(), ast.Lt(), ast.Sub()
 Meaning: TypeAlias = "tuple[Literal['builtin', 'direct', 'effect', 'form', 'generic', 'method', 'record'], Any]"
 """What a call is, and of what: the name of a task, a form or a function, or the definition of a function."""
 Expression = Callable[["Emitter", Any], ast.expr]
@@ -87,7 +83,7 @@ class TooManyErrors(Exception):
     """There are so many mistakes that more would help nobody."""
 
 
-class Emitter(codegen.Generator):
+class Emitter(Nodes):
     """One translation of a text.
 
     ``meanings`` says what calls, and names that are no variables, turned out to be, and ``templates`` which tasks the text defines: these
@@ -231,63 +227,6 @@ class Emitter(codegen.Generator):
         return self.packed_constant((span.start, span.end), lambda: span)
 
     # -- small parts ----------------------------------------------------------------------------------------------
-
-    def name(self, name: str) -> ast.expr:
-        """A name. Most nodes are such; this makes them in half the time that their class takes."""
-        node = _new_name(ast.Name)
-        node.__dict__ = {**self.loc, "id": name, "ctx": LOAD}
-        return node
-
-    def const(self, value: Any) -> ast.expr:
-        """A constant, likewise."""
-        node = _new_constant(ast.Constant)
-        node.__dict__ = {**self.loc, "value": value, "kind": None}
-        return node
-
-    def call(self, function: ast.expr, args: Sequence[ast.expr]) -> ast.Call:
-        """A call, likewise."""
-        node = _new_call(ast.Call)
-        node.__dict__ = {**self.loc, "func": function, "args": list(args), "keywords": []}
-        return node
-
-    def attr(self, value: ast.expr, name: str) -> ast.expr:
-        """An attribute, likewise."""
-        node = _new_attribute(ast.Attribute)
-        node.__dict__ = {**self.loc, "value": value, "attr": name, "ctx": LOAD}
-        return node
-
-    def rt(self, name: str) -> ast.expr:
-        """A member of the strand."""
-        return self.attr(self.name("rt"), name)
-
-    def await_(self, value: ast.expr) -> ast.expr:
-        """``await value``."""
-        return ast.Await(value, **self.loc)
-
-    def ifexp(self, test: ast.expr, then: ast.expr, other: ast.expr) -> ast.expr:
-        """``then if test else other``."""
-        node = _new_choice(ast.IfExp)
-        node.__dict__ = {**self.loc, "test": test, "body": then, "orelse": other}
-        return node
-
-    def is_(self, a: ast.expr, b: ast.expr, *, negate: bool = False) -> ast.expr:
-        """``a is b``, or ``a is not b``."""
-        return self._compared(a, _IS_NOT if negate else _IS, b)
-
-    def _compared(self, a: ast.expr, op: ast.cmpop, b: ast.expr) -> ast.expr:
-        node = _new_comparison(ast.Compare)
-        node.__dict__ = {**self.loc, "left": a, "ops": [op], "comparators": [b]}
-        return node
-
-    def fuel(self) -> list[ast.stmt]:
-        """Take one step; at the end of the slice, call ``rt.tick``. What is the same in each is one node."""
-        loc, rt, left = self.loc, self.name("rt"), self.name("f_")
-        target, kept = self.attr(rt, "fuel"), self.name("f_")
-        target.__dict__["ctx"] = kept.__dict__["ctx"] = STORE
-        less = ast.BinOp(self.attr(rt, "fuel"), _SUBTRACT, self.const(1), **loc)
-        tick = ast.Expr(self.await_(self.call(self.attr(rt, "tick"), ())), **loc)
-        test = self._compared(left, _LESS, self.const(0))
-        return [ast.Assign([kept, target], less, **loc), ast.If(test, [tick], [], **loc)]
 
     def ours(self, function: Any, *arguments: ast.expr) -> ast.expr:
         """A call of a function of this package."""

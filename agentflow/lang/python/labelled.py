@@ -12,8 +12,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from functools import cache, wraps
-from typing import Any, NoReturn, cast
+from functools import cache
+from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.labels import (
@@ -22,6 +22,7 @@ from agentflow.core.labels import (
     Label,
     Sources,
     bare,
+    blame,
     box,
     joined,
     outer_sources,
@@ -29,11 +30,11 @@ from agentflow.core.labels import (
     stripped,
 )
 from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.shared_list import SharedList
 from agentflow.core.work import Work
-from agentflow.lang.builtins.labelled import blame, called
+from agentflow.lang.builtins.labelled import called
 from agentflow.lang.calling import Sentinel, Sliced, begun
 from agentflow.lang.python import changes, compare, failure, support, values
+from agentflow.lang.python.blaming import blaming
 from agentflow.lang.python.errors import wrong_value
 from agentflow.lang.python.long_calls import takes_long
 from agentflow.lang.python.methods import method
@@ -437,68 +438,27 @@ async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = 
     inner[:] = bare(await _sorted(rt, d, inner, key=key, reverse=reverse))
 
 
-def _blaming(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A twin whose errors depend on all that it was given, which is read when there is one."""
-
-    @wraps(function)
-    def twin(*arguments: Any, **named: Any) -> Any:
-        try:
-            value = function(*arguments, **named)
-        except AgentflowError as error:
-            return begun(_blamed(error, (*arguments, *named.values())))
-        return Sliced(rest(value.work, arguments)) if type(value) is Sliced else value
-
-    def rest(work: Work[Any], arguments: tuple[Any, ...]) -> Work[Any]:
-        try:
-            return (yield from work)
-        except AgentflowError as error:
-            return (yield from _blamed(error, arguments))
-
-    @wraps(function)
-    async def waiting(rt: Any, *arguments: Any, **named: Any) -> Any:
-        try:
-            return await function(rt, *arguments, **named)
-        except AgentflowError as error:
-            return await rt.work(_blamed(error, (*arguments, *named.values())))
-
-    return waiting if inspect.iscoroutinefunction(function) else twin
-
-
-def _blamed(error: AgentflowError, arguments: Iterable[Any]) -> Work[NoReturn]:
-    """Raise an error, which depends on these arguments."""
-    _, sources = yield from stripped([each for each in arguments if type(each) in _DATA])
-    blame(error, sources)
-    try:
-        raise error
-    finally:
-        del (
-            error
-        )  # else it would hold the frame that holds it, and with that what else is looked for by who refers to it
-
-
-_DATA = frozenset((Label, list, tuple, dict, OrderedSet, SharedList))
-"""Types of arguments that are boxes, or may hold some."""
 _OWN: dict[str, Callable[..., Any]] = {
     "values.truth": _truth,
-    "values.iterated": _blaming(_iterated),
+    "values.iterated": blaming(_iterated),
     "values.elements": _elements,
     "values.unpacked": _unpacked,
     "support.listed": _listed,
-    "changes.store": _blaming(_store),
-    "changes.remove": _blaming(_remove),
+    "changes.store": blaming(_store),
+    "changes.remove": blaming(_remove),
     "compare.contains": _contains,
-    "methods.method": _blaming(_method),
+    "methods.method": blaming(_method),
     "support.call": _call,
-    "support.log_text": _blaming(_log_text),
+    "support.log_text": blaming(_log_text),
     "failure.raised": _raised,
     "failure.raised_again": _raised_again,
     "failure.caught": _caught,
     "failure.matches": _matches,
-    "builtins.rounds": _blaming(_rounds),
-    "builtins.min_": _blaming(_min),
-    "builtins.max_": _blaming(_max),
-    "builtins.sorted_": _blaming(_sorted),
-    "builtins.sort": _blaming(_sort),
+    "builtins.rounds": blaming(_rounds),
+    "builtins.min_": blaming(_min),
+    "builtins.max_": blaming(_max),
+    "builtins.sorted_": blaming(_sorted),
+    "builtins.sort": blaming(_sort),
 }
 
 

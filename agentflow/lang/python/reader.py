@@ -9,6 +9,7 @@ from typing import Any, cast
 from agentflow.core.errors import LimitExceeded, SexpSyntaxError
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source, Span
+from agentflow.lang.cutting import holding
 from agentflow.lang.positions import Positions
 from agentflow.lang.python.words_counted import check_words, too_many_nodes
 from agentflow.lang.stack import on_fresh_stack
@@ -45,11 +46,7 @@ _PLAIN = frozenset(
     ("id", "ctx", "op", "ops", "attr", "arg", "kind", "type_comment", "conversion", "level", "module", "simple")
 )
 """Fields that never hold such a node."""
-_HOLDING: dict[type[ast.AST], tuple[str, ...]] = {
-    kind: () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _PLAIN)
-    for kind in vars(ast).values()
-    if isinstance(kind, type) and issubclass(kind, ast.AST)
-}
+_HOLDING = holding(_PLAIN, (ast.Constant,))
 """The fields of each kind of node that may: most nodes are names and constants, which have none."""
 _SEXP = re.compile(r"\s*(;|\((define|let|defatom|list|parallel|pmap|bind|progn|begin|lambda|if)\b)")
 

@@ -18,6 +18,7 @@ from agentflow.core.labels import (
     Label,
     Sources,
     bare,
+    blame,
     box,
     joined,
     outer_sources,
@@ -26,7 +27,6 @@ from agentflow.core.labels import (
 from agentflow.core.work import Work, finish
 from agentflow.lang import changeable
 from agentflow.lang.abi import StrictRuntime
-from agentflow.lang.builtins.labelled import blame
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.changeable import CONTAINERS
 from agentflow.lang.environment import UNBOUND, Cell

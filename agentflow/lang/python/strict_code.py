@@ -11,43 +11,38 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-from agentflow.core.labels import NO_SOURCES, Label
+from agentflow.core.labels import Label
 from agentflow.lang.codegen import LOAD, STORE, is_bool
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.python import strict
 from agentflow.lang.python.names import Scope, Var, parameters
+from agentflow.lang.python.strict_changes import Emitter, StrictChanges
 from agentflow.lang.python.writes import (
     Target,
-    captured,
     certainly_bound,
     exits,
-    finally_names,
     perhaps_unbound,
     targets,
 )
 
-Emitter: TypeAlias = Any
-"""An :class:`~agentflow.lang.python.emitter.Emitter`, whose module imports this one."""
 _BEGAN = "at_"
 """The variable of each function that has the ambient sources with which it began."""
 _BEGUN = "pn_"
 """The variable of a function that has the tests that have begun and are not decided: the number of each, the ambient sources before it, and those around it."""
 
 
-class StrictPython:
+class StrictPython(StrictChanges):
     """What an emitter adds to the code of such texts.
 
-    ``loops`` are the loops of the function that is written, ``caught`` the name of the ambient sources with which its innermost ``try`` began, ``depth`` how
-    many arms are around, ``bound`` its variables that have a value by now, ``outer`` those of the functions around. ``begun`` are, for each of its tests, the
+    ``loops`` are the loops of the function that is written, ``depth`` how many arms are around, ``bound`` its variables that have a value by now, ``outer`` those of the functions around. ``begun`` are, for each of its tests, the
     variables that others see, too, and that are marked because of it; None in the program itself, of which nothing is left when it fails.
     """
 
     def __init__(self, g: Emitter) -> None:
-        self.g = g
+        super().__init__(g)
         self.loops: list[ast.AST] = []
-        self.caught: str | None = None
         self.depth = 0
         self.bound: set[str] = set()
         self.outer: set[str] = set()
@@ -55,8 +50,6 @@ class StrictPython:
         self.temporaries: list[str] = []
         self._targets: dict[int, tuple[Any, list[Target]]] = {}
         self._perhaps: dict[int, set[str]] = {}
-        self._finals: dict[int, set[str]] = {}
-        self._captured: set[Var] | None = None
         self._certain: set[str] | None = None
 
     # -- functions ------------------------------------------------------------------------------------------------
@@ -317,33 +310,12 @@ class StrictPython:
             else set()
         )
 
-    def is_private(self, var: Var) -> bool:
-        """Whether nothing but the function that is written assigns a variable."""
-        finals = self._finals.get(id(var.scope))
-        if finals is None:
-            finals = self._finals[id(var.scope)] = finally_names(var.scope)
-        if self._captured is None:
-            self._captured = captured(self.g.scopes)
-        return var.fn is self.g.fn and not var.shared and var not in self._captured and var.name not in finals
-
-    def _since(self) -> ast.expr:
-        """The ambient sources that a variable has to say for a change now: within a ``try``, those when it began."""
-        return self.g.rt("ambient") if self.caught is None else self.g.name(self.caught)
-
-    def _local(self, var: Var) -> tuple[ast.expr, ast.Name, ast.expr]:
-        """The variable to be read and to be written, and whether only the function that is written sees it."""
-        g = self.g
-        if var.fn is not g.fn and var.fn is not None:
-            g.fn.nonlocals.add(var.py)
-            var.fn.declared.add(var.py)
-        return g.name(var.py), ast.Name(var.py, STORE, **g.loc), g.const(self.is_private(var))
-
     def _marked_as_value(self, target: Target, before: ast.expr) -> ast.expr:
         """Mark a variable, as an expression."""
         g, var = self.g, target.variable
         if isinstance(var, str):
             return g.ours(strict.upgrade, g.cell(var), g.const(var), before, g.const(target.assigned))
-        read, store, private = self._local(var)
+        read, store, private = self.local(var)
         marked = g.ours(strict.upgraded, read, before, private)
         return ast.NamedExpr(store, marked, **g.loc)
 
@@ -356,15 +328,11 @@ class StrictPython:
             if not self.depth:
                 self.bound.add(var.py)
             marked = ast.Assign([g.target(name)], g.call(g.rt("marked"), [g.name(var.py)]), **g.loc)
-            moved = g.is_(g.rt("ambient"), g.name(_BEGAN), negate=True)
+            moved = self._as_begun(negate=True)
             return [ast.Assign([target], value, **g.loc), ast.If(moved, [marked], [], **g.loc)]
         new = g.tmp()
         old = g.ours(strict.value_before, g.cell(name), g.const(name)) if var is None else g.name(var.py)
-        allowed: ast.expr = g.call(g.rt("written"), [g.const(name), old, g.name(new), self._since()])
-        if (
-            var is not None and var.fn is g.fn
-        ):  # who sees it has it from this call of the function, and so because of why it was called
-            allowed = g.ifexp(self._as_begun(), g.call(g.rt("marked"), [g.name(new)]), allowed)
+        allowed = self._written(name, var, old, new)
         return [
             ast.Assign([ast.Name(new, STORE, **g.loc)], value, **g.loc),
             ast.If(g.rt("ambient"), [ast.Assign([ast.Name(new, STORE, **g.loc)], allowed, **g.loc)], [], **g.loc),
@@ -376,29 +344,37 @@ class StrictPython:
         g = self.g
         var = g.scope.find(name)
         if var is None:
-            return g.ours(strict.assigned, g.cell(name), g.const(name), value, self._since())
+            return g.ours(strict.assigned, g.cell(name), g.const(name), value, self.since())
         new = g.tmp()
         first = ast.NamedExpr(ast.Name(new, STORE, **g.loc), value, **g.loc)
         if self.is_private(var):
-            marked = g.call(g.rt("marked"), [g.name(new)])
-            chosen = g.ifexp(g.is_(g.rt("ambient"), g.name(_BEGAN)), g.name(new), marked)
+            chosen = g.ifexp(self._as_begun(), g.name(new), g.call(g.rt("marked"), [g.name(new)]))
         else:
-            chosen = g.call(g.rt("written"), [g.const(name), g.name(var.py), g.name(new), self._since()])
-            if var.fn is g.fn:
-                chosen = g.ifexp(self._as_begun(), g.call(g.rt("marked"), [g.name(new)]), chosen)
+            chosen = self._written(name, var, g.name(var.py), new)
         whole = ast.NamedExpr(cast("ast.Name", g.target(name)), chosen, **g.loc)
         return ast.Subscript(g.tuple_of([first, whole]), g.const(1), LOAD, **g.loc)
 
-    def _as_begun(self) -> ast.expr:
+    def _written(self, name: str, var: Var | None, old: ast.expr, new: str) -> ast.expr:
+        """What a variable that others see is assigned: the value ``new``, which says why, if the ``old`` one says so.
+
+        Who sees one of the function here has it from this call of the function, and so because of why it was called.
+        """
+        g = self.g
+        allowed = g.call(g.rt("written"), [g.const(name), old, g.name(new), self.since()])
+        if var is None or var.fn is not g.fn:
+            return allowed
+        return g.ifexp(self._as_begun(), g.call(g.rt("marked"), [g.name(new)]), allowed)
+
+    def _as_begun(self, *, negate: bool = False) -> ast.expr:
         """Whether the code is here because the function was called, and for no other reason."""
-        return self.g.is_(self.g.rt("ambient"), self.g.name(_BEGAN))
+        return self.g.is_(self.g.rt("ambient"), self.g.name(_BEGAN), negate=negate)
 
     def unbound(self, name: str) -> list[ast.stmt]:
         """``del name``, after it was read."""
         g = self.g
         var = g.scope.find(name)
         if var is None:
-            return [ast.Expr(g.ours(strict.unbind, g.cell(name), g.const(name), self._since()), **g.loc)]
+            return [ast.Expr(g.ours(strict.unbind, g.cell(name), g.const(name), self.since()), **g.loc)]
         return self.bind(name, g.const_param(UNBOUND, "U"))
 
     def read(self, var: Var, value: ast.expr) -> ast.expr:
@@ -421,105 +397,6 @@ class StrictPython:
             self._certain = certainly_bound(self.g.scopes)
         g = self.g
         return value if name in self._certain or name not in g.scopes.defined else g.ours(strict.there, value)
-
-    # -- changes in place -----------------------------------------------------------------------------------------
-
-    def holder(self, node: ast.expr) -> str | None:
-        """The variable that a container is changed by."""
-        g = self.g
-        if not isinstance(node, ast.Name) or node.id.startswith("_"):
-            return None
-        var = g.scope.find(node.id)
-        is_there = g.kind(node.id) == "variable" if var is None else var.scope.is_function
-        return node.id if is_there else None
-
-    def is_steady(self, name: str, others: Sequence[ast.AST]) -> bool:
-        """Whether nothing that ``others`` do can assign a variable meanwhile."""
-        g = self.g
-        inner = [each for other in others for each in ast.walk(other)]
-        if not any(isinstance(each, ast.Call | ast.NamedExpr) for each in inner):
-            return True
-        var = g.scope.find(name)
-        if var.shared if var is not None else any(name in each.globals for each in g.scopes.scopes.values()):
-            return False
-        return not any(isinstance(each, ast.NamedExpr) and each.target.id == name for each in inner)
-
-    def readied(self, name: str, how: str, arguments: Sequence[ast.expr]) -> ast.expr:
-        """Mark the variable ``name`` before what it holds is changed in place, if that depends on anything."""
-        g = self.g
-        var = g.scope.find(name)
-        value = g.attr(g.cell(name), "v") if var is None else g.name(var.py)
-        tests: list[ast.expr] = [g.rt("ambient"), g.type_is(value, Label)]
-        more: ast.expr = g.const_param(NO_SOURCES, "NO_SOURCES")
-        if arguments and strict.depends_on(how):
-            more = g.call(
-                g.const_param(strict.depends, "P_depends"), [g.const(how), value, g.tuple_of(list(arguments))]
-            )
-            tests = (
-                []
-                if strict.depends_on(how) != "i" or how in ("extend", "+=")
-                else [
-                    *tests,
-                    ast.UnaryOp(
-                        ast.Not(), g.call(g.const_param(strict.is_plain, "P_is_plain"), [arguments[0]]), **g.loc
-                    ),
-                ]
-            )
-        if var is None:
-            mark = g.ours(strict.ready, g.cell(name), self._since(), more)
-        else:
-            read, store, private = self._local(var)
-            mark = ast.NamedExpr(store, g.ours(strict.readied, read, self._since(), private, more), **g.loc)
-        if not tests:
-            return mark
-        test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests, **g.loc)
-        return ast.BoolOp(ast.And(), [test, mark], **g.loc)
-
-    def before_change(
-        self,
-        node: ast.expr,
-        how: str,
-        arguments: Sequence[ast.expr],
-        others: Sequence[ast.AST],
-        change: Callable[[list[ast.expr]], ast.expr],
-    ) -> ast.expr:
-        """A change of what ``node`` is, as an expression: its arguments, whose nodes are ``others``, then the mark, then the change.
-
-        Where the arguments may assign the variable themselves, it is marked before them, because of where the code is only.
-        """
-        g = self.g
-        name = self.holder(node)
-        if name is None:
-            return self._within(node, how, change(list(arguments)))
-        if not self.is_steady(name, others):
-            code = g.tuple_of([self.readied(name, how, []), change(list(arguments))])
-            return ast.Subscript(code, g.const(-1), LOAD, **g.loc)
-        pairs: list[tuple[ast.expr, ast.expr]] = [
-            (each, each) if isinstance(each, ast.Constant) else g.walrus(each) for each in arguments
-        ]
-        again = [each for _, each in pairs]
-        parts = [first for first, each in pairs if first is not each]
-        code = g.tuple_of([*parts, self.readied(name, how, again), change(again)])
-        return ast.Subscript(code, g.const(-1), LOAD, **g.loc)
-
-    def _within(self, node: ast.expr, how: str, change: ast.expr) -> ast.expr:
-        """A change of something that is part of what a variable holds, which is marked before."""
-        g = self.g
-        while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
-            node = node.func if isinstance(node, ast.Call) else node.value
-        name = self.holder(node)
-        if name is None:
-            return change
-        code = g.tuple_of([self.readied(name, how, []), change])
-        return ast.Subscript(code, g.const(-1), LOAD, **g.loc)
-
-    def fresh(self, container: ast.expr) -> ast.expr:
-        """A list, dict or set as it is written, which is noted where it is written because of something."""
-        g = self.g
-        named, again = g.walrus(container)
-        first = ast.BoolOp(ast.Or(), [g.is_(named, g.const(None)), g.rt("ambient")], **g.loc)
-        noted = ast.BoolOp(ast.And(), [first, g.ours(strict.fresh, again)], **g.loc)
-        return ast.BoolOp(ast.Or(), [noted, again], **g.loc)
 
 
 __all__ = ["StrictPython"]

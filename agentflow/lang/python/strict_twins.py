@@ -265,8 +265,7 @@ def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
     if type(at) is Label and type(container) is list and rt.fork is None:
         permit(rt, value, NO_SOURCES)
         return begun(_stored_by(rt, new, value, at))
-    if rt.ambient or type(value) is Label or type(at) not in UNBOXED:
-        permit(rt, value, sources_of_key(at))
+    permit(rt, value, sources_of_key(at))
     return _STORE(rt, new, value, at)
 
 
@@ -312,8 +311,7 @@ def _subtract_from(rt: Any, a: Any, b: Any) -> Any:
 
 
 def _append(rt: Any, value: Any, item: Any) -> Any:
-    if rt.ambient or rt.trying or type(value) is Label:
-        permit(rt, value, NO_SOURCES)
+    permit(rt, value, NO_SOURCES)
     return _APPEND(rt, value, item)
 
 
@@ -321,9 +319,7 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
     container = bare(value)
     if type(container) in CONTAINERS:
         if name in CHANGING:
-            more = depends(name, value, arguments)
-            if more or rt.ambient or type(value) is Label:
-                permit(rt, value, more)
+            permit(rt, value, depends(name, value, arguments))
         if rt.trying:
             whole = name in ("index", "count", "remove") or type(container) is OrderedSet
             rt.raise_to(joined(sources_of(value) if whole else outer_sources(value), sources_of(list(arguments))))

@@ -7,11 +7,10 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.labels import Label, box
+from agentflow.core.labels import Label, blame, box
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
 from agentflow.lang.abi import Code, Runtime
-from agentflow.lang.builtins.labelled import blame
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.calling import TAIL, Sliced, bounce
 from agentflow.lang.closure import Closure, LambdaInfo

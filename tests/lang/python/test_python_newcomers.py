@@ -10,7 +10,7 @@ from agentflow.core.names import UNKNOWN
 from agentflow.core.source import Source
 from agentflow.lang.python.absent import ABSENT, DOTTED, HIDDEN, METHODS_ABSENT, MODULES
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
-from agentflow.lang.python.compiling import errors_of
+from agentflow.lang.python.compiling import findings_of
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.methods import ALL_METHODS
 from agentflow.lang.python.statements import IMPORTS
@@ -104,7 +104,7 @@ RIGHT: dict[str, object] = {
 def errors(text: str) -> list[AgentflowError]:
     """All that is wrong with a text before it runs."""
     try:
-        return errors_of(Source("t.py", text, "python"), lambda _: UNKNOWN, Limits(), None, None)
+        return findings_of(Source("t.py", text, "python"), lambda _: UNKNOWN, Limits(), None, None)[0]
     except AgentflowError as error:
         return [error]
 

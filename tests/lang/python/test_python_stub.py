@@ -15,7 +15,7 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.names import UNKNOWN
 from agentflow.core.source import Source
-from agentflow.lang.python.compiling import errors_of
+from agentflow.lang.python.compiling import findings_of
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS
 
@@ -57,18 +57,18 @@ def test_the_stub_names_what_texts_find() -> None:
 
 def test_the_text_is_one_that_runs() -> None:
     """What pyright is shown has no mistake for the language either."""
-    assert not errors_of(Source("t.py", TEXT, "python"), lambda _: UNKNOWN, Limits(), None, None)
+    assert not findings_of(Source("t.py", TEXT, "python"), lambda _: UNKNOWN, Limits(), None, None)[0]
 
 
 @pytest.mark.parametrize("rest", ["", "...", "raise NotImplementedError"])
 def test_a_prompt_may_stand_before_what_type_checkers_want(rest: str) -> None:
     """Pyright wants ``...`` where there is no code, mypy ``raise NotImplementedError``: both mean nothing in the body of a task, other code is refused."""
     declared = f'@task\ndef name(path: str) -> str:\n    """Name {{{{path}}}}"""\n    {rest}\nname("a")'
-    assert not errors_of(Source("t.py", declared, "python"), lambda _: UNKNOWN, Limits(), None, None)
+    assert not findings_of(Source("t.py", declared, "python"), lambda _: UNKNOWN, Limits(), None, None)[0]
     other = declared.replace(
         '\nname("a")', "raise ValueError\nname('a')" if not rest else "; raise ValueError\nname('a')"
     )
-    error, *_ = errors_of(Source("t.py", other, "python"), lambda _: UNKNOWN, Limits(), None, None)
+    error, *_ = findings_of(Source("t.py", other, "python"), lambda _: UNKNOWN, Limits(), None, None)[0]
     assert isinstance(error, AgentflowError) and error.code == "defatom/instructions"
 
 

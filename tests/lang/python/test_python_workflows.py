@@ -11,7 +11,7 @@ from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.names import UNKNOWN
 from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.python.compiling import errors_of
+from agentflow.lang.python.compiling import findings_of
 from tests.support.python_texts import LIMITS, run_text
 from tests.support.world import World
 
@@ -102,7 +102,7 @@ def test_several_mistakes_are_said_at_once() -> None:
         '@task\ndef review(path: str) -> str:\n    """See {{pth}}."""\nreview(txt=1)\nsortd([1])\n'
         'with open("x") as f:\n    pass\nx.__class__\n'
     )
-    found = errors_of(Source("t.py", text, "python"), lambda _: UNKNOWN, LIMITS, None, World(), closed=True)
+    found = findings_of(Source("t.py", text, "python"), lambda _: UNKNOWN, LIMITS, None, World(), closed=True)[0]
     lines = [(each.code, each.span.line, bool(each.hint)) for each in found if each.span is not None]
     assert lines == [
         ("defatom/instructions", 3, True),
