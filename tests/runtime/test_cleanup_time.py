@@ -127,7 +127,7 @@ async def test_many_forms_one_around_the_other_end_together() -> None:
     text = HANG
     for _ in range(50):
         text = f"(try {text} (finally (begin (note (what 'theirs)) (wait))))"
-    notes = await stopped(text, each=0.05, host=0.15)
+    notes = await stopped(text, each=0.2, host=0.6)
     assert 3 <= len(notes) < 10
 
 
