@@ -19,6 +19,7 @@ from agentflow import AgentFlow, ScriptedProvider
 from agentflow.cli.durable import fork_run, resume_run
 from agentflow.cli.options import ForkOptions, ResumeOptions
 from agentflow.cli.run_read import show
+from tests.support.children import HANG_S
 from tests.support.commands import said_by
 
 PROGRAM = """
@@ -54,7 +55,7 @@ def ran(directory: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=HANG_S)
     return process.returncode, out, err
 
 

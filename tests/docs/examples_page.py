@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.children import HANG_S, pytest_command
 from tests.support.postgres import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,7 +168,7 @@ def run(example: Example, directory: Path, **variables: str) -> subprocess.Compl
         command = ["-m", "agentflow", "run", "--no-record", str(example.path), *arguments[1:]]
     elif tool == "pytest":
         (directory / "pytest.ini").write_text("[pytest]\n", "utf-8")
-        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pytest.ini", str(example.path)]
+        _, *command = pytest_command(directory / "base", "-c", "pytest.ini", str(example.path))
     elif tool == "jupyter":
         command = ["-m", "tests.docs.examples_page", str(example.path)]
     else:
@@ -176,7 +177,7 @@ def run(example: Example, directory: Path, **variables: str) -> subprocess.Compl
     environment |= {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(directory / "state"), "NO_COLOR": "1", **variables}
     return subprocess.run(
         [sys.executable, *command],
-        env=environment, capture_output=True, text=True, cwd=directory, timeout=60, check=False,
+        env=environment, capture_output=True, text=True, cwd=directory, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 

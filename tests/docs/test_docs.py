@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.support.children import HANG_S, pytest_command
 from tests.support.commands import said_by
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,8 +52,8 @@ def test_the_test_files_of_the_testing_page_pass(tmp_path: Path) -> None:
     for name, text in files:
         (tmp_path / name).write_text(text, "utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider"],
-        capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False,
+        pytest_command(tmp_path / "base", "-o", "asyncio_mode=auto"),
+        capture_output=True, text=True, cwd=tmp_path, timeout=HANG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

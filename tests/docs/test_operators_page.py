@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_command import environment
+from tests.support.children import HANG_S
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "scale-out.md").read_text("utf-8")
 
@@ -38,7 +39,9 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
         unit.write_text(
             text.replace("/srv/invoices/.venv/bin/agentflow", sys.executable).replace("/srv/invoices", str(tmp_path))
         )
-        done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(
+            [analyze, "verify", str(unit)], capture_output=True, text=True, check=False, timeout=HANG_S
+        )
         return done.stderr if "worker.service" in done.stderr or done.returncode else ""
 
     assert verify(block("ini")) == ""
@@ -55,7 +58,7 @@ def test_the_compose_file_is_one_that_compose_takes(tmp_path: Path) -> None:
     def check(text: str) -> str:
         (tmp_path / "compose.yaml").write_text(text)
         command = [compose, "-f", "compose.yaml", "config", "-q"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_S)
         return done.stderr if done.returncode else ""
 
     assert check(block("yaml")) == ""

@@ -12,6 +12,7 @@ from pygments.token import Comment, Keyword, Name, Number, String
 
 from agentflow.lang.lexer import WorkflowLexer
 from tests.docs.textmate import FILE, grammar, text
+from tests.support.children import HANG_S
 from tests.support.manual import blocks
 from tests.support.node import NodeClients
 
@@ -70,7 +71,7 @@ def test_the_engine_of_the_editor_agrees(node_clients: NodeClients, tmp_path: Pa
         "vscode-tmgrammar-test", "dist/unit.js", "--config", str(FILE.parents[1] / "package.json")
     )
     cases = str(node_clients.directory / "grammar.sexp")
-    done = subprocess.run([*test, cases, str(tmp_path / "*.sexp")], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*test, cases, str(tmp_path / "*.sexp")], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-1_000:]
     assert done.stdout.count("run successfuly") == len(TEXTS) + 1
 

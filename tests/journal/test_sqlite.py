@@ -24,6 +24,7 @@ from agentflow.core.journal import EffectRow, EffectState, NewRun
 from agentflow.journal import rows
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.writer import Job, Put, Unavailable, Writer
+from tests.support.children import HANG_S
 
 EFFECTS = 150
 NEW = NewRun(program="(f)", digest="d", input={"bindings": {}})
@@ -211,7 +212,11 @@ asyncio.run(main())
 def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     """Where nothing more can be written records wait, and are stored when there is room again."""
     done = subprocess.run(
-        [sys.executable, "-c", _FULL, str(tmp_path / "runs.db")], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", _FULL, str(tmp_path / "runs.db")],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=True,
     )
     assert done.stdout.split() == ["19", "20"], done.stderr
 

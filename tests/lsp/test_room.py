@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.architecture.test_layers import ROOT, imports
+from tests.support.children import HANG_S
 
 SCRIPT = """
 import contextlib, io, sys
@@ -23,7 +24,7 @@ main.app(["lsp"])
 
 def test_it_is_loaded_by_its_command_alone() -> None:
     """Neither the library nor the command's help loads its packages; without them ``lsp`` says what to install."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=HANG_S)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "error[cli/extra]" in done.stderr and "pip install 'agentflow[cli,lsp]'" in done.stderr
 

@@ -20,6 +20,7 @@ from agentflow.memory.file_memory import FileMemory, database_path
 from agentflow.memory.index import FileIndex
 from agentflow.memory.rows import NewFile
 from agentflow.memory.store import Store
+from tests.support.children import HANG_S
 from tests.support.repository import repository, write
 
 FILES = {f"d{n % 7}/f{n}.py": f"def walrus_{n}(): return 'flamingo {n}'\n" * 20 for n in range(1_200)}
@@ -172,7 +173,7 @@ def test_a_full_disk_leaves_the_index_in_memory(tmp_path: Path) -> None:
         asyncio.run(main())
     """
     process = python(script, tmp_path / "root", tmp_path / "cache")
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=HANG_S)
     lines = said.splitlines()
     assert lines[-1] == "50" and len(lines) == 2 and "it is in memory" in lines[0], said
 
@@ -197,7 +198,7 @@ def test_a_cache_that_may_only_be_read_is_replaced_by_memory() -> None:
     """
     with tempfile.TemporaryDirectory() as top:
         write(Path(top, "root"), {"a.py": "flamingo"})
-        said, _ = python(script, top).communicate(timeout=60)
+        said, _ = python(script, top).communicate(timeout=HANG_S)
         Path(top, "cache").chmod(0o700)
     first, warning, second = said.splitlines()
     assert first == second == "1" and f"{top}/cache/index-" in warning and "it is in memory" in warning

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from agentflow.cli.common import UsageError
 from agentflow.cli.main import app
 from agentflow.cli.search import index_command, search_command, serve_jsonl
+from tests.support.children import HANG_S
 from tests.support.repository import git, repository, write
 from tests.support.terminal import in_terminal
 
@@ -93,7 +94,7 @@ def test_the_server_as_a_process(tmp_path: Path, way: str) -> None:
     if way == "file":
         (tmp_path / "in.jsonl").write_text("\n".join(requests))
         with (tmp_path / "in.jsonl").open() as source:
-            done = subprocess.run(command, stdin=source, capture_output=True, text=True, cwd=ROOT, timeout=30)
+            done = subprocess.run(command, stdin=source, capture_output=True, text=True, cwd=ROOT, timeout=HANG_S)
         lines = done.stdout.splitlines()
     else:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:

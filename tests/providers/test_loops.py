@@ -15,6 +15,7 @@ from agentflow import AgentFlow, ScriptedProvider
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelRequest, user
 from agentflow.providers import open_provider
+from tests.support.children import HANG_S
 from tests.support.model_server import ModelServer
 
 THREADS = 4
@@ -120,7 +121,7 @@ asyncio.run(main())
 def test_the_first_import_of_an_sdk_is_an_event(tmp_path: Path) -> None:
     """It is logged before the first attempt begins, once a process."""
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=True, timeout=60, cwd=Path.cwd()
+        [sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=True, timeout=HANG_S, cwd=Path.cwd()
     )
     first, second = done.stdout.splitlines()
     assert first.index("log:importing the openai SDK") < first.index("attempt_started")

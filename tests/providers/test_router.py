@@ -13,6 +13,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import Usage
 from agentflow.providers import Price, Prices, Router, ScriptedProvider, dialects, open_provider
 from agentflow.providers.offline import OfflineProvider
+from tests.support.children import HANG_S
 
 VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
 
@@ -157,7 +158,7 @@ def test_naming_an_adapter_loads_no_sdk() -> None:
         "r = Router('anthropic:x', api_key='k', api_keys={'openai': 'k'}); r.resolve(None); r.resolve('openai:y');"
         "heavy = {'anthropic', 'openai', 'httpx2', 'aiohttp', 'genai_prices'} & set(sys.modules); assert not heavy, heavy"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_S)
 
 
 def test_a_users_price_wins() -> None:

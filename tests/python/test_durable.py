@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.errors import ConfigurationError, DataError, JournalError, SexpEvaluationError
 from agentflow.events import Warning
+from tests.support.children import HANG_S
 
 CHILD = '''
 import asyncio, os, signal, sys
@@ -100,7 +101,7 @@ def child(tmp_path: Path, dies: str = "", *more: str) -> subprocess.CompletedPro
     script.write_text(CHILD)
     return subprocess.run(
         [sys.executable, str(script), str(tmp_path / "ledger"), str(tmp_path / "runs.db"), dies, *more],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 

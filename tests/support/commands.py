@@ -17,9 +17,9 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from tests.support.children import HANG_S
+
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST_S = 60.0
-"""Seconds after which a command that has not ended is killed, and the test fails."""
 _AT_START = ("PYTHON", "LC_", "LANG")
 """Beginnings of the variables that Python reads when it starts: a command with others than ours is started afresh."""
 
@@ -39,7 +39,7 @@ def run_command(
     if not hasattr(socket, "send_fds") or _differs_at_start(environment):
         done = subprocess.run(
             [sys.executable, "-m", "agentflow", *arguments],
-            cwd=cwd, env=environment, capture_output=True, check=False, timeout=LONGEST_S,
+            cwd=cwd, env=environment, capture_output=True, check=False, timeout=HANG_S,
             **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
         )  # fmt: skip
         return Ended(done.returncode, done.stdout, done.stderr)
@@ -64,7 +64,7 @@ def _carry_out(job: Mapping[str, object], streams: list[int]) -> int:
         finally:
             os.close(telling)
         pid = int(told.readline())
-        timer = threading.Timer(LONGEST_S, _kill, [pid])
+        timer = threading.Timer(HANG_S, _kill, [pid])
         timer.start()
         try:
             return int(told.readline())
@@ -94,7 +94,7 @@ def _started(pid: int) -> tuple[socket.socket, threading.Lock]:
 
     def close() -> None:
         ours.close()
-        process.wait(LONGEST_S)
+        process.wait(HANG_S)
 
     atexit.register(close)
     return ours, threading.Lock()
