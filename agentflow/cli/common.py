@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentflow.core.errors import (
     AgentflowError,
-    ChangeRefused,
     ConfigurationError,
     DataError,
     LimitExceeded,
@@ -74,7 +73,7 @@ def exit_code(error: BaseException) -> Exit:
         return Exit.DIAGNOSTICS
     if isinstance(error, UsageError) or (isinstance(error, DataError) and error.code in _DIRECTORY_CODES):
         return Exit.USAGE
-    if isinstance(error, LimitExceeded) and not isinstance(error, ChangeRefused):
+    if isinstance(error, LimitExceeded):
         return Exit.TIMEOUT if error.limit == "wall_s" else Exit.LIMIT
     if isinstance(error, ProviderError):
         return Exit.PROVIDER

@@ -4,8 +4,9 @@
     ├── SexpSyntaxError            the text is not a program
     ├── SexpEvaluationError        the program is wrong, found at compile time or at run time
     │   └── UnboundSymbolError     (also a NameError)
-    ├── LimitExceeded              a limit of the run; a program cannot catch it
-    │   └── ChangeRefused          a change that would tell what a strict policy keeps
+    ├── RunStopped                 nothing of the run goes on because of it: a program cannot catch it
+    │   ├── LimitExceeded          a limit of the run was met
+    │   └── ChangeRefused          a change would tell what a strict policy keeps
     ├── WorkflowError              a Python workflow misuses what it is given
     │   ├── PythonOverlap          it has two calls in flight on one branch
     │   └── UnawaitedAttribute     it asks a call for what that gives (also an AttributeError)
@@ -217,7 +218,13 @@ class UnboundSymbolError(SexpEvaluationError, NameError):
     default_code = "name/unbound"
 
 
-class LimitExceeded(AgentflowError):
+class RunStopped(AgentflowError):
+    """What stops a run: no ``catch``, ``race`` or ``retry`` of a program goes on after it, no task or tool makes a result of it, no record keeps it."""
+
+    default_reason = "execution_halted"
+
+
+class LimitExceeded(RunStopped):
     """A limit of the run was met. Programs cannot catch it.
 
     Parameters: ``limit`` names it (``steps``, ``wall_s``, ``depth``, ``tokens``, ...), ``used`` and ``allowed`` are in
@@ -225,7 +232,6 @@ class LimitExceeded(AgentflowError):
     """
 
     default_code = "limits/exceeded"
-    default_reason = "execution_halted"
 
     def __init__(
         self,
@@ -250,17 +256,13 @@ class LimitExceeded(AgentflowError):
         )
 
 
-class ChangeRefused(LimitExceeded):
+class ChangeRefused(RunStopped):
     """A list, dict or set would be changed because of what a strict policy does not let be told by it. Programs cannot catch it.
 
     Whether it is raised may depend on what else refers to the container, so that nothing may go on because of it.
     """
 
     default_code = "provenance/write"
-
-    def __init__(self, message: str, *, hint: str, details: dict[str, Any], span: Span | None = None) -> None:
-        super().__init__(message, limit="changes", allowed=0, code=self.default_code, span=span, hint=hint)
-        self.details = details
 
 
 class WorkflowError(AgentflowError):

@@ -233,7 +233,7 @@ class ToolPort(Protocol):
     ) -> TaskResult:
         """Check grants and approval, validate, run under the tool's time-out and retries, publish Tool events.
 
-        The subtask that a CONTINUATION asks for is run, and its result is the tool's. A failure is a FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
+        The subtask that a CONTINUATION asks for is run, and its result is the tool's. A failure is a FAILED result; TaskError, RunStopped and cancellation pass through unwrapped.
         """
         ...
 

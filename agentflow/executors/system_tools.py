@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.errors import FileFailure, LimitExceeded, PathDenied
+from agentflow.core.errors import FileFailure, PathDenied, RunStopped
 from agentflow.core.events import ContextStarted
 from agentflow.core.executor_ports import CommandPort, CommandResult, FilePort
 from agentflow.core.memory_ports import ContextFinder
@@ -143,7 +143,7 @@ class SystemTools:
             return TaskResult.failure("context_retrieval_failure", "there is no memory system to search")
         try:
             return await self._memory.find(question, call)
-        except LimitExceeded:
+        except RunStopped:
             raise
         except Exception as error:  # noqa: BLE001 - the memory may be any object; document 4 requires its failure as a result
             return TaskResult.from_error(error, reason="context_retrieval_failure")
@@ -162,7 +162,7 @@ class SystemTools:
             return _invalid("there is nothing to prime with: pass query, initial_files or both")
         try:
             primed = await self._contexts.prime(query, files, call)
-        except LimitExceeded:
+        except RunStopped:
             raise
         except Exception as error:  # noqa: BLE001 - the handler may be any object; document 4 requires its failure as a result
             return TaskResult.from_error(error, reason="context_priming_failure")

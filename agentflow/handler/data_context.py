@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
-from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded, PathDenied, TaskError, cut
+from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, RunStopped, TaskError, cut
 from agentflow.core.executor_ports import FilePort
 from agentflow.core.frozen import frozen
 from agentflow.core.memory_ports import ContextFinder
@@ -99,7 +99,7 @@ async def _look_up(
     question = ContextGenerationInput(query=query, target_files=list(paths or ()))
     try:
         answer = await memory.find(question, call)
-    except (LimitExceeded, TaskError):
+    except (RunStopped, TaskError):
         raise
     except Exception as error:  # the memory may be any object: whatever it raises is a failed lookup
         said = error.message if isinstance(error, AgentflowError) else f"{type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from agentflow.core.approval import ApprovalRequest
 from agentflow.core.call import CallContext
-from agentflow.core.errors import LimitExceeded, TaskError, clip
+from agentflow.core.errors import RunStopped, TaskError, clip
 from agentflow.core.events import ToolStarted
 from agentflow.core.host_code import HostCode
 from agentflow.core.messages import TextPart, ToolSpec
@@ -199,7 +199,7 @@ class ToolRegistry:
         """Check grants, arguments and approval, then run the tool with its time-out and retries, between Tool events.
 
         If it returns a CONTINUATION, its subtask is run, and the result is the subtask's. A failure is a
-        FAILED result; TaskError, LimitExceeded and cancellation pass through unwrapped.
+        FAILED result; TaskError, RunStopped and cancellation pass through unwrapped.
         """
         scope = call.scope(ToolStarted, name=name, arguments=arguments, call_id=call_id)
         inner = scope.call
@@ -314,7 +314,7 @@ async def _admitted(tool: Tool, arguments: dict[str, Any], call: CallContext) ->
         return tool
     try:
         run = await tool.prepare(arguments, call)
-    except (TaskError, LimitExceeded):
+    except (TaskError, RunStopped):
         raise
     except Exception as error:  # noqa: BLE001 - the approver is code of the host: its exception is a refusal
         return TaskResult.from_error(error, reason="tool_execution_error")
@@ -337,7 +337,7 @@ async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) ->
             tool.name, shown, digest, "the tool asks for approval", arguments, identity=tool.identity
         )
         return await call.run.approve(request, call)
-    except (TaskError, LimitExceeded):
+    except (TaskError, RunStopped):
         raise
     except Exception as error:  # noqa: BLE001 - the approver is code of the host: any exception is a refusal
         _log.warning("the approver of tool %s raised %s", tool.name, type(error).__name__)
@@ -377,13 +377,13 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
             if type(value) in _DATA and tool.kind != "subtask":
                 value = await in_slices(TaskResult.of_data(value))
             return _result(tool, value, call)
-    except (TaskError, LimitExceeded):
+    except (TaskError, RunStopped):
         raise
     except ToolInputError as error:
         return TaskResult.from_error(error)
     except ExceptionGroup as group:
         # A tool's own task group wraps errors that must pass through; any others in it are one failure of the tool.
-        passing = next(_leaves(group, (LimitExceeded,)), None) or next(_leaves(group, (TaskError,)), None)
+        passing = next(_leaves(group, (RunStopped,)), None) or next(_leaves(group, (TaskError,)), None)
         if passing is not None:
             raise passing from None
         return TaskResult.from_error(group, reason="tool_execution_error")

@@ -40,7 +40,7 @@ class ToolTurn:
         """The results of ``parts``, in their order.
 
         Consecutive calls run concurrently, as the run's ``Limits.concurrency`` allows; a ``sequential`` tool runs alone,
-        in its position. The first error that is not a result (TaskError, LimitExceeded) cancels the others and is raised after
+        in its position. The first error that is not a result (TaskError, RunStopped) cancels the others and is raised after
         they have ended.
         """
         call = self._call

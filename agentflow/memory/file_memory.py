@@ -16,7 +16,7 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem, MatchKind
-from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, LimitExceeded, clip
+from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, RunStopped, clip
 from agentflow.core.executor_ports import FilePort
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import Candidate, CandidateSource, Embedder, Ranker
@@ -168,7 +168,7 @@ class FileMemory:
         ``root``, ``relative_path``, ``language`` and the signals behind the score. ``error`` is set if a root cannot be read.
         ``skipped`` lists what is not indexed, or not yet. An error of a source or ranker becomes a warning, and the result is the
         one without it. Both are called within ``call``. With ``fresh_context`` disabled nothing is looked up. Raises only
-        cancellation and LimitExceeded.
+        cancellation and RunStopped.
         """
         if question.fresh_context == "disabled":
             return AssociativeMatchResult(context_summary=question.inherited_context)
@@ -362,7 +362,7 @@ class FileMemory:
             try:
                 candidates = await self._asked(source, question, limit, call)
                 answer, unknown = await self._proposals(candidates[:limit])
-            except LimitExceeded:
+            except RunStopped:
                 raise
             except Exception as error:  # noqa: BLE001 - a source belongs to the host, and the answer is valid without it
                 self._warn(call, "memory/source", f"{type(source).__name__} proposed nothing: {_describe_error(error)}")
@@ -400,7 +400,7 @@ class FileMemory:
         try:
             with HostCode(call) if call is not None else contextlib.nullcontext():
                 order = await ranker.rank(question, described, call)
-        except LimitExceeded:
+        except RunStopped:
             raise
         except Exception as error:  # noqa: BLE001 - a ranker belongs to the host, and the answer is valid without it
             self._warn(call, "memory/rerank", f"the ranker failed, so its order is not used: {_describe_error(error)}")

@@ -70,7 +70,7 @@ class Ended:
     """The end of the run of a branch: ``value``, as that of a binding, or ``error`` as JSON data, what it cost and what it said.
 
     ``changes`` are those of its conversation; a branch that was cancelled has neither value nor error. ``failed`` says that its value
-    is a FAILED result, ``limited`` that a limit was its end, which is that of the run around it, too.
+    is a FAILED result, ``stopped`` that an error was its end which nothing goes on after, which is that of the run around it, too.
     """
 
     value: Mapping[str, Any] | None = None
@@ -79,7 +79,7 @@ class Ended:
     cost: float | None = 0.0
     changes: SessionChanges | None = None
     failed: bool = False
-    limited: bool = False
+    stopped: bool = False
 
 
 class BranchRuns:
@@ -192,7 +192,7 @@ class BranchRuns:
             started=run.created,
             ended=time.time(),
         )
-        return BranchEnd(record=record, settles=(done or end.limited) if races else not done)
+        return BranchEnd(record=record, settles=(done or end.stopped) if races else not done)
 
 
 class _Lender:

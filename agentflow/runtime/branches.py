@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import Any
 
 from agentflow.core.call import RunPort
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, cut
+from agentflow.core.errors import AgentflowError, RunStopped, SexpEvaluationError, cut
 from agentflow.core.events import BranchStarted
 from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.labels import bare
@@ -233,7 +233,7 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     async def run(index: int) -> None:
         try:
             value = await fork.run(index, thunks[index], ())
-        except LimitExceeded:
+        except RunStopped:
             raise
         except AgentflowError as error:
             errors[index] = error

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import LimitExceeded
+from agentflow.core.errors import RunStopped
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.permits import waiting
 
@@ -81,7 +81,7 @@ class Crew(Generic[T]):
         Only the first call counts, except that a limit of the run takes precedence over any other error.
         """
         if self._settled:
-            if isinstance(error, LimitExceeded) and not isinstance(self._error, LimitExceeded | None):
+            if isinstance(error, RunStopped) and not isinstance(self._error, RunStopped | None):
                 self._error = error
             return
         self._settled = True

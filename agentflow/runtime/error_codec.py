@@ -23,6 +23,7 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
         "syntax": errors.SexpSyntaxError,
         "evaluation": errors.SexpEvaluationError,
         "unbound": errors.UnboundSymbolError,
+        "run-stopped": errors.RunStopped,
         "limit": errors.LimitExceeded,
         "change-refused": errors.ChangeRefused,
         "configuration": errors.ConfigurationError,

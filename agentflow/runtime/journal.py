@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
-from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, LimitExceeded
+from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, RunStopped
 from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.frozen import frozen
@@ -44,7 +44,7 @@ from agentflow.runtime.waiting import answered
 
 T = TypeVar("T")
 
-UNRECORDED = (LimitExceeded, ConfigurationError, JournalError)
+UNRECORDED = (RunStopped, ConfigurationError, JournalError)
 """Errors that are not recorded as outcomes: with a higher limit or another setting the effect might succeed."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, JournalError, LimitExceeded, SessionBusy
+from agentflow.core.errors import AgentflowError, JournalError, RunStopped, SessionBusy
 from agentflow.core.journal import ENDED, BranchEnd, OnInflight, OwnedRun, RunRow, SessionChanges
 from agentflow.core.labels import NO_SOURCES, bare, box
 from agentflow.core.limits import Limits
@@ -426,8 +426,8 @@ class LiveRuns:
         usage, cost = (records.usage, records.cost) if live is None else (live.usage, live.cost_usd)
         gave = None if end.result is None else bare(end.result.value)
         failed = isinstance(gave, TaskResult) and gave.failed
-        limited = isinstance(end.error, LimitExceeded)
-        return self.branches.end(run, end.status, Ended(value, error, usage, cost, changes, failed, limited))
+        stopped = isinstance(end.error, RunStopped)
+        return self.branches.end(run, end.status, Ended(value, error, usage, cost, changes, failed, stopped))
 
     async def stored_error(self, error: BaseException) -> Any:
         """An error as data: encoded beside the loop and searched in slices, since it may carry any value."""

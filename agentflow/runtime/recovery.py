@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import anyio
 
 from agentflow.core.effects import Timer
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, TaskError
+from agentflow.core.errors import AgentflowError, RunStopped, SexpEvaluationError, TaskError
 from agentflow.core.labels import bare, because_of
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import HELD, unshared
@@ -93,7 +93,7 @@ def user_error(message: Any, irritants: list[Any], span: Span) -> SexpEvaluation
 
 async def catch(rt: Strand, d: int, span: Span, error: Exception) -> ErrorValue:
     """The value that ``catch`` binds. An error that programs may not catch is raised again."""
-    if isinstance(error, LimitExceeded):
+    if isinstance(error, RunStopped):
         raise error
     return ErrorValue.of(annotate(error))
 
@@ -128,7 +128,7 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
     journal = rt.call.run.journal
     if isinstance(error, GeneratorExit) or (journal is not None and journal.suspending):
         return
-    if isinstance(error, Exception) and not isinstance(error, LimitExceeded):
+    if isinstance(error, Exception) and not isinstance(error, RunStopped):
         annotate(error)
         await _to_end(rt, final, d)
         return
@@ -138,7 +138,7 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
     rt.call = rt.cleanup_call()
     # Programs that its tools run are part of the clean-up, not of what is over.
     rt.call.run = stopping = StoppingRun(call.run, lambda: True, rt.budget)
-    if isinstance(error, LimitExceeded):
+    if isinstance(error, RunStopped):
         stopping.journal = None  # With a higher limit the run goes on as if it had not been met.
     rt.fuel = 0
     try:

@@ -297,7 +297,7 @@ class BaseHandler:
         ``prompt`` is text, a list of texts, paths of files and parts (``["What is this?", Path("photo.png")]``; see
         :func:`~agentflow.core.media.attachment`), or a :class:`~agentflow.core.ports.Prompt`; options are Prompt's fields (``system``,
         ``model``, ``tools``, ``output_schema``, ``output_model``, ``json_output``, ``history``, ``max_turns``,
-        ``timeout_s`` ...). A failure is a FAILED result; LimitExceeded, SessionBusy and cancellation are raised.
+        ``timeout_s`` ...). A failure is a FAILED result; RunStopped, SessionBusy and cancellation are raised.
         """
         request = await make_prompt(prompt, options)
         async with in_run(self.joint.engine, "handler.execute_prompt", self._session) as call:

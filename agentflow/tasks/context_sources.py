@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
-from agentflow.core.errors import AgentflowError, LimitExceeded, PathDenied, TaskError, clip
+from agentflow.core.errors import AgentflowError, PathDenied, RunStopped, TaskError, clip
 from agentflow.core.events import ContextStarted
 from agentflow.core.executor_ports import CommandPort, FilePort
 from agentflow.core.frozen import frozen
@@ -180,7 +180,7 @@ async def _answer(
     with call.scope(ContextStarted, input=question) as scope:
         try:
             answer = await find(scope.call)
-        except (LimitExceeded, TaskError):
+        except (RunStopped, TaskError):
             raise
         except Exception as error:  # the memory may be any object: whatever it raises is a failed lookup
             raise _lookup_failed(str(error) or type(error).__name__) from error

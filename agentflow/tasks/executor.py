@@ -91,7 +91,7 @@ class AtomicTaskExecutor:
 
         ``values`` holds every declared parameter (see ``resolve_inputs``). A ProviderError, ConfigurationError,
         ResourceExhausted, or an error in rendering or reading, becomes a FAILED result that keeps the error; any other
-        TaskError (a tool's), LimitExceeded and cancellation pass through.
+        TaskError (a tool's), RunStopped and cancellation pass through.
         """
         settings = settings or AS_DECLARED
         context = context_inputs or NO_CONTEXT

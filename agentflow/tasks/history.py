@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.errors import AgentflowError, RunStopped
 from agentflow.core.notes import ErrorInfo
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -185,14 +185,14 @@ class SequentialHistory:
         """Run requests one after another; ``execute`` takes a request and the :meth:`previous_outputs` of those before.
 
         Returns the last result or, at the first FAILED one (or TaskError, converted to one), a failure with the partial
-        results. LimitExceeded and cancellation pass through.
+        results. RunStopped and cancellation pass through.
         """
         last = TaskResult.complete()
         for request in requests:
             name = request.name or f"{request.type}:{request.subtype}"
             try:
                 last = await execute(request, self.previous_outputs())
-            except LimitExceeded:
+            except RunStopped:
                 raise
             except AgentflowError as error:
                 last = TaskResult.from_error(error)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, SessionBusy, TaskError
+from agentflow.core.errors import AgentflowError, DataError, RunStopped, SessionBusy, TaskError
 from agentflow.core.executor_ports import CommandPort, FilePort
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import ContextFinder
@@ -183,7 +183,7 @@ class TaskService:
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run an atomic task within ``call``, found by the request's name or else its ``type:subtype``.
 
-        Publishes Task events. A failure is a FAILED result; a TaskError of a tool, LimitExceeded and cancellation pass
+        Publishes Task events. A failure is a FAILED result; a TaskError of a tool, RunStopped and cancellation pass
         through.
         """
         compiled = self._runner.find(request, call)
@@ -203,7 +203,7 @@ class TaskService:
             return _invalid(f"the request is {error.message}")
         try:
             return await self.run_request(read, call)
-        except (TaskError, LimitExceeded, SessionBusy):
+        except (TaskError, RunStopped, SessionBusy):
             raise
         except Exception as error:  # noqa: BLE001 - the specification's boundary: any other exception is a FAILED result
             return _unexpected(error)
@@ -230,7 +230,7 @@ class TaskService:
                 with HostCode(call):
                     return TaskResult.of(await evaluator.evaluate_function_call(node, env))
             return await self._runner.functions(call, self._options()).evaluate(node, env)
-        except (LimitExceeded, SessionBusy):
+        except (RunStopped, SessionBusy):
             raise
         except Exception as error:  # noqa: BLE001 - as in run_directly
             return _unexpected(error)
@@ -268,7 +268,7 @@ class TaskService:
                 **options,
             )
             return await self._runner.run(compiled, request, call, options)
-        except (LimitExceeded, SessionBusy):
+        except (RunStopped, SessionBusy):
             raise
         except Exception as error:  # noqa: BLE001 - as in run_directly
             return _unexpected(error)
@@ -374,7 +374,7 @@ class TaskService:
         try:
             options = self._options(prompts=prompts_of(handler) if handler is not None else None)
             result = await self._runner.run(compiled, request, call, options)
-        except (LimitExceeded, SessionBusy):
+        except (RunStopped, SessionBusy):
             raise
         except Exception as error:  # noqa: BLE001 - as in run_directly
             result = _unexpected(error)

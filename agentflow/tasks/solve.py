@@ -19,7 +19,7 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Solve
-from agentflow.core.errors import AgentflowError, LimitExceeded, clip
+from agentflow.core.errors import AgentflowError, LimitExceeded, RunStopped, clip
 from agentflow.core.events import SubtaskStarted
 from agentflow.core.messages import Usage
 from agentflow.core.names import FILES
@@ -72,7 +72,7 @@ class Solver:
 
         Returns a COMPLETE result with the program's value, and ``program`` and ``rounds`` in its notes; FAILED
         (subtask_failure) with the last program and its errors if the rounds are used up, if solving is nested deeper
-        than the run's ``subtask_depth`` or within itself, or takes more than its own ``max_model_calls``. LimitExceeded and
+        than the run's ``subtask_depth`` or within itself, or takes more than its own ``max_model_calls``. RunStopped and
         cancellation pass through.
         """
         allow = frozenset(effect.allow)
@@ -224,6 +224,8 @@ class Solver:
                 raise  # a limit of the run
             attempt.errors.append(error.render())
             return None
+        except RunStopped:
+            raise
         except AgentflowError as error:
             attempt.errors.append(error.render())
             return None

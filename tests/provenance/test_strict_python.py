@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
-from agentflow.core.errors import LimitExceeded
+from agentflow.core.errors import ChangeRefused
 from agentflow.core.source import Source
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.methods import METHODS
@@ -476,7 +476,7 @@ async def test_a_change_that_others_would_not_tell_is_refused(program: str, flow
     """What else refers to a container would not say why it was changed: that ends the run, whatever catches errors there."""
     caught = "try:\n" + "\n".join([f"    {line}" for line in program.splitlines()]) + "\nexcept Exception:\n    0"
     for text in (program, caught):
-        with pytest.raises(LimitExceeded) as raised:
+        with pytest.raises(ChangeRefused) as raised:
             await flow.run(text, surface="python", bindings=SECRET)
         error = raised.value
         assert (error.code, error.details["sources"], error.sources) == ("provenance/write", ["web"], {"web"})
