@@ -53,6 +53,7 @@ from agentflow.runtime.provenance import RunGuard, left_open, taken_in
 from agentflow.runtime.python_program import PythonProgram, PythonTarget, find_target, reference_in
 from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
+from agentflow.runtime.rules_met import RulesMet
 from agentflow.runtime.run import Approver, News, OpenRun, Run, check_name, check_priority
 from agentflow.runtime.strand import Strand
 from agentflow.runtime.strands import host_strand_at
@@ -109,6 +110,7 @@ class Engine:
         )
         self._solver = solver
         self.roots = roots
+        self._rules = RulesMet(tools, tasks, workflows)
         self._in_force = in_force or PolicyInForce()
         self.compiler = ProgramCompiler(self.effects, self.limits, self._in_force)
         self.admission = Admission(self.compiler, tools, estimator)
@@ -177,7 +179,7 @@ class Engine:
 
         Yields the run and its outermost call. ``journal`` makes it a durable run; ``tenant`` pays for it; a ``quiet`` run has
         no observers. Raises SessionBusy if ``session`` is in use, LimitExceeded when the wall time is up, ConfigurationError
-        for an invalid ``run_id``, ``labels`` or ``priority``.
+        for an invalid ``run_id``, ``labels`` or ``priority``, and for a policy with a rule for an argument that there is not.
         """
         if self.closed:
             raise ConfigurationError(
@@ -208,6 +210,7 @@ class Engine:
         root = CallContext(run, session=session, grants=grants, priority=priority)
         policy = self._in_force.policy
         if policy is not None:
+            self._rules.check_arguments(policy)
             root.reading = Reading(RunGuard(policy, self.tools, self.tasks, self.roots))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
         return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor, self.news)
@@ -282,6 +285,8 @@ class Engine:
         ``fitted``: it was compiled for this environment just now, so its names are not checked again.
         """
         budget = budget_of(call)
+        if call.reading is not None:
+            await self._rules.check_names(program, env, call)
         value = await run_program(
             program,
             env,

@@ -55,7 +55,8 @@ _Noted: TypeAlias = "tuple[str, Mapping[str, Sources], Sources, Sources, Span | 
 class RunGuard:
     """A :class:`~agentflow.core.reading.Guard`: the policy in force in one run, and the flows of its effects.
 
-    ``tools`` and ``tasks`` know the flow's, ``roots`` are what paths are relative to. ``denials`` are what was denied so far, or with ``explain`` would have been.
+    ``tools`` and ``tasks`` know the flow's, ``roots`` are what paths are relative to. ``denials`` are what was denied so far, or with ``explain`` would have been; ``told``
+    the names in the policy of which it was told that nothing has them.
     """
 
     def __init__(self, policy: Provenance, tools: ToolPort, tasks: TemplatePort, roots: Sequence[str] = ()) -> None:
@@ -64,6 +65,7 @@ class RunGuard:
         self._tools = tools
         self._tasks = tasks
         self.denials: list[Denial] = []
+        self.told: set[str] = set()
         self._sources: dict[str, tuple[Tool | None, Sources]] = {}
         self._flows: deque[_Noted] = deque(maxlen=_NOTED)
 

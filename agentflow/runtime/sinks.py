@@ -53,7 +53,7 @@ def reach_of(
     if not sinks and guards is None:
         return ()
     text = flows()
-    held = _held(bindings)
+    held = held_by(bindings)
     if guards is not None:
         for name, arguments in sorted(_others(text, tasks, held).items()):
             for argument, allow in guards(name, sorted(arguments)).items():
@@ -67,7 +67,7 @@ def reach_of(
     )
 
 
-def _others(flows: Flows, tasks: Mapping[str, Sequence[TaskFacts]], held: _Held) -> dict[str, set[str]]:
+def _others(flows: Flows, tasks: Mapping[str, Sequence[TaskFacts]], held: Held) -> dict[str, set[str]]:
     """What a program may call that is no tool, and its arguments by name."""
     arguments: dict[str, set[str]] = {}
     for name, facts in tasks.items():
@@ -104,7 +104,7 @@ class _Graph:
     """The flows of a text, with what its effects do: tasks read, call tools and remember; tools give what has their source."""
 
     def __init__(
-        self, flows: Flows, tools: Sequence[ToolFacts], tasks: Mapping[str, Sequence[TaskFacts]], held: _Held
+        self, flows: Flows, tools: Sequence[ToolFacts], tasks: Mapping[str, Sequence[TaskFacts]], held: Held
     ) -> None:
         self._flows = flows
         self._held = held
@@ -217,7 +217,7 @@ class _Graph:
 
 
 @dataclass(slots=True)
-class _Held:
+class Held:
     """What bindings hold: of each the sources of what is labelled in it, and the functions of the host with the name that each is bound to (None: it is in
     something)."""
 
@@ -227,9 +227,9 @@ class _Held:
     )
 
 
-def _held(bindings: Mapping[str, Any]) -> _Held:
+def held_by(bindings: Mapping[str, Any]) -> Held:
     """What bindings hold; of a large one that is not all known."""
-    held = _Held()
+    held = Held()
     for name, value in bindings.items():
         held.sources[name] = sources = set[str]()
         seen: set[int] = set()
@@ -253,4 +253,4 @@ def _held(bindings: Mapping[str, Any]) -> _Held:
     return held
 
 
-__all__ = ["reach_of"]
+__all__ = ["Held", "held_by", "reach_of"]
