@@ -147,7 +147,7 @@ class Provenance:
     (``provenance/policy``) for a default that is neither.
     """
 
-    rules: tuple[Sink, ...] = ()
+    rules: Sequence[Sink] = ()
     default: Default = "allow"
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     explain: bool = False

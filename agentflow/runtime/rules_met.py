@@ -45,6 +45,7 @@ class RulesMet:
         self._tools = tools
         self._tasks = tasks
         self._workflows = workflows
+        self._logged: set[str] = set()
 
     def check_arguments(self, policy: Provenance) -> None:
         """Refuse a rule for an argument that what it names does not have. Raises ConfigurationError (``provenance/policy``)."""
@@ -54,7 +55,7 @@ class RulesMet:
     async def check_names(self, program: Program, env: SexpEnvironment, call: CallContext) -> None:
         """Look for names in the policy of a run that nothing in the flow, a program and its variables has.
 
-        What is missing may come later: a tool of a server, a task that a program defines. So it is a warning (``provenance/unmet``), once in a run, and a line in the
+        What is missing may come later: a tool of a server, a task that a program defines. So it is a warning (``provenance/unmet``), once in a run, and once a line in the
         log; an error only where it is nearly the name of something that no rule names itself: there a tool goes unguarded.
         Raises ConfigurationError (``provenance/policy``).
         """
@@ -96,7 +97,9 @@ class RulesMet:
             f"; {hint}" if hint else ""
         )
         call.warn("provenance/unmet", message, name=named.name)
-        _log.warning("%s", message)
+        if named.name not in self._logged:
+            self._logged.add(named.name)
+            _log.warning("%s", message)
 
     def _check_readers(self, policy: Provenance) -> None:
         """Refuse readers of a source that nothing here has, where one is nearly called so of which nothing says who may see it."""

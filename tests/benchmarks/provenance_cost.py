@@ -81,6 +81,11 @@ def flow_with(policy: Provenance | None) -> AgentFlow:
         """Nothing, on the loop."""
         return text
 
+    @flow.tool
+    async def send(to: str) -> str:
+        """What the policy has a rule for."""
+        return to
+
     return flow
 
 

@@ -30,7 +30,7 @@ async def flow(tmp_path: Path) -> AsyncIterator[AgentFlow]:
             return to
 
         schema = {"type": "object", "properties": {"path": {"type": "string"}}, "additionalProperties": True}
-        flow.handler.register_tool({"name": "open", "input_schema": schema}, lambda arguments: "ok")
+        flow.handler.register_tool({"name": "open", "input_schema": schema}, lambda _: "ok")  # pyright: ignore
         await flow.define('(defatom summary (params (page)) (instructions "{{page}}"))')
         yield flow
 
