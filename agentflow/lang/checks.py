@@ -16,14 +16,18 @@ from typing import Any, cast
 from agentflow.core.context import CONTEXT_KEYS
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.names import NameInfo
+from agentflow.core.values import Symbol
 from agentflow.lang import ir
 from agentflow.lang.analyzer import LOOP_CONFIG, Analyzer
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.builtins.registry import describe_arity
+from agentflow.lang.closure import Closure
 from agentflow.lang.elsewhere import ELSEWHERE, name_hint
 from agentflow.lang.ir import IR, Lambda
 from agentflow.lang.literals import literal, mismatch
 from agentflow.lang.syntax import Node
+from agentflow.lang.takes import OPERATIONS, RUNS, misfit
+from agentflow.lang.takes import PRIMITIVES as TAKEN
 from agentflow.lib.suggest import did_you_mean
 
 SHORTEST_MISSPELLING = 4
@@ -46,6 +50,8 @@ class Suspects:
     names: list[tuple[Node, str, bool, bool]] = field(default_factory=list[tuple[Node, str, bool, bool]])
     """Free names, and whether they are operators."""
     primitives: list[tuple[ir.PrimCall, bool]] = field(default_factory=list[tuple[ir.PrimCall, bool]])
+    """Calls of primitives with a wrong number of arguments, or with arguments whose type may be certain."""
+    operations: list[tuple[ir.RuntimeCall, bool]] = field(default_factory=list[tuple[ir.RuntimeCall, bool]])
     effects: list[tuple[ir.EffectCall, bool]] = field(default_factory=list[tuple[ir.EffectCall, bool]])
     calls: list[tuple[ir.Call, bool]] = field(default_factory=list[tuple[ir.Call, bool]])
     assigned: list[tuple[ir.SetGlobal, bool]] = field(default_factory=list[tuple[ir.SetGlobal, bool]])
@@ -67,7 +73,9 @@ def suspects(tree: IR) -> Suspects:
             pending.extend((each, caught) for each in node.args)
             continue
         if isinstance(node, ir.PrimCall):
-            if not node.primitive.accepts(len(node.args)):
+            word = TAKEN.get(node.primitive.canonical)
+            may_not_fit = word is not None and not all(type(each) in _UNCERTAIN for each in node.args)
+            if may_not_fit or not node.primitive.accepts(len(node.args)):
                 result.primitives.append((node, caught))
         elif isinstance(node, ir.EffectCall):
             result.effects.append((node, caught))
@@ -82,8 +90,10 @@ def suspects(tree: IR) -> Suspects:
         elif isinstance(node, ir.ThunkList):
             pending.extend((each, caught) for each in node.items)
             continue
-        elif isinstance(node, ir.RuntimeCall) and node.op in ("race", "race-on"):
-            caught = True
+        elif isinstance(node, ir.RuntimeCall):
+            if node.op in OPERATIONS:
+                result.operations.append((node, caught))
+            caught = caught or node.op in ("race", "race-on")
         pending.extend((each, caught) for each in children(node))
     return result
 
@@ -150,7 +160,9 @@ class _Checks:
         for node, name, caught, operator in part.names:
             self.unbound(node, name, caught, operator=operator)
         for primitive, caught in part.primitives:
-            self.primitive(primitive, caught)
+            self.primitive(primitive, assigned, caught)
+        for operation, caught in part.operations:
+            self.operation(operation, assigned, caught)
         for effect, caught in part.effects:
             self.effect(effect, caught)
         for write, caught in part.assigned:
@@ -201,11 +213,52 @@ class _Checks:
 
     # -- numbers of arguments -------------------------------------------------------------------------------------
 
-    def primitive(self, node: ir.PrimCall, caught: bool) -> None:
+    def primitive(self, node: ir.PrimCall, assigned: set[str], caught: bool) -> None:
         primitive = node.primitive
+        if primitive.accepts(len(node.args)):
+            word = TAKEN[primitive.canonical]
+            self.argument(node.at, primitive.name, word, node.args, primitive.usage, assigned, caught)
+            return
         wanted = describe_arity(primitive.arity)
         message = f"{primitive.name} takes {wanted}, and is given {len(node.args)}"
         self.report(node.at, caught, "arity/primitive", message, f"write {primitive.usage}")
+
+    def operation(self, node: ir.RuntimeCall, assigned: set[str], caught: bool) -> None:
+        """A form that is an operation of the runtime, and what it runs, which no number is where a call stands for the number."""
+        name = node.op.removesuffix("-on")
+        usage = self.a.forms[name].usage
+        first, *rest = node.args
+        is_called = node.op in RUNS and isinstance(first, ir.Call | ir.EffectCall | Lambda)
+        run = rest[0] if is_called and rest else None
+        if isinstance(run, ir.Thunk) and self.type_of(run.body, assigned) in (int, float):
+            message = f"{name} runs its second operand, and that is a number here"
+            self.report(node.at, caught, "type/argument", message, f"the other way round: {usage}")
+            return
+        self.argument(node.at, name, OPERATIONS[node.op], node.args, usage, assigned, caught)
+
+    def argument(
+        self, at: Node, name: str, word: str, args: Sequence[IR], usage: str, assigned: set[str], caught: bool
+    ) -> None:
+        """An argument of a type that its parameter does not take."""
+        wrong = misfit(word, [self.type_of(each, assigned) for each in args])
+        if wrong is None:
+            return
+        shown = f"{_WHAT[wrong.letter]} as argument {wrong.index + 1}"
+        message = f"{name} wants {shown}, and is given {_KINDS.get(wrong.kind, 'a list')}"
+        hint = f"the other way round: {usage}" if wrong.swapped else f"write {usage}"
+        self.report(args[wrong.index].at, caught, "type/argument", message, hint)
+
+    def type_of(self, node: IR, assigned: set[str]) -> type[Any] | None:
+        """The exact type of a literal, or of a procedure whose definition is in sight; None if unsure."""
+        if isinstance(node, ir.Const | ir.Quote):
+            return cast("type[Any]", type(node.value))
+        if isinstance(node, ir.MakeDict):
+            return dict
+        if isinstance(node, ir.PrimCall):
+            return list if node.primitive.name == "list" else None
+        if isinstance(node, ir.Local | ir.Global | Lambda):
+            return None if self.lambda_of(node, assigned) is None else Closure
+        return None
 
     def procedure(self, node: ir.Call, assigned: set[str], caught: bool) -> None:
         callee = self.lambda_of(node.operator, assigned)
@@ -291,6 +344,34 @@ class _Checks:
             if name not in CONTEXT_KEYS:
                 hint = did_you_mean(name, CONTEXT_KEYS) or f"it knows {', '.join(sorted(CONTEXT_KEYS))}"
                 self.report(pair, caught, "context/key", f"{node.name} knows no key '{name}'", hint)
+
+
+_WHAT = {
+    **dict.fromkeys("nNx", "a number"),
+    **dict.fromkeys("iI", "an integer"),
+    **dict.fromkeys("sS", "a string"),
+    "l": "a list",
+    "d": "a dict",
+    "z": "a list, string or dict",
+    "o": "a procedure",
+    "j": "data",
+    "k": "a key",
+    "f": "a field name",
+    "y": "a symbol",
+    "r": "the result of a task or tool",
+}
+_KINDS: dict[type[Any], str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a float",
+    str: "a string",
+    Symbol: "a symbol",
+    dict: "a dict",
+    Closure: "a procedure",
+    type(None): "none",
+}
+_UNCERTAIN = frozenset((ir.Unknown, ir.Call, ir.EffectCall))
+"""Nodes whose value may be of any type."""
 
 
 def _pair_name(node: Any) -> str:

@@ -120,7 +120,10 @@ def race(g: Emitter, node: ast.Call) -> ast.expr:
         return _sent(g, "race-on", node, elsewhere, 1)
     if keywords_of(g, node, 1, 10_000) is None:
         return g.const(None)
-    return g.operation_at("race", node, _thunks(g, node.args))
+    g.guarded += 1
+    arms = _thunks(g, node.args)
+    g.guarded -= 1
+    return g.operation_at("race", node, arms)
 
 
 @form("timeout(30, f(x))")

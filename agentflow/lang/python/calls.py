@@ -14,7 +14,7 @@ from agentflow.lang.python.builtin_values import builtin
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, sort
 from agentflow.lang.python.comprehensions import collected
 from agentflow.lang.python.emitter import Emitter, expression
-from agentflow.lang.python.forms import FORMS
+from agentflow.lang.python.forms import FORMS, Form
 from agentflow.lang.python.functions import code_name, known_function
 from agentflow.lang.python.kinds import as_counted
 from agentflow.lang.python.labelled import labelled_entry
@@ -26,6 +26,7 @@ from agentflow.lang.python.strict import CHANGING
 from agentflow.lang.python.strict_twins import set_default, strict_entry
 from agentflow.lang.python.support import call, rebound
 from agentflow.lang.python.table import Entry
+from agentflow.lang.python.takes import check_builtin, check_form, check_method
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import MISSING
 from agentflow.lang.python.words import word_of
@@ -131,8 +132,7 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
         return effects.record(g, node, function.id)
     form = FORMS.get(function.id)
     if form is not None:
-        g.meanings[node] = ("form", form.name)
-        return form.write(g, node)
+        return _form(g, node, form)
     if function.id == "isinstance":
         return _isinstance(g, node)
     if function.id in BUILTINS:
@@ -154,6 +154,16 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
     return generic(g, node, g.value(function))
 
 
+def _form(g: Emitter, node: ast.Call, form: Form) -> ast.expr:
+    g.meanings[node] = ("form", form.name)
+    before = len(g.errors)
+    code = form.write(g, node)
+    start = g.span_at(node).start
+    if not any(each.span is not None and each.span.start == start for each in g.errors[before:]):
+        check_form(g, node, ast.unparse(node.func))
+    return code
+
+
 def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.expr:
     if function.attr.startswith("_"):
         return g.value(function)
@@ -167,8 +177,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
             return effects.call_task(g, node, tool)
         form = FORMS.get(dotted)
         if form is not None:
-            g.meanings[node] = ("form", form.name)
-            return form.write(g, node)
+            return _form(g, node, form)
         if base.id in _HERE or base.id in MODULES or dotted in DOTTED:
             if base.id not in g.foreign or dotted in DOTTED:
                 message = f"'{dotted}' is not there in workflow texts"
@@ -186,6 +195,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
             g.wrong(function, "name/not-here", f"there is no method '{function.attr}'", hint)
         return g.const(None)
     g.meanings[node] = ("method", function.attr)
+    check_method(g, node, function)
     if g.followed is not None:
         return _followed_method(g, node, function)
     value = g.value(base)
@@ -372,6 +382,7 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
     if problem is not None:
         g.wrong(node, problem.code, problem.message, problem.hint)
         return g.const(None)
+    check_builtin(g, node, entry)
     first = [g.name("rt"), g.name("d")] if entry.is_async else [g.name("rt")]
     title_ = title.replace(".", "_")
     called = _entry(g, entry).function

@@ -70,12 +70,17 @@ def findings_of(
     """
     g = emitter_of(source, describe, limits, allow, port, closed=closed)
     written(g, read_tree(g))
-    doubts: list[AgentflowError] = []
+    doubts: list[AgentflowError] = [error for error, is_caught in g.failures.values() if is_caught]
     for name, (node, other) in g.doubtful.items():
         if len(name) >= SHORTEST_MISSPELLING and name.rstrip("s") != other.rstrip("s"):
             message = f"nothing here binds '{name}'"
             doubts.append(SexpEvaluationError(message, code="name/suspicious", span=g.span_at(node), hint=meant(other)))
-    return _in_order(g.errors), _in_order(doubts)
+    return _in_order([*g.errors, *failures_of(g)]), _in_order(doubts)
+
+
+def failures_of(g: Emitter) -> list[AgentflowError]:
+    """What certainly fails when it is reached, and that nothing around it catches."""
+    return [error for error, is_caught in g.failures.values() if not is_caught]
 
 
 def declared(source: Source, limits: Limits) -> dict[str, Any] | None:
@@ -109,8 +114,9 @@ def compile_python(
     for each in passes:
         each(source, g)
     link = written(g, tree)
-    if g.errors:
-        first, *others = _in_order(g.errors)
+    wrong = [*g.errors, *(failures_of(g) if allow is not None else ())]
+    if wrong:
+        first, *others = _in_order(wrong)
         first.others = others  # type: ignore[attr-defined]
         raise first
     assert link is not None

@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from agentflow.core.names import NameInfo
+from agentflow.lang.literals import mismatch
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.support import (
     arguments_of,
@@ -15,6 +16,7 @@ from agentflow.lang.python.support import (
     outcome_of_dict,
     task_procedure,
 )
+from agentflow.lang.python.takes import literal
 from agentflow.lib.suggest import did_you_mean
 
 
@@ -49,6 +51,8 @@ def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple
         return [], (), []
     args = [g.value(each) for each in node.args]
     names = declared[: len(node.args)]
+    for each, value in zip(names, node.args, strict=True):
+        _check_literal(g, title, info, each, value)
     spread: list[ast.expr] = []
     for each in node.keywords:
         if each.arg is None:
@@ -59,6 +63,7 @@ def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple
         elif info.parameters is not None and info.parameter(each.arg) is None and not info.open:
             hint = did_you_mean(each.arg, [*declared, *info.reserved]) or f"it takes {', '.join(declared)}"
             g.wrong(each, "call/unknown-parameter", f"'{title}' has no parameter '{each.arg}'", hint)
+        _check_literal(g, title, info, each.arg, each.value)
         names.append(each.arg)
         args.append(g.value(each.value))
     if info.parameters is not None and not spread and "inputs" not in names:
@@ -68,6 +73,18 @@ def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple
             hint = f"write {title}({', '.join(f'{each}=...' for each in declared)})"
             g.wrong(node, "call/missing-parameter", f"the call of '{title}' misses {shown}", hint)
     return args, tuple(names), spread
+
+
+def _check_literal(g: Emitter, title: str, info: NameInfo, name: str, node: ast.expr) -> None:
+    """Note a literal that the schema of a parameter certainly rejects."""
+    parameter = info.parameter(name) if info.parameters is not None else None
+    value = literal(node)
+    if parameter is None or (value is None and not parameter.required):  # None stands for the default
+        return
+    problem = mismatch(value, parameter.schema, lenient=info.lenient)
+    if problem is not None:
+        code = "call/unknown-key" if problem.key else "call/argument"
+        g.fails(node, code, f"'{name}' of '{title}': {problem.text}", problem.hint)
 
 
 _SPREAD: dict[Any, Any] = {data_of: data_of_dict, outcome_of: outcome_of_dict}

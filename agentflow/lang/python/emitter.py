@@ -87,7 +87,8 @@ class Emitter(Nodes):
     """One translation of a text.
 
     ``meanings`` says what calls, and names that are no variables, turned out to be, and ``templates`` which tasks the text defines: these
-    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it, ``doubtful`` names that are bound to nothing yet and nearly names in sight, where each stands first and which it
+    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it, ``failures`` what certainly fails when it is reached and whether
+    the text may go on all the same (``guarded``: a handler or a ``race`` is around), ``doubtful`` names that are bound to nothing yet and nearly names in sight, where each stands first and which it
     nearly is; ``foreign`` are
     names, ``foreign_methods`` methods whose definition has been refused, so that no use of them is; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
     defines. ``remembered`` are the parameters of which code remembers whether they are integers, and whether any does ask; ``rounds`` the tests for the end
@@ -116,6 +117,8 @@ class Emitter(Nodes):
         self.port = port
         self.limits = limits
         self.errors: list[AgentflowError] = []
+        self.failures: dict[tuple[str, int], tuple[SexpEvaluationError, bool]] = {}
+        self.guarded = 0
         self.meanings: dict[ast.AST, Meaning] = {}
         self.marks: dict[ast.AST, list[int]] = {}
         self.reach: Callable[[int], None] | None = None
@@ -153,6 +156,13 @@ class Emitter(Nodes):
         self.errors.append(SexpEvaluationError(message, code=code, span=self.span_at(node), hint=hint))
         if len(self.errors) > MAX_ERRORS:
             raise TooManyErrors
+
+    def fails(self, node: ast.AST, code: str, message: str, hint: str | None = None) -> None:
+        """Note that code certainly fails when it is reached, which is no reason to refuse it where nobody asks."""
+        span = self.span_at(node)
+        error = SexpEvaluationError(message, code=code, span=span, hint=hint)
+        before = self.failures.get((code, span.start))
+        self.failures[code, span.start] = (error, self.guarded > 0 and (before is None or before[1]))
 
     def refuse(self, node: ast.AST, what: str, hint: str | None = None) -> None:
         """Collect the error for what this subset of Python has not."""

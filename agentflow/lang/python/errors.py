@@ -15,7 +15,11 @@ _PLAIN = frozenset((int, float, str, bool, list, dict, tuple))
 
 def kind_of(value: object) -> str:
     """The type of a value, in Python's words. Runs no code of its class."""
-    kind = type(value)
+    return kind_of_type(type(value))
+
+
+def kind_of_type(kind: type[Any]) -> str:
+    """A type in Python's words."""
     return kind.__name__ if kind in _PLAIN else _WORDS.get(kind, "object")
 
 

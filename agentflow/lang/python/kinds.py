@@ -51,7 +51,11 @@ class Kinds:
         if kind is not None:
             return kind
         var: Var | None = getattr(code, "_var", None)
-        return None if var is None else self._of_variable(var, 0)
+        return None if var is None else self.of_variable(var)
+
+    def of_variable(self, var: Var) -> type[Any] | None:
+        """The exact type that a variable always has; None if it may have any."""
+        return self._of_variable(var, 0)
 
     def is_counted(self, code: ast.expr) -> bool:
         """Whether code certainly gives an integer that counts something: of at most 61 bits, so that its size is not charged for."""

@@ -20,6 +20,7 @@ from agentflow.lang.python.native import (
     both,
     small,
 )
+from agentflow.lang.python.takes import check_sum
 from agentflow.lang.python.unboxed import is_simple, unless_boxed
 from agentflow.lang.python.values import bounded, truth
 
@@ -50,6 +51,8 @@ def binary(g: Emitter, node: ast.BinOp) -> ast.expr:
     if isinstance(node.op, ast.Mod) and _is_written_text(node.left):
         g.wrong(node, "name/not-here", "'%' of a text is not there in workflow texts", 'write an f-string: f"{x:.2f}"')
         return g.const(None)
+    if isinstance(node.op, ast.Add):
+        check_sum(g, node)
     return operation(g, node.op, g.value(node.left), g.value(node.right))
 
 

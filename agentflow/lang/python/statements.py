@@ -432,7 +432,9 @@ def _handled(g: Emitter, node: ast.Try) -> list[ast.stmt]:
 
 
 def _plainly_handled(g: Emitter, node: ast.Try) -> list[ast.stmt]:
+    g.guarded += 1
     body = g.suite(node.body)
+    g.guarded -= 1
     other = g.suite(node.orelse) if node.orelse else []
     g.counter += 1
     failure = f"e_{g.counter}"

@@ -13,7 +13,7 @@ from agentflow.core.names import Names as NamesPort
 from agentflow.core.source import Source
 from agentflow.core.work import Work
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
-from agentflow.lang.python.compiling import emitter_of, read_tree
+from agentflow.lang.python.compiling import emitter_of, failures_of, read_tree
 from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import DECORATORS, known_function
@@ -394,7 +394,7 @@ def look_over(
     names = names_of(g)
     yield 1
     tasks = {name: [info] for name, info in g.own_infos.items()}
-    return NamesFound(sorted(g.errors, key=_start), names, tasks)
+    return NamesFound(sorted([*g.errors, *failures_of(g)], key=_start), names, tasks)
 
 
 def _start(error: AgentflowError) -> int:

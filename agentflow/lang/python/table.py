@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.lib.suggest import did_you_mean
 
+_SEVERAL = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -50,7 +52,9 @@ class Entry:
         if missing:
             return _wrong(f"{self.name}() misses {', '.join(missing)}", about)
         if 0 <= self.positional < count:
-            return _wrong(f"{self.name}() takes at most {self.positional} arguments, and is given {count}", about)
+            most = "no arguments" if not self.positional else "at most one argument"
+            most = most if self.positional < _SEVERAL else f"at most {self.positional} arguments"
+            return _wrong(f"{self.name}() takes {most}, and is given {count}", about)
         return None
 
 
