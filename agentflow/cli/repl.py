@@ -57,7 +57,7 @@ def is_complete(text: str, language: Language = SEXP) -> bool:
 
 def names_in_sight(flow: Flow, env: SexpEnvironment, language: Language = SEXP) -> list[str]:
     """All names for completion: variables, tasks and tools, and the words of the language."""
-    return sorted({*env.names(), *flow.engine.effects.known_names(), *language.names})
+    return sorted({*env.names(), *env.records(), *flow.engine.effects.known_names(), *language.names})
 
 
 class PromptEditor:
@@ -152,7 +152,7 @@ class Shell:
             case "doc":
                 self.say(self.documentation(rest.strip()))
             case "names":
-                self.say("\n".join(self.env.names()) or "nothing is defined yet")
+                self.say("\n".join(sorted({*self.env.names(), *self.env.records()})) or "nothing is defined yet")
             case "time":
                 began = time.perf_counter()
                 await self.evaluate(rest)
@@ -168,6 +168,8 @@ class Shell:
         if name in self.env:
             return f"{name} is {print_value(self.env.lookup(name), limit=2_000)}"
         info = self.flow.engine.names(self.env).describe(name)
+        if info is not None and info.record is not None:
+            return info.record.text
         if info is not None:
             return self.language.call(name, info)
         return self.language.describe(name)

@@ -76,7 +76,7 @@ def _call_of(name: str, info: NameInfo) -> str:
 def _describe_python(name: str) -> str:
     form = PYTHON_FORMS.get(name)
     if form is not None:
-        return f"{form.usage}\n  {form.about}"
+        return f"{form.usage}\n  {form.about.replace('``', '`')}"
     entry = BUILTINS.get(name)
     if entry is not None:
         return f"{name}({', '.join(entry.names)})\n  a function, as in Python"

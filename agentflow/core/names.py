@@ -28,13 +28,22 @@ class ParameterInfo:
 
 
 @frozen
+class RecordInfo:
+    """A class that lists fields, which a text in Python declared: its text, and the JSON Schema of its records."""
+
+    text: str
+    schema: Mapping[str, Any]
+
+
+@frozen
 class NameInfo:
     """The kind of a name and, for a task or tool, the arguments of a call.
 
     ``parameters`` by name, in order; None if unknown. ``reserved`` are arguments that every task call may have, unless
     the task declares a parameter of that name. ``open`` accepts undeclared arguments; ``lenient`` converts values that
     represent the required type in another form, as tasks do. ``untrusted`` marks a task that an untrusted program
-    defined: code that may define tasks may call it.
+    defined: code that may define tasks may call it. ``record``: an earlier text declared a class of this name, which texts in
+    Python may use as their own if the name is nothing else.
     """
 
     kind: NameKind
@@ -43,6 +52,7 @@ class NameInfo:
     open: bool = False
     lenient: bool = False
     untrusted: bool = False
+    record: RecordInfo | None = None
 
     def parameter(self, name: str) -> ParameterInfo | None:
         """The declared or reserved parameter called ``name``, or None."""

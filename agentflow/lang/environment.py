@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from agentflow.core.errors import UnboundSymbolError
 from agentflow.core.labels import strip
-from agentflow.core.names import Template
+from agentflow.core.names import RecordInfo, Template
 from agentflow.core.shared_list import plain_lists
 from agentflow.lib.suggest import did_you_mean
 
@@ -65,14 +65,15 @@ class SexpEnvironment:
 
     Parameters: ``bindings`` maps names to values. Top-level ``define`` and ``set!`` of a program act on the environment
     it runs in, and so does ``defatom``: the host reads results with :meth:`lookup`, and a later program in the same
-    environment sees them. The tasks are gone with the environment.
+    environment sees them, and the classes of texts in Python. The tasks are gone with the environment.
     """
 
-    __slots__ = ("_cells", "_frame", "_tasks", "owner", "parent")
+    __slots__ = ("_cells", "_frame", "_records", "_tasks", "owner", "parent")
 
     def __init__(self, bindings: Mapping[str, Any] | None = None, parent: SexpEnvironment | None = None) -> None:
         self._cells: dict[str, Cell] = {}
         self._tasks: dict[str, Template] = {}
+        self._records: dict[str, RecordInfo] = {}
         self._frame = False
         self.parent = parent
         self.owner: object = None
@@ -151,6 +152,28 @@ class SexpEnvironment:
         tasks.pop(template.name, None)
         tasks[template.name] = template
 
+    def record(self, name: str) -> RecordInfo | None:
+        """The nearest class that a text in Python declared under ``name``; None without one."""
+        at: SexpEnvironment | None = self
+        while at is not None:
+            record = at._records.get(name)
+            if record is not None:
+                return record
+            at = at.parent
+        return None
+
+    def records(self) -> frozenset[str]:
+        """The names of all such classes in sight."""
+        own = frozenset(self._records)
+        return own if self.parent is None else own | self.parent.records()
+
+    def define_record(self, name: str, record: RecordInfo) -> None:
+        """Declare a class of records; a class or variable of the same name is replaced."""
+        target = self.target
+        target._records[name] = record
+        if (cell := target._cells.get(name)) is not None:
+            cell.v = UNBOUND
+
     def find(self, name: str) -> Cell | None:
         """The nearest cell of ``name`` that holds a value, or None."""
         at: SexpEnvironment | None = self
@@ -180,7 +203,7 @@ class SexpEnvironment:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is bound or defined here or in an enclosing environment."""
-        return self.parent is None and not self._cells and not self._tasks
+        return self.parent is None and not self._cells and not self._tasks and not self._records
 
     def names(self) -> frozenset[str]:
         """The names bound here and in the environments around."""

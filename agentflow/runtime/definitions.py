@@ -99,7 +99,10 @@ class NamesInForce:
         if self.env is not None and self.env.find(name) is not None:
             return VARIABLE
         template = self.defined.task(name) if self.defined is not None else None
-        return template.info if template is not None else self.flow.describe(name)
+        info = template.info if template is not None else self.flow.describe(name)
+        if info is not None or self.env is None or (record := self.env.record(name)) is None:
+            return info
+        return NameInfo("unknown", record=record)
 
     def prepare(self, fields: Mapping[str, Any]) -> Template:
         """The template of a definition. Raises DataError."""

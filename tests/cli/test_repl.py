@@ -17,6 +17,7 @@ from prompt_toolkit.output import DummyOutput
 
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.cli.repl import PromptEditor, is_complete, names_in_sight, repl
+from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 
 
@@ -215,3 +216,29 @@ def test_blocks_of_python_end_with_an_empty_line() -> None:
     more = ["def f():", "def f():\n    return 1", "f(1,", "'''a", "if x:\n    y\nelse:", "@task"]
     assert [is_complete(text, PYTHON) for text in whole] == [True] * len(whole)
     assert [is_complete(text, PYTHON) for text in more] == [False] * len(more)
+
+
+async def test_a_class_typed_in_one_entry_is_there_in_the_next(flow: AgentFlow) -> None:
+    """In the shell for Python: as what is called, as the type of an answer and of other fields, completed and documented; typed again it is another one."""
+    shown: list[str] = []
+    inputs = [
+        'class Review:\n    worst: str\n    grade: str = "low"\n',
+        'Review("x").grade',
+        "class Reviews:\n    items: list[Review]\n",
+        'Reviews([Review("y")]).items[0].worst',
+        '@task\ndef judge(x: str) -> Review:\n    """Judge {{x}}"""\n',
+        "Review(wrst=1)",
+        ",doc Review",
+        ",names",
+        "Review = 5",
+        "class Review:\n    better: int\n",
+        "Review(3).better",
+    ]
+    assert await repl(flow, editor=Typed(*inputs), write=shown.append, banner=False, surface="python") == 0
+    text = "".join(shown)
+    assert text.startswith("'low'\n'y'\nerror[call/argument]: Review(...) has no field 'wrst'")
+    assert "did you mean 'worst'?" in text and "class Review:\n    worst: str" in text and "Review\nReviews\n" in text
+    assert text.endswith("\n3\n")
+    env = SexpEnvironment()
+    await flow.evaluator.evaluate(Source("t", "class A:\n    x: int", "python"), env)
+    assert "A" in names_in_sight(flow, env)

@@ -63,7 +63,7 @@ def name(g: Emitter, node: ast.Name) -> ast.expr:
     callee = g.callable_name(node.id)
     if g.kind(callee) in ("task", "tool"):
         return effects.task_value(g, node, callee)
-    if node.id in FORMS or node.id in g.records:
+    if node.id in FORMS or g.is_record(node.id):
         g.wrong(node, "form/value", f"'{node.id}' is not a value", f"wrap it: lambda x: {node.id}(x)")
         return g.const(None)
     if node.id in BUILTINS:
@@ -128,7 +128,7 @@ def _by_name(g: Emitter, node: ast.Call, function: ast.Name) -> ast.expr:
     name = g.callable_name(function.id)
     if g.kind(name) in ("task", "tool"):
         return effects.call_task(g, node, name)
-    if function.id in g.records:
+    if g.is_record(function.id):
         return effects.record(g, node, function.id)
     form = FORMS.get(function.id)
     if form is not None:

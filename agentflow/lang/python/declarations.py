@@ -8,8 +8,9 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, cut
-from agentflow.core.names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo
+from agentflow.core.names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo, RecordInfo
 from agentflow.core.values import to_json
+from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.functions import DECORATORS, is_literal
@@ -54,7 +55,9 @@ def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
         return {"type": "null"}
     if isinstance(node, ast.Name):
         plain = _PLAIN.get(node.id)
-        schema = g.schemas.get(node.id) if plain is None else plain
+        schema = plain
+        if plain is None and g.is_record(node.id):
+            schema = g.schemas[node.id]
         if schema is not None:
             return dict(schema)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
@@ -153,7 +156,15 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
         "required": list(properties),
         "additionalProperties": False,
     }
+    info = RecordInfo(ast.unparse(node), g.schemas[node.name])
+    about = g.packed_constant(("record", len(g.packed)), lambda: info)
+    g.at_start[f"class {node.name}"] = ast.Expr(g.ours(declared, g.env(), g.const(node.name), about), **g.loc)
     return []
+
+
+def declared(env: SexpEnvironment, name: str, record: RecordInfo) -> None:
+    """Tell later texts in the environment of a class."""
+    env.define_record(name, record)
 
 
 def _last_name(node: ast.expr) -> str:

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 from weakref import proxy
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
@@ -336,10 +336,28 @@ class Emitter(Nodes):
         """What a name of the module is: the environment before tasks and tools; ``unknown`` for Python's functions."""
         if name in self.scopes.defined and name not in self.own_tasks:
             return "variable"
+        if name in self.scopes.classes:
+            return "unknown"
         info = self.asked.get(name)
         if info is None:
             info = self.asked[name] = self.describe(name)
         return "task" if name in self.own_tasks and info.kind != "variable" else info.kind
+
+    def is_record(self, name: str) -> bool:
+        """Whether a name is a class of this text, or of an earlier one in the same environment, which it then has as its own."""
+        if name in self.records or name in self.scopes.classes:
+            return name in self.records
+        record = self.asked[name].record if self.kind(name) == "unknown" else None
+        if record is None:
+            return False
+        definition = cast("ast.ClassDef", ast.parse(record.text).body[0])
+        fields = [each for each in definition.body if isinstance(each, ast.AnnAssign)]
+        for each in ast.walk(definition):
+            for attribute, value in self.loc.items():
+                setattr(each, attribute, value)
+        self.records[name] = {cast("ast.Name", each.target).id: each.value for each in fields}
+        self.schemas[name] = dict(record.schema)
+        return True
 
     def callable_name(self, name: str) -> str:
         """The task or tool that a name in call position means: ``read_file`` is ``read-file`` too, if nothing else has it."""

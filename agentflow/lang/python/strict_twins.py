@@ -115,6 +115,7 @@ _AS_THEY_ARE = frozenset(
         "support.filled",
         "support.missing_keyword",
         "support.binding",
+        "declarations.declared",
         "support.check_global",
         "support.task_procedure",
         "support.outcome_of",

@@ -32,6 +32,7 @@ WORDS: dict[str, str] = {
     "support.rebound": "k",
     "support.missing_keyword": "k",
     "support.binding": "k",
+    "declarations.declared": "k",
     "support.filled": "k",
     "support.context_paths": "o",
     "expressions.gathered": "k",
