@@ -9,17 +9,9 @@ from agentflow.core import effects
 from agentflow.lang import ir
 from agentflow.lang.calling import AGAIN, MAX_STACK_CALLS, TAIL, TAIL_NEST
 from agentflow.lang.closure import Closure, LambdaInfo
-from agentflow.lang.codegen import (
-    RETURN,
-    STORE,
-    Dest,
-    Generator,
-    Loop,
-    PyFn,
-    expression,
-    statement,
-)
+from agentflow.lang.codegen import Generator, expression, statement
 from agentflow.lang.emit_values import checked_global, environment, give, global_names, untailed
+from agentflow.lang.generated import RETURN, STORE, Dest, Loop, PyFn
 from agentflow.lang.ir import IR, Lambda, Var
 
 _EFFECTS: dict[str, type[Any]] = {

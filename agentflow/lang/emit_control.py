@@ -6,22 +6,10 @@ import ast
 from collections.abc import Callable
 
 from agentflow.lang import ir
-from agentflow.lang.codegen import (
-    DROP,
-    MAX_BLOCKS,
-    MAX_CLAUSES,
-    RETURN,
-    STORE,
-    Dest,
-    Generator,
-    Loop,
-    expression,
-    height,
-    is_bool,
-    statement,
-)
+from agentflow.lang.codegen import MAX_BLOCKS, MAX_CLAUSES, Generator, expression, statement
 from agentflow.lang.emit_calls import code_name, define_code, set_params
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.generated import DROP, RETURN, STORE, Dest, Loop, height, is_bool
 from agentflow.lang.ir import Var
 from agentflow.lang.support import rounds
 

@@ -15,17 +15,15 @@ from typing import Any, TypeAlias, cast
 from agentflow.core.labels import NO_SOURCES
 from agentflow.lang import ir
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.generated import STORE, Dest, PyFn
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.writes import Target, targets
 
 Generator: TypeAlias = Any
-"""A :class:`~agentflow.lang.codegen.Generator`, whose module imports this one; so with the next two."""
-Dest: TypeAlias = Any
-PyFn: TypeAlias = Any
+"""A :class:`~agentflow.lang.codegen.Generator`, whose module imports this one."""
 
 CHOOSING: frozenset[type[Any]] = frozenset((ir.If, ir.Cond, ir.Logic, ir.NamedLoop, ir.Repeat, ir.While, ir.Try))
 """Kinds of nodes that test something, and what they give depends on it."""
-_STORE = ast.Store()
 
 
 class StrictCode:
@@ -57,7 +55,7 @@ class StrictCode:
     def test(self, value: ast.expr, node: IR | None) -> ast.expr:
         """Whether a value counts as true, which is told to the strand."""
         g = self.g
-        named = value if isinstance(value, ast.Name) else ast.NamedExpr(ast.Name("r_", _STORE, **g.loc), value, **g.loc)
+        named = value if isinstance(value, ast.Name) else ast.NamedExpr(ast.Name("r_", STORE, **g.loc), value, **g.loc)
         again = g.name(value.id if isinstance(value, ast.Name) else "r_")
         other = g.call(g.rt("chosen"), [again])
         rest = ast.BoolOp(ast.And(), [g.is_(again, g.const(False), negate=True), other], **g.loc)
@@ -66,7 +64,7 @@ class StrictCode:
         if written:
             name = g.tmp()
             g.owner[name] = g.fn
-            before = ast.NamedExpr(ast.Name(name, _STORE, **g.loc), g.rt("ambient"), **g.loc)
+            before = ast.NamedExpr(ast.Name(name, STORE, **g.loc), g.rt("ambient"), **g.loc)
             since = self._tested_since(g.name(name))
             items = [before, code, *[self._upgraded(each, since) for each in written]]
             code = ast.Subscript(ast.Tuple(items, ast.Load(), **g.loc), g.const(1), ast.Load(), **g.loc)
@@ -129,7 +127,7 @@ class StrictCode:
             owner.declared.add(target.py)
         since = g.const_param(NO_SOURCES, "NO_SOURCES") if self._is_private(target) else since
         marked = g.call(g.rt("upgraded"), [g.name(target.py), since])
-        return ast.NamedExpr(ast.Name(target.py, _STORE, **g.loc), marked, **g.loc)
+        return ast.NamedExpr(ast.Name(target.py, STORE, **g.loc), marked, **g.loc)
 
     def _upgrade(self, written: Sequence[Target], since: ast.expr) -> None:
         self.g.body.extend([ast.Expr(self._upgraded(each, since), **self.g.loc) for each in written])
@@ -185,7 +183,7 @@ class StrictCode:
     def _trying(self, operator: ast.operator) -> ast.stmt:
         g = self.g
         changed = ast.BinOp(g.rt("trying"), operator, g.const(1), **g.loc)
-        return ast.Assign([ast.Attribute(g.name("rt"), "trying", _STORE, **g.loc)], changed, **g.loc)
+        return ast.Assign([ast.Attribute(g.name("rt"), "trying", STORE, **g.loc)], changed, **g.loc)
 
     # -- variables ------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ from agentflow.lang.builtins.labelled import twin_of
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.builtins.strict import strict_twin_of
 from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sliced, bounce
-from agentflow.lang.codegen import RETURN, STORE, Dest, Generator, as_bool, expression, height, statement
+from agentflow.lang.codegen import Generator, expression, statement
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.generated import RETURN, STORE, Dest, as_bool, height
 from agentflow.lang.support import bounded, fresh, uninitialised
 
 _SMALL = 16

@@ -12,8 +12,9 @@ from agentflow.lang import emit_calls, emit_control, emit_values
 from agentflow.lang.abi import Code
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.calling import NOTHING
-from agentflow.lang.codegen import RETURN, Generator
+from agentflow.lang.codegen import Generator
 from agentflow.lang.cutting import compile_in_pieces
+from agentflow.lang.generated import RETURN
 from agentflow.lang.hoisting import hoist
 from agentflow.lang.ir import DefineGlobal, Seq
 from agentflow.lang.parts import Part, nodes_of

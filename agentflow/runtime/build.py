@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agentflow.runtime.codec import fingerprint
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.fingerprints import fingerprint
 
 
 def build_of(engine: Engine) -> str:

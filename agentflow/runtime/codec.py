@@ -24,7 +24,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
-from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, TypeGuard, cast
 
@@ -59,10 +58,8 @@ MAX_TEXT = 8_000_000
 """Numbers of containers and characters beyond which shared data is written only once."""
 _PROGRAMS = 64
 """Number of texts of procedures that are kept compiled."""
-_LONG_TEXT = 1_000
-_FEW = 16
-_SMALL = 1 << 62
-"""Limits below which data is first checked for being plain JSON, which is written unchanged."""
+LONG_TEXT = 1_000
+"""Characters of a text up to which it is short."""
 _INTEGER_BITS = 10_000
 _RESULT_USAGE = 5
 """Index of the usage in the data of a TaskResult."""
@@ -106,46 +103,9 @@ class Codec:
         return _Reader(self._names, source, self._programs, labelled=labelled)
 
 
-def fingerprint(kind: str, *content: Any) -> bytes:
-    """A digest of the content of an effect, equal for equal content in every process and for any order of keys.
-
-    A value that is not data counts by its type.
-    """
-    quick = quick_fingerprint(kind, *content)
-    return _digest(_Writer(lenient=True).write([kind, *content])) if quick is None else quick
-
-
-def quick_fingerprint(kind: str, *content: Any) -> bytes | None:
-    """The :func:`fingerprint` of small content that is plain JSON, as that of most effects; None for any other content."""
-    written: list[Any] = [kind]
-    for each in content:
-        if not _stands(each, 2):
-            return None
-        entries: Any = each
-        written.append(dict(sorted(entries.items())) if type(each) is dict and len(entries) > 1 else each)
-    return _digest(written)
-
-
-def _digest(written: Any) -> bytes:
-    return blake2b(ascii(written).encode("ascii"), digest_size=16).digest()
-
-
-def _stands(value: Any, depth: int) -> bool:
-    """Whether a value is small plain JSON. A dict may only be at the top level: its keys are sorted there."""
-    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-    if kind is str:
-        return len(value) <= _LONG_TEXT and value.isascii()
-    if kind is list or kind is dict:
-        if len(value) > _FEW or not depth or (kind is dict and depth < 2 and len(value) > 1):
-            return False
-        for key in value:
-            if kind is dict and (type(key) is not str or key[:1] == "$" or not key.isascii()):
-                return False
-            each = value[key] if kind is dict else key
-            if each is not None and not _stands(each, depth - 1):
-                return False
-        return True
-    return value is None or kind is bool or (kind is int and -_SMALL < value < _SMALL)
+def comparable(value: Any) -> Any:
+    """``value`` as data that is equal for equal values: keys are sorted, and what is not data stands by its type."""
+    return _Writer(lenient=True).write(value)
 
 
 def text_result(value: object) -> Any:
@@ -156,7 +116,7 @@ def text_result(value: object) -> Any:
     if not is_text(value):
         return None
     content = value.content
-    if len(content) > _LONG_TEXT or not content.isascii():
+    if len(content) > LONG_TEXT or not content.isascii():
         return None
     written: list[Any] = [value.status, content, None, None, {}, write_usage(value.usage), None, []]
     return {"$r": written}
@@ -230,7 +190,7 @@ class _Writer:
         if kind is list or kind is tuple:  # the most frequent case: no call for each short text
             return [
                 each
-                if each is None or (type(each) is str and len(each) <= _LONG_TEXT and each.isascii())
+                if each is None or (type(each) is str and len(each) <= LONG_TEXT and each.isascii())
                 else self._any(each, depth)
                 for each in value
             ]
@@ -241,7 +201,7 @@ class _Writer:
             else:
                 return {
                     key: each
-                    if each is None or (type(each) is str and len(each) <= _LONG_TEXT and each.isascii())
+                    if each is None or (type(each) is str and len(each) <= LONG_TEXT and each.isascii())
                     else self._any(each, depth)
                     for key, each in (sorted(value.items()) if self._lenient and len(value) > 1 else value.items())
                 }
@@ -391,7 +351,7 @@ class _Writer:
 def _shared(item: Any) -> bool:
     """Whether an item is written by itself in a graph."""
     if isinstance(item, str):
-        return len(item) > _LONG_TEXT
+        return len(item) > LONG_TEXT
     return item is not None and not isinstance(item, int | float | Symbol)
 
 
@@ -530,4 +490,4 @@ class _Reader:
         return None if data is None else read_error(data, self.read, self._source)
 
 
-__all__ = ["Codec", "NotData", "fingerprint", "read_usage", "write_usage"]
+__all__ = ["Codec", "NotData", "read_usage", "write_usage"]

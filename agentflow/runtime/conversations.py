@@ -13,7 +13,8 @@ from agentflow.core.session import Session
 from agentflow.core.store_ports import SessionStore
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
-from agentflow.runtime.codec import Codec, fingerprint
+from agentflow.runtime.codec import Codec
+from agentflow.runtime.fingerprints import fingerprint
 
 _PAUSE_S = 0.05
 _NAME_CHARS = 200

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState
-from agentflow.runtime.codec import fingerprint
+from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.records import Records, wait_for_end, without_permit
 

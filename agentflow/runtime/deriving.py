@@ -13,8 +13,8 @@ from agentflow.core.ports import TemplatePort
 from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
 from agentflow.lang.program import Program
-from agentflow.runtime.codec import fingerprint
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.generations import Change, TaskOverrides
 from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.run import check_name

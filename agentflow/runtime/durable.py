@@ -30,11 +30,12 @@ from agentflow.lib.redact import Redactor
 from agentflow.runtime.branch_runs import Ended
 from agentflow.runtime.build import build_of
 from agentflow.runtime.catalogue import RunCatalogue
-from agentflow.runtime.codec import Codec, fingerprint, read_usage
+from agentflow.runtime.codec import Codec, read_usage
 from agentflow.runtime.conversations import Conversations
 from agentflow.runtime.deriving import Generations, another_run, overrides_of, stored_run
 from agentflow.runtime.durable_run import DurableRun, PastRun, RunEnd, RunInfo
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.following import no_value
 from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import Recorded, RunResult

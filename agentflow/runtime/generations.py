@@ -11,7 +11,7 @@ from agentflow.core.journal import EffectRow, NewRun, RunRow
 from agentflow.core.names import CompiledTask, Template
 from agentflow.core.templates import TaskTemplate
 from agentflow.lib.suggest import did_you_mean
-from agentflow.runtime.codec import fingerprint
+from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.pool import Pool
 
 _FIXED = frozenset({"name", "type", "subtype", "params", "is_function", "output_model"})

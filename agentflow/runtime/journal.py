@@ -34,8 +34,9 @@ from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.codec import Codec, NotData, fingerprint, is_text, text_result
+from agentflow.runtime.codec import Codec, NotData, is_text, text_result
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
+from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.meter import Meter
 from agentflow.runtime.record_values import SPAN, offsets_in, sources_in, with_sources, with_span
 from agentflow.runtime.records import Records

@@ -15,7 +15,7 @@ from agentflow.core.frozen import frozen
 from agentflow.core.names import NameInfo, Template
 from agentflow.core.results import TaskResult
 from agentflow.core.values import is_long
-from agentflow.runtime.codec import fingerprint, quick_fingerprint
+from agentflow.runtime.fingerprints import fingerprint, quick_fingerprint
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.record_values import sources_in

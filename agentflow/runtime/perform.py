@@ -49,8 +49,8 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
 from agentflow.runtime.calls import calling_span
-from agentflow.runtime.codec import fingerprint
 from agentflow.runtime.endorsing import endorsed
+from agentflow.runtime.fingerprints import fingerprint
 
 _log = logging.getLogger(__name__)
 _program_log = logging.getLogger("agentflow.program")

@@ -27,8 +27,9 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.printer import print_value
 from agentflow.runtime import branches
 from agentflow.runtime.branch_runs import FORM, KIND, RACE, BranchForm, BranchRuns, Part, value_path
-from agentflow.runtime.codec import Codec, NotData, fingerprint, lasting
+from agentflow.runtime.codec import Codec, NotData, lasting
 from agentflow.runtime.decisions import mismatch
+from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.questions import permits_of
 from agentflow.runtime.records import CLEANUP, wait_for_end

@@ -23,7 +23,8 @@ from agentflow.core.store_ports import ResultStore
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted_json
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.codec import Codec, NotData, fingerprint, read_usage
+from agentflow.runtime.codec import Codec, NotData, read_usage
+from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.meter import Meter
 from agentflow.runtime.records import without_permit

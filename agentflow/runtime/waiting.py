@@ -18,8 +18,9 @@ from agentflow.core.effects import Timer
 from agentflow.core.events import WaitStarted
 from agentflow.core.journal import EffectRow, EffectState, effect_key
 from agentflow.core.questions import Question
-from agentflow.runtime.codec import Codec, fingerprint
+from agentflow.runtime.codec import Codec
 from agentflow.runtime.decisions import mismatch
+from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.parking import PARKED_S
 from agentflow.runtime.questions import permits_of, unanswered, waiting
 from agentflow.runtime.records import CLEANUP, Records

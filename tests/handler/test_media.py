@@ -13,7 +13,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.media import MAX_MEDIA_BYTES
 from agentflow.lib.signature import ToolInputError
 from agentflow.media import AudioPart, DocumentPart, ImagePart, TextPart, attachment
-from agentflow.runtime.codec import fingerprint
+from agentflow.runtime.fingerprints import fingerprint
 from tests.support.model_server import ModelServer
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8

@@ -11,7 +11,8 @@ import pytest
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
 from agentflow.cli.application import narrow
 from agentflow.core.labels import Label
-from agentflow.runtime.codec import Codec, fingerprint
+from agentflow.runtime.codec import Codec
+from agentflow.runtime.fingerprints import fingerprint
 from tests.support.mail import POLICY, Mail
 
 WEB = frozenset({"web"})

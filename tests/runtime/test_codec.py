@@ -28,8 +28,9 @@ from agentflow.journal.rows import dump
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.runtime.codec import Codec, NotData, fingerprint, quick_fingerprint
+from agentflow.runtime.codec import Codec, NotData
 from agentflow.runtime.error_codec import TAGS
+from agentflow.runtime.fingerprints import fingerprint, quick_fingerprint
 from agentflow.runtime.recovery import ErrorValue
 from agentflow.runtime.turns import counted, exchanges_of
 from tests.support.fake_run import FakeFlow

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentflow.lang.calling import MAX_STACK_CALLS
-from agentflow.lang.codegen import LOAD, as_bool
+from agentflow.lang.generated import LOAD, as_bool
 from agentflow.lang.python import effects
 from agentflow.lang.python.absent import ABSENT, DOTTED, HIDDEN, METHODS_ABSENT, MODULES
 from agentflow.lang.python.builtin_values import builtin

@@ -15,8 +15,8 @@ from agentflow.core.names import UNKNOWN, NameInfo, Names
 from agentflow.core.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING
-from agentflow.lang.codegen import STORE
 from agentflow.lang.cutting import ROOM, compile_in_pieces
+from agentflow.lang.generated import STORE
 from agentflow.lang.outlining import outline
 from agentflow.lang.parts import Part
 from agentflow.lang.python import (

@@ -6,7 +6,7 @@ import ast
 
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.lang.charging import check_collection
-from agentflow.lang.codegen import LOAD, STORE, as_bool
+from agentflow.lang.generated import LOAD, STORE, as_bool
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.builtins import rounds
 from agentflow.lang.python.emitter import Emitter, expression

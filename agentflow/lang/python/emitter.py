@@ -20,8 +20,8 @@ from agentflow.core.names import DEFINE, NameInfo, NameKind, Names
 from agentflow.core.source import Source, Span
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
-from agentflow.lang.codegen import LOAD, STORE, PyFn, as_bool, is_bool
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.generated import LOAD, STORE, PyFn, as_bool, is_bool
 from agentflow.lang.python.absent import REFUSED
 from agentflow.lang.python.kinds import Kinds
 from agentflow.lang.python.labelled import twin_of

@@ -9,7 +9,7 @@ from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import Work
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection
-from agentflow.lang.codegen import LOAD
+from agentflow.lang.generated import LOAD
 from agentflow.lang.python import compare, values
 from agentflow.lang.python.absent import DOTTED, HIDDEN, METHODS_ABSENT
 from agentflow.lang.python.builtin_values import method_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentflow.core.work import CHARACTERS_PER_STEP
 from agentflow.lang.charging import check_collection
-from agentflow.lang.codegen import LOAD
+from agentflow.lang.generated import LOAD
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.kinds import as_kind
 from agentflow.lang.python.methods import append, method

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from agentflow.lang.codegen import LOAD, Generator
+from agentflow.lang.codegen import Generator
+from agentflow.lang.generated import LOAD
 
 _new_name, _new_constant, _new_call, _new_attribute, _new_choice, _new_comparison = (
     each.__new__ for each in (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.IfExp, ast.Compare)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from agentflow.core.labels import NO_SOURCES, Label
-from agentflow.lang.codegen import LOAD, STORE
+from agentflow.lang.generated import LOAD, STORE
 from agentflow.lang.python import strict
 from agentflow.lang.python.names import Var
 from agentflow.lang.python.writes import captured, finally_names

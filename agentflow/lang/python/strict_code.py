@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from agentflow.core.labels import Label
-from agentflow.lang.codegen import LOAD, STORE, is_bool
 from agentflow.lang.environment import UNBOUND
+from agentflow.lang.generated import LOAD, STORE, is_bool
 from agentflow.lang.python import strict
 from agentflow.lang.python.names import Scope, Var, parameters
 from agentflow.lang.python.strict_changes import Emitter, StrictChanges

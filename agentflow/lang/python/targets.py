@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from agentflow.lang.codegen import STORE
+from agentflow.lang.generated import STORE
 from agentflow.lang.python.changes import store
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.values import unpacked

@@ -8,7 +8,8 @@ from functools import reduce
 
 from agentflow.core.labels import UNBOXED, Label
 from agentflow.core.ordered_set import OrderedSet
-from agentflow.lang.codegen import STORE, Generator
+from agentflow.lang.codegen import Generator
+from agentflow.lang.generated import STORE
 
 _KINDS = {
     "r": (UNBOXED, "UNBOXED"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentflow.core.effects import CallWorkflow, Draw, GetContext, LogMessage, ToolCall
 from agentflow.core.names import ASK, DEFINE, ENDORSE
-from agentflow.lang.codegen import LOAD
+from agentflow.lang.generated import LOAD
 from agentflow.lang.python.declarations import answer_schema, define_at_start
 from agentflow.lang.python.effects import call_task
 from agentflow.lang.python.emitter import Emitter
