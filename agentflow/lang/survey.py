@@ -23,7 +23,7 @@ from agentflow.lang.checks import Suspects, failures_of_parts, names_in_sight, s
 from agentflow.lang.diagnosis import Diagnostic, diagnose
 from agentflow.lang.model_names import Trail, answers_of_parts, trail
 from agentflow.lang.naming import MAX_ERRORS, Scope, defined_tasks
-from agentflow.lang.program import describer, new_analyzer
+from agentflow.lang.program import describer, new_analyzer, start_of
 from agentflow.lang.reader import read, read_datum_nodes
 from agentflow.lang.size import DATA_PER_NODE
 from agentflow.lang.stack import collector_paused
@@ -138,6 +138,8 @@ class Surveyor:
             return Survey(source, [], SymbolTable([]))
         looked_over = yield from look_over(source, self._describe, self.limits, self.names, closed=self._closed)
         diagnostics = [Diagnostic(each, "error") for each in looked_over.errors]
+        diagnostics += [Diagnostic(each, "warning") for each in looked_over.doubts]
+        diagnostics.sort(key=lambda each: start_of(each.error))
         if looked_over.names is None:
             return Survey(source, diagnostics)
         return Survey(source, diagnostics, SymbolTable([(0, looked_over.names)]), looked_over.tasks)

@@ -11,12 +11,24 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from agentflow.core.names import NameInfo
 
-BindingKind: TypeAlias = Literal["variable", "parameter", "procedure", "task", "macro"]
+BindingKind: TypeAlias = Literal["variable", "parameter", "procedure", "task", "macro", "class", "field"]
 """What a text binds a name to."""
 Role: TypeAlias = Literal["binding", "read", "call", "write", "mention", "argument", "data"]
 """What a name does: bind, be read, be called, be assigned, be named without a call, name an argument, be data."""
 Kind: TypeAlias = Literal[
-    "local", "global", "host", "form", "macro", "primitive", "context", "task", "tool", "argument", "data", "unknown"
+    "local",
+    "global",
+    "host",
+    "form",
+    "macro",
+    "primitive",
+    "context",
+    "task",
+    "tool",
+    "argument",
+    "method",
+    "data",
+    "unknown",
 ]
 """What a name means: a binding around it, one at file level, one that the host makes, or a word of the language."""
 Extent: TypeAlias = tuple[int, int]
@@ -30,7 +42,7 @@ class Binding:
 
     ``form`` is the whole definition; ``extent`` where the name is in force, None at file level. ``parameters`` are those
     of a procedure or task, the last of which is ``rest`` if it takes any further arguments; ``info`` is what calls of a task take.
-    ``owner`` is the task that a parameter belongs to.
+    ``owner`` is the task that a parameter, or the class that a field belongs to.
     """
 
     name: str
@@ -152,7 +164,7 @@ class SymbolTable:
         each = name.what
         if each.binding is not None:
             return [Located(each.binding, name.offset, name.part)]
-        if each.role == "data":
+        if each.role == "data" or each.kind == "method":
             return []
         if each.role == "argument":
             return [
@@ -175,6 +187,8 @@ class SymbolTable:
                 if each.what.binding in local
                 or (each.what.role == "argument" and (each.what.owner, each.what.name) in owners)
             ]
+        if name.what.kind == "method":
+            return [each for each in self if (each.what.name, each.what.kind) == (name.what.name, "method")]
         if name.what.role in ("argument", "data"):
             wanted = (name.what.name, name.what.role, name.what.owner)
             return [each for each in self if (each.what.name, each.what.role, each.what.owner) == wanted]
@@ -184,6 +198,7 @@ class SymbolTable:
             if each.what.name == name.what.name
             and each.what.binding is None
             and each.what.role not in ("argument", "data")
+            and each.what.kind != "method"
         ]
 
     def _parts_at(self, offset: int) -> Sequence[tuple[int, Names]]:

@@ -9,19 +9,23 @@ def suggest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidates name most similar to ``name``, or None if none is similar enough.
 
     Similarity is edit distance (a swap of neighbours counts once) over names in lower case with ``_`` as ``-``, at most
-    a third of the name's length, or one; a name of one letter resembles none. Ties go to the alphabetically first.
+    a third of the name's length, or one; a name of one letter resembles none. Ties go to the one that is nearer as it is
+    written, then to the alphabetically first.
     """
     target = _fold(name)[:80]
-    best: tuple[int, str] | None = None
+    best: tuple[int, int, str] | None = None
     for candidate in candidates:
         folded = _fold(candidate)
         bound = min(len(target) - 1, max(1, len(target) // 3)) if best is None else best[0]
         if abs(len(folded) - len(target)) > bound:
             continue
         distance = _distance(target, folded, bound)
-        if distance <= bound and candidate != name and (best is None or (distance, candidate) < best):
-            best = (distance, candidate)
-    return best[1] if best else None
+        if distance > bound or candidate == name:
+            continue
+        exact = (distance, _distance(name[:80], candidate, distance + len(candidate)), candidate)
+        if best is None or exact < best:
+            best = exact
+    return best[2] if best else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from lsprotocol import types
 
-from agentflow.lang.python.methods import ALL_METHODS
 from agentflow.lang.symbols import Binding
 from agentflow.lsp.calls import Cursor
 from agentflow.lsp.document import Document
@@ -20,6 +19,8 @@ _BINDINGS = {
     "variable": _KIND.Variable,
     "parameter": _KIND.Variable,
     "procedure": _KIND.Function,
+    "class": _KIND.Class,
+    "field": _KIND.Field,
     "task": _KIND.Event,
     "macro": _KIND.Snippet,
 }
@@ -34,6 +35,8 @@ def completions(document: Document, vocabulary: Vocabulary, offset: int) -> list
     cursor = document.notation.cursor(document.text, offset)
     if cursor.comment or not document.is_program:
         return []
+    if cursor.string is not None and _lists_names(document, cursor):
+        return _listed(document, vocabulary, cursor, offset)
     if cursor.string is not None:
         return sorted(_slot(document, vocabulary, cursor, offset), key=lambda item: item.sort_text or "")
     end = offset
@@ -44,15 +47,24 @@ def completions(document: Document, vocabulary: Vocabulary, offset: int) -> list
     if document.surface == "python" and "." in cursor.word:
         base = cursor.word.rpartition(".")[0]
         start += len(base) + 1
-        items = _members(base, items)
+        items = _members(document, vocabulary, base, items)
+    elif document.surface == "python" and document.text[start - 1 : start] == ".":
+        items = _members(document, vocabulary, None, items)
+    elif document.surface == "sexp" and document.text[start - 1 : start] == "." and not cursor.word:
+        items = {}
     span = document.lines.range(start, end)
     for item in items.values():
         item.text_edit = types.TextEdit(span, item.label)
     return sorted(items.values(), key=lambda item: (item.sort_text or "", item.label))
 
 
-def _members(base: str, items: dict[str, types.CompletionItem]) -> dict[str, types.CompletionItem]:
-    """What may stand after ``base.``: the rest of names that begin so; else the methods that values have."""
+def _members(
+    document: Document, vocabulary: Vocabulary, base: str | None, items: dict[str, types.CompletionItem]
+) -> dict[str, types.CompletionItem]:
+    """What may stand after ``base.``: the rest of names that begin so; else fields of the text's classes, and the methods that values have.
+
+    Without ``base`` another expression stands there.
+    """
     members = {
         label.removeprefix(f"{base}."): _item(
             label.removeprefix(f"{base}."),
@@ -62,9 +74,16 @@ def _members(base: str, items: dict[str, types.CompletionItem]) -> dict[str, typ
             _text_of(item),
         )
         for label, item in items.items()
-        if label.startswith(f"{base}.")
+        if base is not None and label.startswith(f"{base}.")
     }
-    return members or {name: _item(name, _KIND.Method, _NEAR) for name in sorted(ALL_METHODS)}
+    if members:
+        return members
+    methods = {
+        name: _item(name, _KIND.Method, _NEAR, ", ".join(each.kind for each in entries), entries[0].doc)
+        for name, entries in sorted(vocabulary.methods.items())
+    }
+    fields = [each for _, part in document.symbols.parts for each in part.bindings if each.kind == "field"]
+    return {**methods, **{each.name: _binding(document, each, _NEAREST) for each in fields}}
 
 
 def _text_of(item: types.CompletionItem) -> str | None:
@@ -100,6 +119,10 @@ def _arguments(document: Document, vocabulary: Vocabulary, cursor: Cursor) -> It
     if call is None or call.head is None:
         return
     used = set(call.arguments) - {cursor.word}
+    if document.surface == "python":
+        for name in _keywords(document, vocabulary, call.head):
+            if name not in used:
+                yield _item(f"{name}=", _KIND.Property, _NEAREST, f"argument of {call.head}")
     for info in infos(document, vocabulary, call.head or ""):
         declared = info.parameters or {}
         for name, parameter in {**info.reserved, **declared}.items():
@@ -109,6 +132,35 @@ def _arguments(document: Document, vocabulary: Vocabulary, cursor: Cursor) -> It
                 order = _NEAREST if name in declared else _NEAR
                 written = f"{name}=" if document.surface == "python" else name
                 yield _item(written, _KIND.Property, order, type_of(parameter.schema), about)
+
+
+def _keywords(document: Document, vocabulary: Vocabulary, head: str) -> Iterable[str]:
+    """The arguments by name of a function or class of the text, else of a word of the language."""
+    for each in document.symbols.file_level():
+        if each.what.name == head:
+            return () if each.what.kind == "task" else each.what.parameters or ()
+    entry = vocabulary.words.get(head)
+    return re.findall(r"(\w+)=", entry.usage) if entry is not None else ()
+
+
+def _lists_names(document: Document, cursor: Cursor) -> bool:
+    """Whether the cursor is in a text of ``tools=[...]`` or ``allow=[...]``."""
+    if document.surface != "python" or len(cursor.calls) < 2:
+        return False
+    return cursor.calls[-2].arguments[-1:] in (["tools"], ["allow"])
+
+
+def _listed(document: Document, vocabulary: Vocabulary, cursor: Cursor, offset: int) -> list[types.CompletionItem]:
+    """The names of tasks and tools, as a list of texts names them."""
+    own = [each.what.name for each in document.symbols.file_level() if each.what.kind == "task"]
+    around = sorted(vocabulary.names.known_names()) if vocabulary.names is not None else ()
+    word = re.search(r"[\w:-]*\Z", document.text[cursor.string or 0 : offset])
+    span = document.lines.range(offset - (len(word[0]) if word is not None else 0), offset)
+    items = [_item(name, _KIND.Event, _NEAREST) for name in own]
+    items += [_item(name, _KIND.Method, _AROUND, None, vocabulary.description(name)) for name in around]
+    for item in items:
+        item.text_edit = types.TextEdit(span, item.label)
+    return items
 
 
 def _slot(document: Document, vocabulary: Vocabulary, cursor: Cursor, offset: int) -> Iterator[types.CompletionItem]:

@@ -7,6 +7,7 @@ import re
 from lsprotocol import types
 
 from agentflow.core.names import NameInfo, ParameterInfo
+from agentflow.lang.reference import Entry
 from agentflow.lang.symbols import Binding, Located, Occurrence
 from agentflow.lsp.document import Document
 from agentflow.lsp.notation import type_of
@@ -32,15 +33,16 @@ def hover(document: Document, vocabulary: Vocabulary, offset: int) -> types.Hove
 
 def _about(document: Document, vocabulary: Vocabulary, name: Located[Occurrence]) -> str | None:
     what, notation = name.what, document.notation
-    if what.role == "argument":
-        return _argument(document, vocabulary, what)
     bindings = document.symbols.bindings_of(name)
+    if what.role == "argument" and (not bindings or bindings[0].what.kind != "field"):
+        return _argument(document, vocabulary, what)
+    if what.kind == "method":
+        return "\n\n---\n\n".join(_entry(document, each) for each in vocabulary.methods.get(what.name, ())) or None
     if bindings:
         return "\n\n---\n\n".join(_binding(document, each) for each in bindings)
     entry = vocabulary.words.get(what.name)
     if entry is not None and what.kind in ("form", "primitive", "context", "data"):
-        kind = {"form": "special form", "effect": "context"}.get(entry.kind, entry.kind)
-        return f"```{notation.fence}\n{entry.usage}\n```\n{kind}\n\n{entry.doc}"
+        return _entry(document, entry)
     info = vocabulary.info(what.name)
     if info is not None:
         return "\n\n".join(
@@ -55,19 +57,29 @@ def _about(document: Document, vocabulary: Vocabulary, name: Located[Occurrence]
     return None
 
 
+def _entry(document: Document, entry: Entry) -> str:
+    """A word of the language."""
+    form = "form" if document.surface == "python" else "special form"
+    kind = {"form": form, "effect": "context"}.get(entry.kind, entry.kind)
+    return f"```{document.notation.fence}\n{entry.usage}\n```\n{kind}\n\n{entry.doc}"
+
+
 def _argument(document: Document, vocabulary: Vocabulary, what: Occurrence) -> str | None:
     for info in infos(document, vocabulary, what.owner or ""):
         parameter = info.parameter(what.name)
         if parameter is not None:
             shown = document.notation.argument(what.name, parameter.schema)
             return f"```{document.notation.fence}\n{shown}\n```\nargument of {what.owner}{_told(parameter)}"
-    return None
+    entry = vocabulary.words.get(what.owner or "")
+    return None if entry is None else f"```{document.notation.fence}\n{entry.usage}\n```\nargument of {what.owner}"
 
 
 def _binding(document: Document, binding: Located[Binding]) -> str:
     what = binding.what
-    kind = f"{what.kind} of {what.owner}" if what.owner is not None else what.kind
-    parts = [f"```{document.notation.fence}\n{_shape(document, what)}\n```\n{kind}"]
+    kind = "function" if what.kind == "procedure" and document.surface == "python" else what.kind
+    kind = f"{kind} of {what.owner}" if what.owner is not None else kind
+    shown = _declared(document, binding) if what.kind == "field" else _shape(document, what)
+    parts = [f"```{document.notation.fence}\n{shown}\n```\n{kind}"]
     comment = _comment(document, binding)
     return "\n\n".join([*parts, comment] if comment else parts)
 
@@ -79,6 +91,12 @@ def _shape(document: Document, binding: Binding) -> str:
     if binding.parameters is None:
         return binding.name
     return document.notation.shape(binding.name, binding.parameters, binding.rest)
+
+
+def _declared(document: Document, binding: Located[Binding]) -> str:
+    """A field as its class declares it."""
+    start, end = (document.shift.new(binding.offset + each) for each in binding.what.form)
+    return binding.what.name if start is None or end is None else document.text[start:end]
 
 
 def _comment(document: Document, binding: Located[Binding]) -> str:
@@ -142,7 +160,7 @@ def _signature(
         else [
             each.what
             for each in document.symbols.file_level()
-            if each.what.name == name and each.what.kind == "procedure"
+            if each.what.name == name and each.what.kind in ("procedure", "class")
         ]
     )
     if bindings:

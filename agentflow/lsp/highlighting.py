@@ -21,6 +21,7 @@ _KINDS: dict[Kind, tuple[str, int]] = {
     "task": ("event", 0),
     "tool": ("method", 0),
     "argument": ("property", 0),
+    "method": ("method", _LIBRARY),
     "host": ("variable", 0),
     "local": ("variable", 0),
     "global": ("variable", 0),
@@ -29,7 +30,7 @@ _KINDS: dict[Kind, tuple[str, int]] = {
 
 def tokens(document: Document, span: tuple[int, int] | None = None) -> list[int]:
     """The tokens of the text, or of the part in ``span``, in the protocol's numeric encoding."""
-    procedures = {each.what.name for each in document.symbols.file_level() if each.what.kind == "procedure"}
+    procedures = {each.what.name for each in document.symbols.file_level() if each.what.kind in ("procedure", "class")}
     data: list[int] = []
     line = column = 0
     symbols, lines, current = document.symbols, document.lines, document.is_current
@@ -54,7 +55,7 @@ def _kind(occurrence: Occurrence, procedures: set[str]) -> tuple[int, int] | Non
     name, modifiers = kind
     binding: Binding | None = occurrence.binding
     if binding is not None:
-        name = {"parameter": "parameter", "procedure": "function"}.get(binding.kind, name)
+        name = {"parameter": "parameter", "procedure": "function", "field": "property"}.get(binding.kind, name)
     elif occurrence.kind == "global" and occurrence.name in procedures:
         name = "function"
     if occurrence.role == "binding":

@@ -14,6 +14,8 @@ _SYMBOLS = {
     "variable": types.SymbolKind.Variable,
     "parameter": types.SymbolKind.Variable,
     "procedure": types.SymbolKind.Function,
+    "class": types.SymbolKind.Class,
+    "field": types.SymbolKind.Field,
     "task": types.SymbolKind.Event,
     "macro": types.SymbolKind.Operator,
 }

@@ -18,6 +18,8 @@ _TOKEN = re.compile(
     | (?P<other>\S)""",
     re.VERBOSE | re.DOTALL,
 )
+_OPEN_FIELD = re.compile(r"(?:[fF][rR]?|[rR][fF])['\"](?:\{\{|[^{]|\{[^{}]*\})*\{([^{}]*)\Z", re.DOTALL)
+"""An f-string up to an expression in it that is not closed."""
 _STATEMENTS = frozenset(("def", "class"))
 
 
@@ -64,6 +66,12 @@ def python_cursor_at(text: str, offset: int) -> PythonCursor:
                 return PythonCursor(calls, "", offset, comment=True)
         elif kind == "string" or (kind.startswith("end") and kind != "end"):
             if token.end() == offset and not any(token[f"end{at}"] for at in range(1, 5)):
+                inside = _OPEN_FIELD.match(token[0])
+                if inside is not None:
+                    begins = token.start() + inside.start(1)
+                    inner = python_cursor_at(text[begins:offset], offset - begins)
+                    if not inner.comment and inner.string is None:
+                        return PythonCursor(inner.calls, inner.word, begins + inner.word_start, keyword=inner.keyword)
                 return PythonCursor(calls, "", offset, string=token.start(), keyword=keywords[-1])
         elif kind == "name":
             last = (token[0], token.start())

@@ -24,7 +24,7 @@ from agentflow.lsp.vocabulary import PythonVocabulary, Vocabulary
 
 DEBOUNCE_S = 0.15
 """Seconds to wait after the last change before diagnostics are computed."""
-_TRIGGERS = ["(", ":", "{"]
+_TRIGGERS = ["(", ":", "{", "."]
 
 
 class _AtPosition(Protocol):

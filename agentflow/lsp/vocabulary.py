@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from agentflow.core.names import NameInfo, Names
-from agentflow.lang.python.reference import python_entries
+from agentflow.lang.python.reference import method_entries, python_entries
 from agentflow.lang.reference import Entry, entries
 
 
@@ -26,6 +26,7 @@ class Vocabulary:
         self.descriptions = descriptions or {}
         self.foreign = foreign
         self.words: Mapping[str, Entry] = {entry.name: entry for entry in entries()}
+        self.methods: Mapping[str, list[Entry]] = {}
 
     def info(self, name: str) -> NameInfo | None:
         """The signature of a task or tool; None if no task or tool has that name."""
@@ -56,6 +57,10 @@ class PythonVocabulary(Vocabulary):
     ) -> None:
         super().__init__(names, descriptions, foreign)
         self.words = {entry.name: entry for entry in python_entries()}
+        methods: dict[str, list[Entry]] = {}
+        for each in method_entries():
+            methods.setdefault(each.name, []).append(each)
+        self.methods = methods
         around = super().around()
         self._meant = {each.replace(":", ".").replace("-", "_"): each for each in around}
 

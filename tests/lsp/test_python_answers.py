@@ -242,3 +242,85 @@ def test_names_of_the_last_text_that_could_be_read_serve_on() -> None:
     doc.change([types.TextDocumentContentChangeWholeDocument(HEAD + "total = 1\nprint(total)\nprint((tot\n")], 2)
     assert doc.survey.diagnostics[0].error.code == "syntax/python"
     assert next(each.label for each in completion.completions(doc, VOCABULARY, len(doc.text) - 1)) == "total"
+
+
+# -- as a user walks it ---------------------------------------------------------------------------------------------
+
+CLASS = HEAD + 'class Review:\n    worst: str\n    grade: str = "low"\n'
+
+
+def told(text: str, head: str = HEAD) -> str:
+    """What a hover at the mark says; nothing where there is none."""
+    doc, offset = at_mark(text, head)
+    answer = explain.hover(doc, VOCABULARY, offset)
+    return "" if answer is None else str(getattr(answer.contents, "value", answer.contents))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ('"a b".sp^lit()', ["x.split(sep=..., maxsplit=...)", "method of str"]),
+        ("xs = []\nxs.po^p()", ["method of list", "method of dict"]),
+        (CLASS + "def f(r):\n    return r.wor^st\n", ["worst: str", "field of Review"]),
+        (CLASS + 'Review(wor^st="x")', ["worst: str", "field of Review"]),
+        (CLASS + 'Rev^iew(worst="x")', ["Review(worst, grade)", "class"]),
+        ("def f(x):\n    return x\nf^(1)", ["f(x)", "function"]),
+        ("pmap(len, [], lim^it=2)", ["pmap(f, xs, limit=8)", "argument of pmap"]),
+        ("try:\n    1\nexcept Value^Error:\n    2", ["class of errors"]),
+    ],
+)
+def test_hover_tells_of_methods_fields_and_errors(text: str, parts: list[str]) -> None:
+    """What follows a dot, what names a field, and a class of errors are told of, in words of Python."""
+    answer = told(text)
+    assert all(each in answer for each in parts), answer
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "unwanted"),
+    [
+        ('"a b".^', "split", "pmap"),
+        ("xs = [1]\nxs[0].^", "append", "pmap"),
+        ("def f():\n    return [1]\nf().^", "append", "pmap"),
+        (CLASS + "def f(r):\n    return r.^", "worst", "pmap"),
+        (CLASS + "r = Review(^)", "grade=", "limit="),
+        ("pmap(len, [], ^)", "limit=", "worst="),
+        ("def f(deep=1):\n    return deep\nf(^)", "deep=", "limit="),
+        (HEAD + '@task(^)\ndef f():\n    """x"""\n', "max_turns=", "limit="),
+        ("try:\n    1\nexcept T^:\n    2", "TimeoutError", "class"),
+        (HEAD + '@task(tools=["^"])\ndef f():\n    """x"""\n', "system:read_files", "pmap"),
+        ('def f(row):\n    return f"{r^}"', "row", "class"),
+    ],
+)
+def test_completion_knows_what_may_stand_here(text: str, wanted: str, unwanted: str) -> None:
+    """Methods and fields after a dot whatever is before it, arguments by name, classes of errors, names in lists of tools, expressions in f-strings."""
+    names = labels(text)
+    assert wanted in names and unwanted not in names
+
+
+def test_a_field_is_renamed_wherever_it_is_read() -> None:
+    """In its class, in calls, and where it follows a dot, if one class has it."""
+    doc, offset = at_mark(CLASS.replace("worst", "^worst") + 'r = Review(worst="x")\nr.worst\n')
+    text = apply(doc.text, navigation.rename(doc, offset, "bug"))
+    assert "worst" not in text and 'Review(bug="x")\nr.bug\n' in text
+
+
+@pytest.mark.parametrize("more", ["class Other:\n    worst: int\nr.worst\n", 'r["worst"]\n'])
+def test_a_field_that_may_be_read_elsewhere_is_not_renamed(more: str) -> None:
+    """Of two classes nobody can tell whose it is; a text as a key is no name."""
+    doc, offset = at_mark(CLASS.replace("worst", "^worst", 1) + f'r = Review(worst="x")\n{more}')
+    with pytest.raises(navigation.CannotRename):
+        navigation.rename(doc, offset, "bug")
+
+
+def test_a_method_is_not_a_function_of_that_name() -> None:
+    """A function called as a method is renamed without the method's calls."""
+    doc, offset = at_mark("def ^append(x):\n    return x\nxs = []\nxs.append(append(1))\n")
+    assert "xs.append(add(1))" in apply(doc.text, navigation.rename(doc, offset, "add"))
+
+
+def test_what_check_warns_of_is_told() -> None:
+    """A name that is nearly one in sight, and what fails where it is caught, are warnings as in ``check``."""
+    text = HEAD + "def review(x):\n    return x\nrevew(1)\ntry:\n    len(5)\nexcept TypeError:\n    pass\n"
+    found = [(each.severity, each.error.code, each.error.hint) for each in document(text).survey.diagnostics]
+    assert found[0] == ("warning", "name/suspicious", "did you mean 'review'?")
+    assert [each[:2] for each in found[1:]] == [("warning", "type/argument")]

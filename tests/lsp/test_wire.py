@@ -137,7 +137,7 @@ async def test_texts_in_python(client: LanguageClient) -> None:
     text = "from agentflow.workflow import pmap\ntotal = 1\npmap(len, [totla()])\nwith total: pass\n"
     uri = await opened(client, text, "file:///w/a.py")
     document = types.TextDocumentIdentifier(uri)
-    assert [each.code for each in client.diagnostics[uri]] == ["syntax/not-here"]
+    assert [each.code for each in client.diagnostics[uri]] == ["name/suspicious", "syntax/not-here"]
     hover = await client.text_document_hover_async(types.HoverParams(document, position(text, "pmap(len")))
     assert hover is not None and "pmap(f, xs, limit=8)" in str(hover.contents)
     renamed = await client.text_document_rename_async(types.RenameParams(document, position(text, "total ="), "summe"))

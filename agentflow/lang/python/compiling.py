@@ -70,12 +70,17 @@ def findings_of(
     """
     g = emitter_of(source, describe, limits, allow, port, closed=closed)
     written(g, read_tree(g))
+    return _in_order([*g.errors, *failures_of(g)]), _in_order(doubts_of(g))
+
+
+def doubts_of(g: Emitter) -> list[AgentflowError]:
+    """What fails and is caught, and names that the host may bind, and that are nearly names in sight."""
     doubts: list[AgentflowError] = [error for error, is_caught in g.failures.values() if is_caught]
     for name, (node, other) in g.doubtful.items():
         if len(name) >= SHORTEST_MISSPELLING and name.rstrip("s") != other.rstrip("s"):
             message = f"nothing here binds '{name}'"
             doubts.append(SexpEvaluationError(message, code="name/suspicious", span=g.span_at(node), hint=meant(other)))
-    return _in_order([*g.errors, *failures_of(g)]), _in_order(doubts)
+    return doubts
 
 
 def failures_of(g: Emitter) -> list[AgentflowError]:

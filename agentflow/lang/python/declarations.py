@@ -21,7 +21,8 @@ _SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _TEXTS = ("model", "system", "subtype", "description", "effort", "reuse", "prompt_cache")
 _COUNTS = ("max_turns", "max_output_tokens")
 _DATA = ("history", "context", "settings", "file_paths", "priority", "provider_tools")
-_OPTIONS = (*_TEXTS, *_COUNTS, *_DATA, "tools")
+OPTIONS = ("model", "tools", *_TEXTS[1:], *_COUNTS, *_DATA)
+"""The options of ``@task``."""
 _FIELDS = {"history": "history_config", "context": "context_management"}
 """Options whose field of the template has another name."""
 _GUARDED = {"file_paths": READ_FILES, "priority": "", "settings": "", "provider_tools": ""}
@@ -299,8 +300,8 @@ def _parameter(annotation: ast.expr | None) -> dict[str, Any]:
 
 def _option(g: Emitter, option: ast.keyword) -> Any:
     name, node = option.arg, option.value
-    if name not in _OPTIONS:
-        hint = did_you_mean(name or "", _OPTIONS) or f"the options are {', '.join(_OPTIONS)}"
+    if name not in OPTIONS:
+        hint = did_you_mean(name or "", OPTIONS) or f"the options are {', '.join(OPTIONS)}"
         g.wrong(node, "defatom/option", f"'@task' has no option '{name}'", hint)
         return None
     value: object = node.value if isinstance(node, ast.Constant) else None

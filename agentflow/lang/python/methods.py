@@ -166,8 +166,8 @@ def copy(rt: Runtime, value: Any) -> Any:
 # -- dicts --------------------------------------------------------------------------------------------------------
 
 
-def get(rt: Runtime, value: dict[Any, Any], wanted_key: Any, default: Any = None) -> Any:
-    return value.get(key(wanted_key), default)
+def get(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = None) -> Any:
+    return value.get(key(key_), default)
 
 
 def keys(rt: Runtime, value: dict[Any, Any]) -> list[Any]:
@@ -193,23 +193,23 @@ def _items(names: list[Any], values: list[Any]) -> Work[list[tuple[Any, Any]]]:
     return pairs
 
 
-def pop_key(rt: Runtime, value: dict[Any, Any], wanted_key: Any, default: Any = MISSING) -> Any:
-    name = key(wanted_key)
+def pop_key(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = MISSING) -> Any:
+    name = key(key_)
     if name in value:
         work = changing(rt, value)
-        return value.pop(name) if work is None else after(work, pop_key, rt, value, wanted_key, default)
+        return value.pop(name) if work is None else after(work, pop_key, rt, value, key_, default)
     if default is MISSING:
         raise SexpEvaluationError(f"the dict has no key {cut(str(name), 80)!r}", code="dict/missing")
     return default
 
 
-def setdefault(rt: Runtime, value: dict[Any, Any], wanted_key: Any, default: Any = None) -> Any:
-    name = key(wanted_key)
+def setdefault(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = None) -> Any:
+    name = key(key_)
     if name not in value:
         check_collection(rt, len(value) + 1, "setdefault")
         work = changing(rt, value)
         if work is not None:
-            return after(work, setdefault, rt, value, wanted_key, default)
+            return after(work, setdefault, rt, value, key_, default)
         value[name] = default
     return value[name]
 

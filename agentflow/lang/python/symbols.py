@@ -13,10 +13,12 @@ from agentflow.core.names import Names as NamesPort
 from agentflow.core.source import Source
 from agentflow.core.work import Work
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
-from agentflow.lang.python.compiling import emitter_of, failures_of, read_tree
+from agentflow.lang.python.compiling import doubts_of, emitter_of, failures_of, read_tree
 from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors
+from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import DECORATORS, known_function
+from agentflow.lang.python.methods import ALL_METHODS
 from agentflow.lang.python.names import COMPREHENSIONS, Comprehension, Function, Scope, Var, all_parameters
 from agentflow.lang.python.reader import children
 from agentflow.lang.python.statements import IMPORTS
@@ -71,6 +73,8 @@ class NamesOfText:
         self.names = Names()
         self._things: dict[Var | str, _Thing] = {}
         self._owners: dict[ast.AST, str] = {}
+        self._classes: dict[str, list[str]] = {}
+        self._members: list[tuple[str, int]] = []
         self._pending: list[tuple[ast.AST, Scope]] = [(g.tree, g.scopes.module)]
 
     def found(self) -> Names:
@@ -80,6 +84,8 @@ class NamesOfText:
             self._visit(node, scope)
         for key, thing in self._things.items():
             self._settle(key, thing)
+        for name, start in self._members:
+            self._member(name, start)
         self.names.bindings.sort(key=lambda each: each.start)
         return self.names
 
@@ -98,7 +104,12 @@ class NamesOfText:
             self._call(node, scope)
         elif isinstance(node, ast.Attribute):
             if not self._dotted(node, scope, "read"):
+                self._members.append((node.attr, self._extent(node)[1] - len(node.attr)))
                 self._later(scope, node.value)
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            if isinstance(node.slice.value, str):
+                self._members.append((node.slice.value, -1))
+            self._later(scope, node.value)
         elif isinstance(node, ast.Global | ast.Nonlocal):
             for each in _WORD.finditer(self.text, *self._extent(node)):
                 if each[0] in node.names:
@@ -164,15 +175,14 @@ class NamesOfText:
                 name = each.target.id
                 fields.append(name)
                 start = self._extent(each.target)[0]
-                binding = Binding(
-                    name, "parameter", start, start + len(name), self._extent(each), extent, owner=node.name
-                )
+                self._classes.setdefault(name, []).append(node.name)
+                binding = Binding(name, "field", start, start + len(name), self._extent(each), extent, owner=node.name)
                 self.names.bindings.append(binding)
                 self.names.add(Occurrence(name, start, start + len(name), "binding", "local", binding))
                 self._later(scope, each.annotation, each.value)
         at = self._after("class", node.name, extent[0])
         if at is not None:
-            self._define(node.name, scope, _Definition(*at, extent, "procedure", tuple(fields)))
+            self._define(node.name, scope, _Definition(*at, extent, "class", tuple(fields)))
         self._later(scope, *node.decorator_list, *node.bases)
 
     def _call(self, node: ast.Call, scope: Scope) -> None:
@@ -184,7 +194,14 @@ class NamesOfText:
         elif isinstance(function, ast.Attribute) and self._dotted(function, scope, "call"):
             owner = ast.unparse(function)
         else:
-            self._later(scope, function)
+            if isinstance(function, ast.Attribute) and function.attr in ALL_METHODS:
+                end = self._extent(function)[1]
+                if self._stands(function.attr, end - len(function.attr)):
+                    method = Occurrence(function.attr, end - len(function.attr), end, "call", "method")
+                    self.names.add(method)
+                self._later(scope, function.value)
+            else:
+                self._later(scope, function)
         for each in node.keywords:
             if each.arg is not None:
                 start = self._extent(each)[0]
@@ -251,6 +268,14 @@ class NamesOfText:
                 elif self.text[word.end() : word.end() + 1] == "(":
                     self._refer(word[0], word.start(), self.g.scopes.module, "mention")
 
+    def _member(self, name: str, start: int) -> None:
+        """What follows a dot is the field of the one class that has it; of several, and where it is a key, nobody can tell."""
+        owners = self._classes.get(name, ())
+        if len(owners) == 1 and start >= 0 and self._stands(name, start):
+            self.names.add(Occurrence(name, start, start + len(name), "argument", "argument", owner=owners[0]))
+        elif owners:
+            self.names.hidden.add(name)
+
     # -- what names mean ----------------------------------------------------------------------------------------------
 
     def _owner(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> str:
@@ -278,7 +303,7 @@ class NamesOfText:
             return "host"
         if name in FORMS or name in _OWN_WORDS:
             return "form"
-        return "primitive" if name in BUILTINS else "unknown"
+        return "primitive" if name in BUILTINS or name in CLASSES else "unknown"
 
     def _define(self, name: str, scope: Scope, definition: _Definition) -> None:
         if not self._stands(name, definition.start):
@@ -367,9 +392,10 @@ _MODULE = re.compile(r"^[ \t]*(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class NamesFound:
-    """What is wrong with a text, its names (None: it cannot be read), and what calls of its tasks take."""
+    """What is wrong with a text, what is suspicious in it, its names (None: it cannot be read), and what calls of its tasks take."""
 
     errors: list[AgentflowError]
+    doubts: list[AgentflowError]
     names: Names | None
     tasks: dict[str, list[NameInfo]]
 
@@ -390,12 +416,8 @@ def look_over(
         except TooManyErrors:
             pass  # the rest would only add to them; its names are found all the same
     except AgentflowError as error:
-        return NamesFound([error], None, {})
+        return NamesFound([error], [], None, {})
     names = names_of(g)
     yield 1
     tasks = {name: [info] for name, info in g.own_infos.items()}
-    return NamesFound(sorted([*g.errors, *failures_of(g)], key=_start), names, tasks)
-
-
-def _start(error: AgentflowError) -> int:
-    return error.span.start if error.span is not None else 0
+    return NamesFound([*g.errors, *failures_of(g)], doubts_of(g), names, tasks)
