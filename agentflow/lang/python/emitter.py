@@ -347,14 +347,12 @@ class Emitter(Nodes):
         """Whether a name is a class of this text, or of an earlier one in the same environment, which it then has as its own."""
         if name in self.records or name in self.scopes.classes:
             return name in self.records
-        record = self.asked[name].record if self.kind(name) == "unknown" else None
-        if record is None:
+        if self.kind(name) != "unknown" or (record := self.asked[name].record) is None:
             return False
         definition = cast("ast.ClassDef", ast.parse(record.text).body[0])
         fields = [each for each in definition.body if isinstance(each, ast.AnnAssign)]
         for each in ast.walk(definition):
-            for attribute, value in self.loc.items():
-                setattr(each, attribute, value)
+            vars(each).update(self.loc)
         self.records[name] = {cast("ast.Name", each.target).id: each.value for each in fields}
         self.schemas[name] = dict(record.schema)
         return True
