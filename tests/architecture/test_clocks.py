@@ -11,7 +11,7 @@ CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time"}
 
 
 def clocks_asserted(tree: ast.Module) -> list[int]:
-    """Lines of assertions that read a clock, themselves or through a name bound to a difference with one."""
+    """Lines of assertions that read a clock: themselves, or by a difference with one, or by what was counted until one showed a time."""
     lines: list[int] = []
     for function in ast.walk(tree):
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -22,6 +22,13 @@ def clocks_asserted(tree: ast.Module) -> list[int]:
             if isinstance(each, ast.Assign) and isinstance(each.value, ast.BinOp) and _reads_clock(each.value)
             for target in each.targets
             if isinstance(target, ast.Name)
+        }
+        durations |= {
+            counted.target.id
+            for loop in ast.walk(function)
+            if isinstance(loop, ast.While) and _reads_clock(loop.test)
+            for counted in ast.walk(loop)
+            if isinstance(counted, ast.AugAssign) and isinstance(counted.target, ast.Name)
         }
         for each in ast.walk(function):
             if isinstance(each, ast.Assert) and (
@@ -55,10 +62,11 @@ def test_no_assertion_reads_a_clock() -> None:
     assert not found
 
 
-def test_the_rule_sees_both_ways_to_break_it() -> None:
-    """A clock in the assertion, and one in a variable that is asserted; a deadline of a wait is no assertion."""
+def test_the_rule_sees_each_way_to_break_it() -> None:
+    """A clock in the assertion, in a variable that is asserted, and above a count that is; a deadline of a wait is no assertion."""
     text = (
         "def f():\n    a = time.monotonic()\n    assert time.monotonic() - a < 1\n    took = time.perf_counter() - a\n"
-        "    assert took < 1\n    while time.monotonic() < a: pass\n    assert a"
+        "    assert took < 1\n    while time.monotonic() < a: pass\n    assert a\n"
+        "    while time.monotonic() < a: n += 1\n    assert n > 5"
     )
-    assert clocks_asserted(ast.parse(text)) == [3, 5]
+    assert clocks_asserted(ast.parse(text)) == [3, 5, 9]
