@@ -19,6 +19,7 @@ PRELUDE = {
 # ``x`` is a text from the web, ``d`` data from there, ``t`` a task; each case has its text in S-expressions and, where Python has it, in Python
 FLOWS: dict[str, tuple[str | None, str | None]] = {
     # taking apart and putting together
+    "sources": ("(send (to (sources x)))", "send(to=sources(x))"),
     "whole": ("(send (to x))", "send(to=x)"),
     "result": ("(send (to (content (fetch))))", "send(to=outcome(fetch()).content)"),
     "status": ("(send (to (status (fetch))))", "send(to=outcome(fetch()).status)"),

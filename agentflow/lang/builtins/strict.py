@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from agentflow.core.errors import AgentflowError
 from agentflow.core.labels import Label, box, joined, sources_of, sources_within, stripped
 from agentflow.core.work import Work
-from agentflow.lang.abi import Code, Runtime, StrictRuntime
+from agentflow.lang.abi import Code, StrictRuntime
 from agentflow.lang.builtins.labelled import box_elements, letters_of, opened, twin_of
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.calling import TAIL, Sliced, begun, bounce, whole
+from agentflow.lang.calling import TAIL, Sliced, bounce, whole
 
 _CALLED = {"map": 0, "for-each": 0, "reduce": 0, "filter": 0, "sort": 1}
 """Primitives that call a procedure, and which argument that is."""
@@ -52,8 +52,6 @@ def look_outside(rt: StrictRuntime, value: Any) -> None:
 @cache
 def strict_twin_of(primitive: Primitive) -> Primitive:
     """The twin of a primitive under a strict policy: itself if it looks into none of its arguments."""
-    if (primitive.canonical or primitive.name) == "sources":
-        return replace(primitive, function=_sources)
     if set(primitive.flow) == {"k"} and not primitive.is_async:
         return primitive
     if primitive.is_async:
@@ -61,15 +59,6 @@ def strict_twin_of(primitive: Primitive) -> Primitive:
     return replace(
         primitive, function=_noticing(primitive), needs_rt=True, of_many=partial(_noticing_many, twin_of(primitive))
     )
-
-
-def _sources(rt: Runtime, value: Any) -> Any:
-    return begun(_origins(value))
-
-
-def _origins(value: Any) -> Work[Any]:
-    _, origins = yield from stripped(value)
-    return box(sorted(origins), origins)  # which those are may depend on what they say
 
 
 def _noticing(primitive: Primitive) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentflow.core.effects import AskHuman, Draw, Endorse, Timer
-from agentflow.core.labels import stripped
+from agentflow.core.labels import box, stripped
 from agentflow.core.records import is_dict
 from agentflow.core.work import Work
 from agentflow.lang.abi import Runtime
@@ -63,14 +63,15 @@ async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
 def sources(rt: Runtime, value: Any) -> Any:
     """Where a value and its parts came from, as a sorted list of texts such as `"web"` and `"tool:fetch"`.
 
-    The empty list is for what the program and its user say, and for every value in a flow without a policy.
+    The empty list is for what the program and its user say, and for every value in a flow without a policy. The list came from these sources
+    itself: the path of a file is what somebody chose to call it.
     """
     return begun(_sources(value))
 
 
-def _sources(value: Any) -> Work[list[str]]:
+def _sources(value: Any) -> Work[Any]:
     _, origins = yield from stripped(value)
-    return sorted(origins)
+    return box(sorted(origins), origins)
 
 
 @primitive("endorse", usage='(endorse value "reason")', arity=(2, 2), is_async=True, size="same", flow="k")

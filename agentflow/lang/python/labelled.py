@@ -311,8 +311,8 @@ def _found(rt: Any, value: Any, container: Any) -> Work[Any]:
 _KEPT = {
     "append": "k",
     "insert": "rk",
-    "extend": "e",
-    "update": "e",
+    "extend": "i",
+    "update": "i",
     "add": "k",
     "setdefault": "kk",
     "get": "rk",
@@ -417,6 +417,11 @@ async def _max(rt: Any, d: int, *arguments: Any, key: Any = None, default: Any =
     return await _extreme(rt, d, "max", arguments, key, default)
 
 
+def _add_to(rt: Any, a: Any, b: Any) -> Any:
+    """``a += b``: of a list the elements of ``b`` say where they came from, since others may know the list; two texts are joined."""
+    return (_EXTENDED if type(bare(a)) is list else _ADDED)(rt, a, b)
+
+
 async def _sorted(rt: Any, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
     sources = outer_sources(iterable)
     items = list(values.elements(rt, bare(iterable), "sorted"))
@@ -435,15 +440,18 @@ async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = 
         await builtins.sort(rt, d, inner, key=key, reverse=reverse)
         return
     await rt.work(allowed(rt, inner))
-    inner[:] = bare(await _sorted(rt, d, inner, key=key, reverse=reverse))
+    inner[:] = bare(await _sorted(rt, d, value, key=key, reverse=reverse))
 
 
+_EXTENDED = _plain(changes.add_to, word_of(changes.add_to), 1)
+_ADDED = _plain(changes.add_to, "oo", 1)
 _OWN: dict[str, Callable[..., Any]] = {
     "values.truth": _truth,
     "values.iterated": blaming(_iterated),
     "values.elements": _elements,
     "values.unpacked": _unpacked,
     "support.listed": _listed,
+    "changes.add_to": _add_to,
     "changes.store": blaming(_store),
     "changes.remove": blaming(_remove),
     "compare.contains": _contains,

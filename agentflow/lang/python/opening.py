@@ -6,7 +6,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from agentflow.core.labels import NO_SOURCES, UNBOXED, Label, Sources, bare, box, each_boxed, joined, strip, stripped
+from agentflow.core.labels import (
+    NO_SOURCES,
+    UNBOXED,
+    Label,
+    Sources,
+    bare,
+    box,
+    boxed_elements,
+    each_boxed,
+    joined,
+    strip,
+    stripped,
+)
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.shared_list import SharedList
 from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
@@ -67,8 +79,11 @@ def opened_by(word: str, arguments: Iterable[Any]) -> Work[tuple[list[Any], Sour
             sources = joined(sources, more)
         elif type(each) is Label:
             sources = joined(sources, each.sources)
-            each = bare((yield from pushed(each.value, each.sources)) if letter == "e" else each.value)
-        if letter in "ne" and type(each) in KEYED:
+            if letter == "i" and type(each.value) is str:
+                each = yield from boxed_elements(each.value, each.sources)
+            else:
+                each = bare((yield from pushed(each.value, each.sources)) if letter in "ei" else each.value)
+        if letter in "nei" and type(each) in KEYED:
             sources = joined(sources, (yield from sources_of_keys(each)))
         opened.append(each)
     return opened, sources
@@ -121,7 +136,7 @@ def all_bare(letters: tuple[str, ...], arguments: tuple[Any, ...]) -> bool:
         if letter == "r":
             if type(each) not in UNBOXED:
                 return False
-        elif (type(each) is Label and letter != "k") or (letter in "ne" and type(each) in KEYED):
+        elif (type(each) is Label and letter != "k") or (letter in "nei" and type(each) in KEYED):
             return False
     return True
 

@@ -23,7 +23,6 @@ from agentflow.core.labels import (
     joined,
     outer_sources,
     sources_of,
-    stripped,
 )
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.work import Work
@@ -122,6 +121,7 @@ _AS_THEY_ARE = frozenset(
         "support.outcome_of_dict",
         "support.log_text",
         "requests.endorsed",
+        "requests.sources_of",
         "failure.raised",
         "failure.raised_again",
         "failure.caught",
@@ -362,15 +362,6 @@ async def _of_effect(rt: Any, value: Any) -> Any:
     return box(copy, sources)
 
 
-def _sources_of(rt: Any, value: Any) -> Any:
-    return begun(_origins(value))
-
-
-def _origins(value: Any) -> Work[Any]:
-    _, origins = yield from stripped(value)
-    return box(sorted(origins), origins)  # which those are may depend on what they say
-
-
 def set_default(rt: Any, value: Any, key: Any, default: Any) -> Any:
     """``value.setdefault(key, [])``: what the dict gets is in no other, so that all that refers to it says what refers to the dict does."""
     result = _method(rt, "setdefault", value, (key, default))
@@ -398,7 +389,6 @@ _OWN: dict[str, Callable[..., Any]] = {
     "support.unbound_name": _unbound_name,
     "support.rebound": _rebound,
     "support.data_of": _data_of,
-    "requests.sources_of": _sources_of,
     "support.data_of_dict": _data_of_dict,
 }
 

@@ -10,7 +10,7 @@ WORDS: dict[str, str] = {
     "values.subtract": "nn",
     "values.multiply": "oo",
     "values.bitwise": "knn",
-    "changes.add_to": "oe",
+    "changes.add_to": "oi",
     "changes.bitwise_to": "kne",
     "changes.subtract_from": "nn",
     "values.element": "or",
@@ -54,15 +54,15 @@ WORDS: dict[str, str] = {
     "builtins.enumerate_": "nr",
     "builtins.zip_": "n",
     "builtins.reversed_": "n",
-    "builtins.map_": "ke",
-    "builtins.filter_": "ke",
+    "builtins.map_": "ki",
+    "builtins.filter_": "ki",
     "_operator.is_": "oo",
     "labelled.negated": "o",
 }
 """What functions do with the arguments that texts give them; silence means that all are read.
 
 The letters are those of primitives (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`); ``n``: opened, and what it gives depends on which
-keys there are.
+keys there are; ``i``: as ``e``, and of a text its characters are the elements.
 """
 
 
