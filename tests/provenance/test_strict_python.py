@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
+from agentflow import AgentFlow, AgentflowError, Labelled, Limits, Provenance, ScriptedProvider, Sink
 from agentflow.core.errors import ChangeRefused
 from agentflow.core.source import Source
 from agentflow.lang.python.builtins import BUILTINS
@@ -585,3 +585,13 @@ async def test_comprehensions_with_many_keys_are_dicts_and_sets(flow: AgentFlow)
     """Whether a dict or set of a comprehension is large makes no difference, under a strict policy either."""
     text = "d = {x: 1 for x in range(5_000)}\ns = {x for x in range(5_000)}\n[len(d), len(s), d == {**d}, s == set(s)]"
     assert (await flow.run(text, surface="python")).value == [5_000, 5_000, True, True]
+
+
+async def test_stores_by_an_index_from_elsewhere_cost_alike(tmp_path: Path) -> None:
+    """What refers to the list says already where the index came from, so that no store goes over all elements: 4,000 fit into steps for some each."""
+    text = "xs = [0] * 4_000\nfor i in range(4_000):\n    xs[s] = i\nlen(xs)"
+    async with AgentFlow(
+        provider=ScriptedProvider(), root=tmp_path, provenance=Provenance(strict=True), limits=Limits(steps=50_000)
+    ) as flow:
+        result = await flow.run(text, surface="python", bindings={"s": Labelled(3, "web")})
+    assert (result.value, result.sources) == (4_000, {"web"})

@@ -263,11 +263,16 @@ def _store(rt: Any, new: Any, value: Any, at: Any) -> Any:
     container = bare(value)
     if rt.trying:
         rt.raise_to(joined(outer_sources(value), sources_of_key(at)))
-    if type(at) is Label and type(container) is list and rt.fork is None:
+    if type(at) is Label and type(container) is list and rt.fork is None and not _is_said(rt, value, at.sources):
         permit(rt, value, NO_SOURCES)
         return begun(_stored_by(rt, new, value, at))
     permit(rt, value, sources_of_key(at))
     return _STORE(rt, new, value, at)
+
+
+def _is_said(rt: Any, value: Any, sources: Sources) -> bool:
+    """Whether all that refers to a container says these sources, so that its elements need not: most often, since a variable is marked before."""
+    return sources <= rt.changeable.sources(bare(value))
 
 
 def _stored_by(rt: Any, new: Any, value: Any, at: Label) -> Work[None]:
