@@ -184,6 +184,8 @@ ASK = "ask-human"
 """The grant that a program needs to ask somebody."""
 ENDORSE = "endorse"
 """The grant that a program needs to say that a value may go anywhere, wherever it came from."""
+GUARDED = frozenset({ASK, ENDORSE})
+"""The primitives that a program needs a grant for."""
 ASKED = "ask:"
 """What the names of tasks begin with that are made for ``ask(prompt, output=T)`` of Python texts."""
 FILES = "files:"

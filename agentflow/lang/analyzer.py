@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from agentflow.core.errors import AgentflowError, LimitExceeded
 from agentflow.core.limits import Limits
-from agentflow.core.names import ASK, DEFINE, ENDORSE, Names
+from agentflow.core.names import DEFINE, GUARDED, Names
 from agentflow.core.source import Source
 from agentflow.lang import ir
 from agentflow.lang.abi import Code
@@ -249,7 +249,7 @@ class Analyzer(Naming):
             return call
         primitive = PRIMITIVES.get(name)
         if primitive is not None:
-            if name in (ASK, ENDORSE):
+            if name in GUARDED:
                 self.granted(name, head)
             return ir.PrimCall(node, primitive, self.operands(node, scope))
         effect = EFFECT_NAMES.get(name)

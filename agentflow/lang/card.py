@@ -5,7 +5,7 @@ Generated from the tables of forms and primitives, with worked examples that a t
 
 from __future__ import annotations
 
-from agentflow.core.names import ASK, ENDORSE
+from agentflow.core.names import GUARDED
 from agentflow.core.source import Surface
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.example import Example
@@ -18,7 +18,7 @@ LEFT_OUT = frozenset(
 )  # fmt: skip
 """Forms that a model's program may not use, or that another form's usage already shows."""
 
-_GRANTED = frozenset({ASK, ENDORSE, "sources"})
+_GRANTED = frozenset({*GUARDED, "sources"})
 """Primitives that a model is told of with its grants, and the one that is of use with such a grant only."""
 
 _RULES = """\

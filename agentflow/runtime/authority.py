@@ -8,7 +8,7 @@ from typing import Any, cast
 from agentflow.core.call import CallContext
 from agentflow.core.effects import AskHuman, Effect, Endorse, GetContext, TaskCall, ToolCall
 from agentflow.core.errors import ConfigurationError, SexpEvaluationError, TaskError, clip
-from agentflow.core.names import ASK, ENDORSE, FILES, Names, permitted
+from agentflow.core.names import FILES, GUARDED, Names, permitted
 from agentflow.core.ports import WorkflowPort
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
@@ -93,5 +93,5 @@ async def grants_of(allow: Iterable[str], text: str, names: Names, workflows: Wo
 
 
 def _means_something(name: str, names: Names) -> bool:
-    forms = name in FORMS or name in EFFECT_NAMES or name in (ASK, ENDORSE)
+    forms = name in FORMS or name in EFFECT_NAMES or name in GUARDED
     return forms or name.startswith(FILES) or names.describe(name) is not None

@@ -12,12 +12,12 @@ from functools import cache, partial
 from typing import Any, ClassVar
 
 from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import Label, box, joined, sources_of, sources_within, stripped
+from agentflow.core.labels import Label, box, joined, sources_within, stripped
 from agentflow.core.work import Work
 from agentflow.lang.abi import Code, StrictRuntime
 from agentflow.lang.builtins.labelled import box_elements, letters_of, opened, twin_of
 from agentflow.lang.builtins.registry import Primitive
-from agentflow.lang.calling import TAIL, Sliced, bounce, whole
+from agentflow.lang.calling import TAIL, Sliced, begun, bounce, whole
 
 _CALLED = {"map": 0, "for-each": 0, "reduce": 0, "filter": 0, "sort": 1}
 """Primitives that call a procedure, and which argument that is."""
@@ -66,19 +66,10 @@ def _noticing(primitive: Primitive) -> Callable[..., Any]:
     function, needs_rt = twin_of(primitive).function, primitive.needs_rt
 
     def twin(rt: StrictRuntime, *arguments: Any) -> Any:
+        operands = (rt, *arguments) if needs_rt else arguments
         if not rt.trying:
-            return function(rt, *arguments) if needs_rt else function(*arguments)
-        try:
-            value = function(rt, *arguments) if needs_rt else function(*arguments)
-        except AgentflowError:
-            raise  # it says itself what it depends on
-        except Exception:  # it goes on: an error that is not of the language says nothing of what it depends on
-            rt.raise_to(sources_of(list(arguments)))
-            raise
-        if type(value) is Sliced:
-            return Sliced(_noticed(rt, value.work))
-        look_outside(rt, value)
-        return value
+            return function(*operands)
+        return begun(_noticed(rt, arguments, _carried_out(function, operands)))
 
     return twin
 
@@ -86,19 +77,23 @@ def _noticing(primitive: Primitive) -> Callable[..., Any]:
 def _noticing_many(twin: Primitive, rt: StrictRuntime, arguments: tuple[Any, ...]) -> Work[Any]:
     assert twin.of_many is not None
     work = twin.of_many(rt, arguments)
-    if not rt.trying:
-        return (yield from work)
+    return (yield from (_noticed(rt, arguments, work) if rt.trying else work))
+
+
+def _carried_out(function: Callable[..., Any], operands: tuple[Any, ...]) -> Work[Any]:
+    value = function(*operands)
+    return (yield from value.work) if type(value) is Sliced else value
+
+
+def _noticed(rt: StrictRuntime, arguments: tuple[Any, ...], work: Work[Any]) -> Work[Any]:
+    """The value of the ``work`` of a primitive, of which the strand is told, and what it looked at if it fails."""
     try:
-        return (yield from _noticed(rt, work))
+        value = yield from work
     except AgentflowError:
-        raise
-    except Exception:  # as above
+        raise  # it says itself what it depends on
+    except Exception:  # it goes on: an error that is not of the language says nothing of what it depends on
         rt.raise_to((yield from stripped(list(arguments)))[1])
         raise
-
-
-def _noticed(rt: StrictRuntime, work: Work[Any]) -> Work[Any]:
-    value = yield from work
     look_outside(rt, value)
     return value
 
