@@ -6,11 +6,14 @@ what was made of two such values has both, and may be seen by those only whom bo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Protocol, cast
 
 _PREFIX = "readers:"
+_APART = re.compile(r"""[\s,;|<>()"'\x00-\x1f]""")
+"""What keeps several names in one text apart, or an address from the name that is shown for it."""
 
 
 class Discloses(Protocol):
@@ -66,16 +69,27 @@ def readers_of(
 
 def kept_from(readers: Iterable[str], lists: Iterable[Sequence[str]]) -> list[str]:
     """Those of ``readers`` whom one of the lists does not allow."""
-    return [
-        each for each in readers if not all([any([fnmatchcase(each, rule) for rule in allowed]) for allowed in lists])
-    ]
+    lists = list(lists)
+    return [each for each in readers if not all([_is_allowed(each, allowed) for allowed in lists])]
+
+
+def _is_allowed(reader: str, allowed: Sequence[str]) -> bool:
+    """Whether one of the patterns allows a reader, or each of several who are named in one text: ``"ann@hr.example, bob@hr.example"``.
+
+    No part of a pattern stands for what keeps names apart: ``*@hr.example`` is no leave for ``"eve@evil.example, ann@hr.example"``.
+    """
+    if any([fnmatchcase(reader, each) and _APART.findall(reader) == _APART.findall(each) for each in allowed]):
+        return True
+    several = [each for each in _APART.split(reader) if each]
+    return several not in ([], [reader]) and all([_is_allowed(each, allowed) for each in several])
 
 
 def _texts(value: Any) -> list[str]:
     if value is None:
         return []
     if isinstance(value, dict):
-        return _texts(list(cast("dict[Any, Any]", value).values()))
+        entries = cast("dict[Any, Any]", value)
+        return _texts([*entries, *entries.values()])
     if isinstance(value, list | tuple):
         return [text for each in cast("list[Any]", value) for text in _texts(each)]
     return [value if isinstance(value, str) else str(value)]
