@@ -89,7 +89,7 @@ def retry(tries: int, value: _T, /) -> _T:
     """The value of its second argument, which is tried so often if it fails."""
 
 def outcome(call: _T, /) -> Outcome[_T]:
-    """The result of a task or tool, which is not raised when it failed."""
+    """The result of a task, tool or workflow, which is not raised when it failed."""
 
 @overload
 def ask(prompt: str, /) -> str: ...
@@ -135,8 +135,8 @@ def director_evaluator_loop(
 ) -> Any:
     """Plans, executes, evaluates and decides, at most so often."""
 
-def call_workflow(name: str, /, **parameters: Any) -> Outcome[Any]:
-    """The result of a saved workflow."""
+def call_workflow(name: str, /, **parameters: Any) -> Any:
+    """The value of a saved workflow; a failed one raises."""
 
 def get_context(query: str, /, **options: Any) -> list[str]:
     """The paths of the files that a question is about, best first."""

@@ -157,7 +157,7 @@ drawn = [now(), random(), uuid()]
 told = [say("one"), work("w"), parallel(say("two"), work("v"), ask("say: three"))]
 evaluated = eval_program("[look('e1'), look('e2')]", allow=["look"])
 solved = solve("solve it", allow=["look"], max_rounds=2).content
-saved = call_workflow("pair", x="wf").content
+saved = outcome(call_workflow("pair", x="wf")).content
 hosted = [host("h1"), call_back(lambda x: see(f"cb-{x}")), inner()]
 sleep(0.02)
 asked = parallel(ask_human("q1"), [see("aside"), ask_human("q2")])

@@ -113,7 +113,7 @@ class Row:
 @workflow(allow=["fetch", "shout"])
 def main(path: str, rows: list[Row], times: int = 2) -> list[str]:
     """Read a file, and say it."""
-    return [call_workflow("shout", text=fetch(path)).content] * times + [r.name for r in rows]
+    return [call_workflow("shout", text=fetch(path))] * times + [r.name for r in rows]
 '''
 
 
@@ -132,14 +132,17 @@ async def test_workflows_of_both_surfaces_call_each_other(tmp_path: Path) -> Non
         await made.workflows.save(make_workflow({"name": "lisp", "params": {}, "program": nested, "allow": None}))
         assert (tmp_path / "shout.py").read_text().startswith("### agentflow workflow 1\n")
     async with flow(workflows=tmp_path) as again:
-        assert await again.eval('call_workflow("lisp").parsed_content', surface="python") == [
+        assert await again.eval('call_workflow("lisp")', surface="python") == [
             "ONE TWO TWO",
             "ONE TWO TWO",
             "x",
         ]
         assert again.workflows.names() == ["lisp", "read", "shout"]
-        narrow = await again.run('call_workflow("read", path="p", rows=[{"nme": 1}]).status', surface="python")
+        wrong = 'call_workflow("read", path="p", rows=[{"nme": 1}])'
+        narrow = await again.run(f"outcome({wrong}).status", surface="python")
         assert narrow.value == "FAILED"
+        with pytest.raises(AgentflowError, match="nme"):
+            await again.eval(wrong, surface="python")
         with pytest.raises(AgentflowError, match="not granted"):
             await again.eval('call_workflow("lisp")', surface="python", allow=["lisp", "read", "shout"])
 

@@ -14,6 +14,7 @@ from agentflow.core.errors import SexpEvaluationError, cut
 from agentflow.core.labels import Label, each_boxed
 from agentflow.core.ordered_set import OrderedSet
 from agentflow.core.records import Entries, Record
+from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
 from agentflow.core.walk import LEAVES
@@ -287,6 +288,8 @@ def element(rt: Runtime, value: Any, at: Any) -> Any:
             return value[at]
         outside(at, len(value))
     hint = "x.name reads a field" if isinstance(value, Record | BaseModel) else None
+    if isinstance(value, TaskResult):
+        hint = "x.content is the text of a result, x.parsed_content its data"
     wanted("[...]", "a list, tuple, dict or text before it", value, hint)
 
 

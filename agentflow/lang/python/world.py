@@ -27,16 +27,25 @@ def _and_none(g: Emitter, done: ast.expr) -> ast.expr:
 
 @form("outcome(review(path))")
 def outcome(g: Emitter, node: ast.Call) -> ast.expr:
-    """The result of a task or tool (``.status``, ``.content``), which is not raised when it failed."""
+    """The result of a task, tool or workflow (``.status``, ``.content``), which is not raised when it failed."""
     inner = node.args[0] if len(node.args) == 1 and not node.keywords else None
     if isinstance(inner, ast.Await):
         inner = inner.value
+    if isinstance(inner, ast.Call) and is_workflow_call(inner) and g.scope.find("call_workflow") is None:
+        g.meanings[inner] = ("form", "call_workflow")
+        with g.at(inner):
+            return _result_of_workflow(g, inner)
     name = _task_name(g, inner.func) if isinstance(inner, ast.Call) else None
     if name is None or not isinstance(inner, ast.Call):
-        g.wrong(node, "form/arity", "outcome takes a call of a task or tool", "write outcome(review(path))")
+        g.wrong(node, "form/arity", "outcome takes a call of a task, tool or workflow", "write outcome(review(path))")
         return g.const(None)
     with g.at(inner):
         return call_task(g, inner, name, outcome_of)
+
+
+def is_workflow_call(node: ast.Call) -> bool:
+    """Whether a call is written ``call_workflow(...)``."""
+    return isinstance(node.func, ast.Name) and node.func.id == "call_workflow"
 
 
 def _task_name(g: Emitter, function: ast.expr) -> str | None:
@@ -159,7 +168,11 @@ _CLAUSES = {"max_iterations": "max-iterations", "first": "initial-director-input
 
 @form('call_workflow("name", parameter=value)')
 def call_workflow(g: Emitter, node: ast.Call) -> ast.expr:
-    """The result of a saved workflow."""
+    """The value of a saved workflow; a failed one raises."""
+    return g.ours(unwrapped, _result_of_workflow(g, node))
+
+
+def _result_of_workflow(g: Emitter, node: ast.Call) -> ast.expr:
     first = node.args[0] if len(node.args) == 1 else None
     if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
         return misused(g, node)

@@ -186,6 +186,8 @@ def _outcome(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     _, _, cost = arguments_of(i, called, scope)
     if meaning is None:
         return FOREIGN, i.anything(i.at(node), "nothing is known of this call")
+    if meaning == ("form", "call_workflow"):
+        return _workflow(i, called, scope)
     value, more = i.task(meaning[1], i.at(node), raw=True)
     return value, cost.then(more)
 
