@@ -46,7 +46,10 @@ class ErrorInfo(Entries):
 
     def exception(self) -> TaskError:
         """Build an exception from the description, for a failure without one."""
-        return TaskError(self.message, kind=self.type, reason=self.reason, details=dict(self.details))
+        details = dict(self.details)
+        hint = details.get("hint")
+        told = hint if isinstance(hint, str) and hint else None
+        return TaskError(self.message, kind=self.type, reason=self.reason, hint=told, details=details)
 
     @classmethod
     def of(cls, value: object, message: str = "the task failed") -> ErrorInfo:

@@ -96,7 +96,7 @@ class Workflow(MappingModel):
     @property
     def source(self) -> Source:
         """The program as it is compiled."""
-        return Source.unnamed(self.program, self.surface)
+        return Source(f"{self.name}.{'py' if self.surface == 'python' else 'sexp'}", self.program, self.surface)
 
     def render(self) -> str:
         """The text of the workflow's file."""

@@ -100,6 +100,7 @@ def nearest(g: Emitter, wanted: str) -> str | None:
     """A name in sight that is spelled like ``wanted``."""
     names = {*BUILTINS, *FORMS, *g.scopes.defined, *g.own_tasks, *g.records}
     names.update(g.port.known_names() if g.port is not None else ())
+    names.update(each.replace("-", "_") for each in g.scopes.announced(g.tree))
     scope = g.scope
     while scope.parent is not None:
         names.update(scope.vars)

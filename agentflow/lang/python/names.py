@@ -105,6 +105,22 @@ class Names:
         """The function that a name of the module certainly is, unless somebody outside of the program rebinds it."""
         return self._definitions.get(name) if self.defined.get(name) == 1 else None
 
+    def announced(self, tree: ast.Module) -> set[str]:
+        """Names of tasks and tools that a text says it will call: what it imports of ``agentflow.workflow``, and what ``@workflow`` allows."""
+        names: set[str] = set()
+        for each in tree.body:
+            if isinstance(each, ast.ImportFrom) and each.module == "agentflow.workflow":
+                names.update(alias.name for alias in each.names)
+        main = self.function("main")
+        for decorator in main.decorator_list if main is not None else ():
+            for option in decorator.keywords if isinstance(decorator, ast.Call) else ():
+                names.update(
+                    item.value
+                    for item in getattr(option.value, "elts", ())
+                    if isinstance(item, ast.Constant) and isinstance(item.value, str)
+                )
+        return names
+
     def _scope(self, parent: Scope | None, node: Function | Comprehension | ast.Module) -> Scope:
         scope = self.scopes[node] = Scope(parent, node)
         inner: list[Function | Comprehension] = []

@@ -142,3 +142,16 @@ def test_what_is_said_to_be_absent_is_absent() -> None:
     assert not DOTTED.keys() & {*BUILTINS, *FORMS, *CONSTANTS}
     assert not MODULES.keys() & IMPORTS
     assert all(name.startswith("_") for name in HIDDEN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from agentflow.workflow import fetch_page\nfetch_pgae('x')",
+        "@workflow(allow=['fetch_page'])\ndef main():\n    return fetch_pgae('x')",
+    ],
+)
+def test_names_that_a_text_announces_are_suggested(text: str) -> None:
+    """What it imports of ``agentflow.workflow``, and what its workflow is allowed, is known to be called so though nobody tells what it is."""
+    found, doubts = findings_of(Source("t.py", text, "python"), lambda _: UNKNOWN, Limits(), None, None)
+    assert not found and [each.hint for each in doubts] == ["did you mean 'fetch_page'?"]
