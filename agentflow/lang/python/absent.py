@@ -16,6 +16,8 @@ REFUSED: dict[type[ast.AST], tuple[str, str]] = {
 }
 """Kinds of nodes that no text may have: what they are called, and what to write instead."""
 ABSENT: dict[str, str] = {
+    "TypeVar": "annotations mean nothing here: leave it out",
+    "NewType": "annotations mean nothing here: leave it out",
     "open": "tools read and write files: system.read_files(...)",
     "input": "ask_human(question) asks somebody; the parameters of main are bindings",
     "eval": "solve(goal) lets a model write a program",
@@ -213,6 +215,7 @@ METHODS_ABSENT: dict[str, str] = {
     "popleft": "xs.pop(0)",
     "strftime": _DATES,
     "isoformat": _DATES,
+    **dict.fromkeys(("group", "groups", "groupdict", "findall", "finditer", "fullmatch"), MODULES["re"]),
     "total_seconds": "times are seconds: now() - started",
     "read": _FILES,
     "readlines": _FILES,

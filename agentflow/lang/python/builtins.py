@@ -345,8 +345,12 @@ def loads(rt: Runtime, s: Any) -> Any:
     return parse_json(rt, s)
 
 
-def dumps(rt: Runtime, obj: Any) -> Any:
-    return to_json(rt, obj)
+def dumps(rt: Runtime, obj: Any, *, indent: Any = None, ensure_ascii: Any = False) -> Any:
+    if truth(ensure_ascii):
+        wrong_value("json.dumps leaves texts as they are", "leave out ensure_ascii")
+    if indent is not None and type(indent) is not int:
+        wanted("json.dumps", "a number of spaces as indent", indent)
+    return to_json(rt, obj, indent)
 
 
 def _math(name: str) -> Callable[..., Any]:

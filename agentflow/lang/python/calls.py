@@ -14,6 +14,7 @@ from agentflow.lang.python.builtin_values import builtin
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, KINDS, is_instance, sort
 from agentflow.lang.python.comprehensions import collected
 from agentflow.lang.python.emitter import Emitter, expression
+from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS, Form
 from agentflow.lang.python.functions import code_name, known_function
 from agentflow.lang.python.kinds import as_counted
@@ -45,6 +46,15 @@ _SHORT = frozenset(("str", "len", "int", "float", "bool", "abs", "round"))
 """Functions that do so little that code looks for boxes itself before it calls them."""
 
 
+_NO_KINDS = {
+    "NoneType": "x is None",
+    "Mapping": "isinstance(x, dict)",
+    "Sequence": "isinstance(x, (list, tuple))",
+    "Iterable": "isinstance(x, (list, tuple, set, dict))",
+    "Callable": "functions are called where they are taken: nothing tells one",
+    "Exception": "errors are caught, and no values: try and except, or outcome(f(x)).status",
+}
+"""What to test in place of types that are not here."""
 _FEW = 2
 """Arguments of methods that code looks at itself."""
 _OF_KEYS = frozenset(("keys", "values", "items", "copy", "update"))
@@ -283,17 +293,23 @@ def _instead(module: str, dotted: str) -> str:
 
 def positional(g: Emitter, node: ast.Call) -> tuple[list[ast.expr], tuple[str, ...]]:
     """The code of all arguments, those by keyword last; and the keywords."""
-    args = [g.value(each) for each in node.args]
+    args = [g.const(None) if _is_foreign(g, each) else g.value(each) for each in node.args]
     names: list[str] = []
     for each in node.keywords:
         if each.arg is None:
-            g.refuse(each.value, "'**' in this call", "name the arguments; tasks and tools take **d")
+            if not (isinstance(each.value, ast.Name) and each.value.id in g.foreign):
+                g.refuse(each.value, "'**' in this call", "name the arguments; tasks and tools take **d")
             continue
         if each.arg in names:
             g.wrong(node, "call/duplicate", f"'{each.arg}' is given twice", "give it once")
         names.append(each.arg)
         args.append(g.value(each.value))
     return args, tuple(names)
+
+
+def _is_foreign(g: Emitter, node: ast.expr) -> bool:
+    """Whether an argument is ``*args`` whose definition has been refused."""
+    return isinstance(node, ast.Starred) and isinstance(node.value, ast.Name) and node.value.id in g.foreign
 
 
 def generic(g: Emitter, node: ast.Call, function: ast.expr) -> ast.expr:
@@ -327,6 +343,8 @@ def _direct(g: Emitter, node: ast.Call, callee: ast.FunctionDef | ast.AsyncFunct
 def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | None:
     """The arguments of a call in the order of the parameters, each evaluated where it stands; None if they do not fit."""
     args, names = positional(g, node)
+    if callee.args.vararg is not None or callee.args.kwarg is not None:
+        return None  # Its definition has been refused, which says what to write instead.
     by_position = [each.arg for each in (*callee.args.posonlyargs, *callee.args.args)]
     every = [*by_position, *(each.arg for each in callee.args.kwonlyargs)]
     title = callee.name if not isinstance(callee, ast.Lambda) else "this lambda"
@@ -353,6 +371,8 @@ def _arranged(g: Emitter, node: ast.Call, callee: Function) -> list[ast.expr] | 
     missing = [each for each in needed if each not in bound]
     if missing:
         hint = f"its parameters are {', '.join(every)}"
+        if title == "main" and g.scope.parent is None:
+            hint = "leave the call out: main is called at the end of the text, with bindings of these names"
         g.wrong(node, "arity/closure", f"the call of {title} misses {', '.join(missing)}", hint)
         return None
     in_order = [each for each in every if each in bound]
@@ -381,7 +401,10 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
     count = len(args) - len(names)
     problem = entry.problem(count, names)
     if problem is not None:
-        g.wrong(node, problem.code, problem.message, problem.hint)
+        shown = [f'"{each}": {ast.unparse(value.value)}' for each, value in zip(names, node.keywords, strict=False)]
+        before = [f"**{ast.unparse(each)}" for each in node.args]
+        hint = f"write {{{', '.join([*before, *shown])}}}" if title == "dict" and names else problem.hint
+        g.wrong(node, problem.code, problem.message, hint)
         return g.const(None)
     check_builtin(g, node, entry)
     first = [g.name("rt"), g.name("d")] if entry.is_async else [g.name("rt")]
@@ -428,7 +451,13 @@ def _isinstance(g: Emitter, node: ast.Call) -> ast.expr:
     listed = node.args[1] if len(node.args) == 2 and not node.keywords else None
     for each in listed.elts if isinstance(listed, ast.Tuple) else [listed]:
         if not isinstance(each, ast.Name) or each.id not in KINDS:
-            g.wrong(node, "form/arity", "isinstance takes a value and a type", f"the types are {', '.join(KINDS)}")
+            hint = _NO_KINDS.get(each.id) if isinstance(each, ast.Name) else None
+            if isinstance(each, ast.Name) and each.id in CLASSES:
+                hint = "errors are caught, and no values: try and except, or outcome(f(x)).status"
+            elif isinstance(each, ast.Name) and g.is_record(each.id):
+                hint = "a record is a dict: isinstance(x, dict)"
+            hint = hint or f"the types are {', '.join(KINDS)}"
+            g.wrong(node, "form/arity", "isinstance takes a value and a type", hint)
             return g.const(None)
         kinds += KINDS[each.id]
     constant = g.packed_constant(("kinds", tuple(kinds)), lambda: tuple(kinds))

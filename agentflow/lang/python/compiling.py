@@ -75,7 +75,7 @@ def findings_of(
 
 def doubts_of(g: Emitter) -> list[AgentflowError]:
     """What fails and is caught, and names that the host may bind, and that are nearly names in sight."""
-    doubts: list[AgentflowError] = [error for error, is_caught in g.failures.values() if is_caught]
+    doubts: list[AgentflowError] = [*g.doubts, *(error for error, is_caught in g.failures.values() if is_caught)]
     for name, (node, other) in g.doubtful.items():
         if len(name) >= SHORTEST_MISSPELLING and name.rstrip("s") != other.rstrip("s"):
             message = f"nothing here binds '{name}'"

@@ -7,7 +7,7 @@ import re
 from hashlib import blake2b
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, cut
+from agentflow.core.errors import AgentflowError, SexpEvaluationError, cut
 from agentflow.core.names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo, RecordInfo
 from agentflow.core.values import to_json
 from agentflow.lang.environment import SexpEnvironment
@@ -148,7 +148,9 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
         try:
             properties[each.target.id] = schema_of(g, each.annotation)
         except Unclear as unclear:
-            g.wrong(unclear.node, "python/annotation", "this is no type of a field", f"the types are {TYPES}")
+            no_type(g, unclear, "this is no type of a field")
+    if node.name in g.foreign:
+        return []
     g.records[node.name] = fields
     g.schemas[node.name] = {
         "type": "object",
@@ -180,6 +182,8 @@ def _refuse_in_class(g: Emitter, node: ast.ClassDef, part: ast.stmt) -> None:
         value = node.name.lower()
         called = f"def {part.name}({value}{', ' if rest else ''}{rest})"
         hint = "fields are given by name or in order" if part.name == "__init__" else f"write a function: {called}"
+        if part.name == "__init__":
+            g.foreign.add(node.name)
         g.refuse(part, f"the method '{part.name}'", f"a class lists its fields; {hint}")
         return
     if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
@@ -224,12 +228,14 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
     first = node.body[0]
     prompt = first.value.value if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else None
     if not isinstance(prompt, str) or not all(map(_is_no_code, node.body[1:])):
-        g.wrong(node, "defatom/instructions", f"the body of the task '{node.name}' is its prompt", 'write """..."""')
+        hint = f'write """{_prompt_of(first)}"""'
+        g.wrong(node, "defatom/instructions", f"the body of the task '{node.name}' is its prompt", hint)
         return None
     names = parameters(node.args)
     if node.args.vararg or node.args.kwarg or node.args.defaults or any(node.args.kw_defaults):
         g.refuse(node, "'*args', '**kwargs' and defaults of a task", "a task lists its parameters")
     _check_slots(g, node, first, names)
+    _check_used(g, node, first, [prompt, *_texts_of(decorator)])
     fields: dict[str, Any] = {
         "name": node.name,
         "type": "atomic",
@@ -271,8 +277,14 @@ def answer_schema(g: Emitter, node: ast.expr, *, text: bool = False) -> dict[str
     try:
         return {"type": "json", "schema": schema_of(g, node)}
     except Unclear as unclear:
-        g.wrong(unclear.node, "python/annotation", "this is no type of an answer", f"the types are {TYPES}")
+        no_type(g, unclear, "this is no type of an answer")
         return None
+
+
+def no_type(g: Emitter, unclear: Unclear, what: str) -> None:
+    """Collect the error for an annotation that is no type, unless it names what has been refused."""
+    if not (isinstance(unclear.node, ast.Name) and unclear.node.id in g.foreign):
+        g.wrong(unclear.node, "python/annotation", what, f"the types are {TYPES}")
 
 
 def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, names: list[str]) -> None:
@@ -283,6 +295,41 @@ def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, promp
             hint = did_you_mean(slot[1], names) or f"its parameters are {', '.join(names) or '(none)'}"
             g.wrong(prompt, "defatom/instructions", f"{{{{{slot[1]}}}}} is no parameter of '{node.name}'", hint)
             g.errors[-1].span = g.source.span(span.start + slot.start(), span.start + slot.end())
+
+
+def _texts_of(decorator: ast.expr) -> list[str]:
+    return [
+        each.value for each in ast.walk(decorator) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    ]
+
+
+def _prompt_of(node: ast.stmt) -> str:
+    """The prompt that a body which is no text seems to mean: of an f-string its text, with slots."""
+    value = node.value if isinstance(node, ast.Expr | ast.Return) else None
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return cut(value.value, 200)
+    if not isinstance(value, ast.JoinedStr):
+        return "..."
+    parts = [
+        each.value if isinstance(each, ast.Constant) else f"{{{{{ast.unparse(each.value)}}}}}"
+        for each in value.values
+        if isinstance(each, ast.FormattedValue) or (isinstance(each, ast.Constant) and isinstance(each.value, str))
+    ]
+    return cut("".join(map(str, parts)), 200)
+
+
+def _check_used(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, texts: list[str]) -> None:
+    """Doubt a parameter that the prompt does not use: what is given for it, no model would be told."""
+    used = {word for text in texts for slot in _SLOT.finditer(text) for word in re.findall(r"\w+", slot[1])}
+    span = g.span_at(prompt)
+    for each in parameters(node.args):
+        if each in used or each in _RESERVED:
+            continue
+        single = re.search(rf"(?<!\{{)\{{\s*({re.escape(each)})\s*\}}(?!\}})", span.text)
+        message = f"the prompt of '{node.name}' does not use its parameter '{each}'"
+        at = span if single is None else g.source.span(span.start + single.start(), span.start + single.end())
+        hint = f"write {{{{{each}}}}} where it belongs"
+        g.doubts.append(SexpEvaluationError(message, code="defatom/instructions", span=at, hint=hint))
 
 
 def _is_no_code(node: ast.stmt) -> bool:

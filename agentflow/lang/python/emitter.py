@@ -119,6 +119,7 @@ class Emitter(Nodes):
         self.errors: list[AgentflowError] = []
         self.failures: dict[tuple[str, int], tuple[SexpEvaluationError, bool]] = {}
         self.guarded = 0
+        self.doubts: list[AgentflowError] = []
         self.meanings: dict[ast.AST, Meaning] = {}
         self.marks: dict[ast.AST, list[int]] = {}
         self.reach: Callable[[int], None] | None = None

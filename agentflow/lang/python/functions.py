@@ -132,6 +132,7 @@ def _info(g: Emitter, node: Function, name: str | None) -> LambdaInfo:
     args = node.args
     for each in (args.vararg, args.kwarg):
         if each is not None:
+            g.foreign.add(each.arg)
             g.refuse(each, "'*args' and '**kwargs' in a definition", "take a list, or a dict")
     positional = [each.arg for each in (*args.posonlyargs, *args.args)]
     for each in positional:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from agentflow.lang.python.declarations import TYPES, Unclear, schema_of
+from agentflow.lang.python.declarations import Unclear, no_type, schema_of
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.functions import DECORATORS, is_literal
 
@@ -56,9 +56,7 @@ def _type(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
     try:
         schema = schema_of(g, annotation)
     except Unclear as unclear:
-        g.wrong(
-            unclear.node, "python/annotation", "this is no type of a workflow's parameter", f"the types are {TYPES}"
-        )
+        no_type(g, unclear, "this is no type of a workflow's parameter")
         return {}
     kind = schema.get("type")
     return {"type": kind} if schema == {"type": kind} and kind in _PLAIN else {"json_schema": schema}

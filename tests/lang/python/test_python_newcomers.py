@@ -76,6 +76,17 @@ WRONG: dict[str, list[str]] = {
     "def f():\n    yield 1": ["build a list"],
     "match 1:\n    case 1:\n        pass": ["if and elif"],
     "parallel(1, limit=2)": ["catch what fails"],
+    "isinstance(1, ValueError)": ["errors are caught"],
+    "class A:\n    x: int\nisinstance(A(1), A)": ["isinstance(x, dict)"],
+    "dict(a=1, b=2)": ['{"a": 1, "b": 2}'],
+    "d = {}\ndict(d, a=1)": ['{**d, "a": 1}'],
+    "def main(x):\n    return x\nmain()": ["leave the call out"],
+    "def f(*args):\n    return 1\ndef g(*args, **more):\n    return f(*args, **more)\ng(1, 2)": ["take a list"] * 3,
+    "class Kind(Enum):\n    A = 'a'\nclass R:\n    kind: Kind\nR(kind='a')": ["Literal['a']"],
+    "class P:\n    def __init__(self, x):\n        self.x = x\nP(1)": ["by name"],
+    '@task\ndef f(text: str):\n    return f"Say {text}"': ['"""Say {{text}}"""'],
+    "m = 'a'\nx = m\nx.group(1)": ["methods of texts"],
+    "from typing import TypeVar\nT = TypeVar('T')": ["mean nothing"],
     "pmap([1])": ["write pmap(f, xs, limit=8)"],
     "sorted([1], lambda x: x)": ["parameters"],
     "def f(a):\n    return a\nf()": ["its parameters are a"],
@@ -155,3 +166,19 @@ def test_names_that_a_text_announces_are_suggested(text: str) -> None:
     """What it imports of ``agentflow.workflow``, and what its workflow is allowed, is known to be called so though nobody tells what it is."""
     found, doubts = findings_of(Source("t.py", text, "python"), lambda _: UNKNOWN, Limits(), None, None)
     assert not found and [each.hint for each in doubts] == ["did you mean 'fetch_page'?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('@task\ndef f(text: str):\n    """Say {text}"""', "{text}"),
+        ('@task\ndef f(text: str):\n    """Say it."""', '"""Say it."""'),
+        ('@task\ndef f(text: str):\n    """Say {{text}} {text}"""', ""),
+        ('@task(system="of {{text}}")\ndef f(text: str):\n    """Say it."""', ""),
+        ('@task\ndef f(text: str):\n    """Say {{upper(text)}}"""', ""),
+    ],
+)
+def test_a_parameter_that_a_prompt_does_not_use_is_doubted(text: str, shown: str) -> None:
+    """No model would be told of it: written in braces of an f-string, where those stand; and not one that is used anywhere."""
+    found, doubts = findings_of(Source("t.py", text, "python"), lambda _: UNKNOWN, Limits(), None, None)
+    assert not found and [each.span.text for each in doubts if each.span is not None] == ([shown] if shown else [])

@@ -63,6 +63,7 @@ CASES = {
     "functions as values": "[list(map(str, [1, 2])), list(filter(None, [0, 1, 2])), list(map(lambda a, b: a + b, [1, 2], [3, 4])), sorted(['B', 'a'], key=str.lower)]",
     "is tests": "[isinstance(1, int), isinstance(True, int), isinstance('a', (int, str)), isinstance([], dict)]",
     "json": "import json\n[json.loads('{\"a\": [1, null, true]}'), json.loads(json.dumps({'x': [1, 2.5, None]}))]",
+    "json with indents": "import json\n[json.dumps({'a': [1, {}], 'b': [], 'c': {'d': None}}, indent=2), json.dumps([1], ensure_ascii=False)]",
     "math": "import math\n[math.floor(2.7), math.ceil(2.1), math.sqrt(16), math.pi > 3, math.isnan(float('nan'))]",
     "conditions": "[1 if [] else 2, not '', 0 or 'x', 1 and 'y', None or [] or 3, 1 and 0 and 2]",
     "lambda defaults": "f = lambda x, y=2: x * y\n[f(3), f(3, y=5)]",
