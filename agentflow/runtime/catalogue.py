@@ -15,7 +15,7 @@ from agentflow.core.journal import ENDED, EffectRow, EffectState, RunRow, RunSta
 from agentflow.core.questions import Question
 from agentflow.core.store_ports import EventStore, JournalStore
 from agentflow.runtime.changes import Changes, wait_for
-from agentflow.runtime.waiting import question_of
+from agentflow.runtime.parking import question_of
 
 _LOOK_S = 0.2
 _LATE_LOOKS = 10

@@ -193,9 +193,10 @@ class DurableRun(Generic[T]):
 
         ``flow.send`` answers them, also while other branches of the run continue.
         """
-        if self._resting or self._records is None:
+        if self._resting or self._records is None or self._end is not None:
             return list(self._questions)
-        return self._records.parking.questions
+        leaving = self._records.rest  # its waits end one after the other then, but what it asks stays open
+        return self._records.parking.questions if leaving is None else list(leaving.questions)
 
     @property
     def replayed(self) -> int:

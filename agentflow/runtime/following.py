@@ -14,8 +14,7 @@ from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
 from agentflow.runtime.changes import Changes, wait_for
 from agentflow.runtime.durable_run import DurableRun, RunEnd
-from agentflow.runtime.parking import Rest
-from agentflow.runtime.waiting import question_of
+from agentflow.runtime.parking import Rest, question_of
 
 LOOK_S = 0.1
 """Seconds between two queries, where the database does not say when there is something new."""

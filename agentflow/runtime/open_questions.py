@@ -13,9 +13,9 @@ from agentflow.core.store_ports import JournalStore
 from agentflow.runtime.codec import Codec, NotData
 from agentflow.runtime.deriving import stored_run
 from agentflow.runtime.live_runs import LiveRuns
+from agentflow.runtime.parking import question_of
 from agentflow.runtime.questions import check_answer, no_such_question
 from agentflow.runtime.stored_input import StoredInput
-from agentflow.runtime.waiting import question_of
 
 
 class OpenQuestions:

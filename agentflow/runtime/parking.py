@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentflow.core.call import CallContext
+from agentflow.core.journal import EffectRow
 from agentflow.core.questions import Question
 from agentflow.runtime.permits import Permits
 
@@ -40,18 +41,20 @@ class Rest:
 class Parking:
     """The waits of one run. ``suspend`` is called when the run is idle.
 
-    ``ending`` says that something waits for nothing but the end of the run. ``seq`` is the number of answers that have
+    ``asked`` are the questions that were open when the run was resumed: each is open until the run waits for it again, or is
+    idle without doing so. ``ending`` says that something waits for nothing but the end of the run. ``seq`` is the number of answers that have
     reached the run; ``deadlines`` are the unix times at which active ``timeout`` forms end. Both are stored when the run
     leaves the memory.
     """
 
-    def __init__(self, seq: int, suspend: Callable[[], None]) -> None:
+    def __init__(self, seq: int, suspend: Callable[[], None], asked: Sequence[Question] = ()) -> None:
         self.seq = seq
         self.ending = False
         self.deadlines: dict[str, float] = {}
         self._suspend = suspend
         self._permits: Permits | None = None
         self._waits: dict[str, _Wait] = {}
+        self._asked = {each.path: each for each in asked}
         self._over = False
 
     def watch(self, permits: Permits) -> None:
@@ -61,8 +64,9 @@ class Parking:
 
     @property
     def questions(self) -> list[Question]:
-        """The questions that are open, in the order in which they were asked."""
-        return [wait.question for wait in self._waits.values() if wait.question and not wait.future.done()]
+        """The questions that are open, in the order in which they were asked; those not yet asked again come last."""
+        waits = self._waits.values()
+        return [*(each.question for each in waits if each.question and not each.future.done()), *self._asked.values()]
 
     @property
     def wake_at(self) -> float | None:
@@ -85,6 +89,7 @@ class Parking:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._waits[call.path] = _Wait(future, question, due)
+        self._asked.pop(call.path, None)
         timer = None if due is None else loop.call_later(max(0.0, due - time.time()), _wake, future)
         if permits is not None:
             permits.give()
@@ -126,7 +131,22 @@ class Parking:
         soonest = self.wake_at
         if self.ending or soonest is None or soonest - time.time() > PARKED_S:
             self._over = True
+            self._asked.clear()
             self._suspend()
+
+
+def question_of(run_id: str, row: EffectRow) -> Question | None:
+    """The question of a record; None for a record of something else."""
+    if row.kind not in ("question", "approval"):
+        return None
+    asked: Mapping[str, Any] = row.value
+    return Question(
+        question=asked["question"],
+        schema=asked["schema"],
+        reason="approval" if row.kind == "approval" else "question",
+        run_id=run_id,
+        path=row.path,
+    )
 
 
 def _wake(future: asyncio.Future[Any]) -> None:
@@ -134,4 +154,4 @@ def _wake(future: asyncio.Future[Any]) -> None:
         future.set_result(None)
 
 
-__all__ = ["PARKED_S", "Parking", "Rest"]
+__all__ = ["PARKED_S", "Parking", "Rest", "question_of"]

@@ -17,7 +17,7 @@ from agentflow.runtime.branch_runs import BranchRuns
 from agentflow.runtime.codec import read_usage
 from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.handle import AccountedRun
-from agentflow.runtime.parking import Parking, Rest
+from agentflow.runtime.parking import Parking, Rest, question_of
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.pool import Pool
 from agentflow.runtime.reservation import RunPurse
@@ -72,7 +72,9 @@ class Records:
         self._last: dict[str, int] | None = None
         self._gates: dict[str, Gate] = {}
         self._lost = 0
-        self.parking = Parking(self.run.seq, self._rest)
+        open_rows = (row for row in owned.records if row.state == EffectState.OPEN)
+        asked = [each for row in open_rows if (each := question_of(self.run.run, row)) is not None]
+        self.parking = Parking(self.run.seq, self._rest, asked)
 
     def _rest(self) -> None:
         """Everything in the run waits: leave the memory, or clean up if the run is replayed for that."""

@@ -129,17 +129,3 @@ def _row(
 
 def _asked(question: Question) -> dict[str, Any]:
     return {"question": question.question, "schema": question.schema}
-
-
-def question_of(run_id: str, row: EffectRow) -> Question | None:
-    """The question of a record; None for a record of something else."""
-    if row.kind not in ("question", "approval"):
-        return None
-    asked: Mapping[str, Any] = row.value
-    return Question(
-        question=asked["question"],
-        schema=asked["schema"],
-        reason="approval" if row.kind == "approval" else "question",
-        run_id=run_id,
-        path=row.path,
-    )

@@ -64,6 +64,25 @@ async def test_a_waiting_run_wakes_by_itself(world: World, flow: Flow) -> None:
         assert run.slices == 3
 
 
+async def test_a_question_stays_open_while_its_run_is_moved(flow: Flow) -> None:
+    """At every turn of the loop in which a run leaves the memory or comes back, what it asks is open, and can be answered."""
+    async with flow() as opened:
+        handle = await opened.start('(parallel (ask-human "one?") (ask-human "two?"))', run_id="r")
+        while len(handle.waiting) < 2:
+            await asyncio.sleep(0)
+        while handle.status != "waiting":
+            assert [each.question for each in handle.waiting] == ["one?", "two?"]
+            await asyncio.sleep(0)
+        one, two = handle.waiting
+        await opened.send("r", one.key, 1)
+        while [each.question for each in handle.waiting] != ["two?"] or handle.status != "waiting":
+            assert two in handle.waiting
+            await asyncio.sleep(0)
+        await opened.send("r", two.key, 2)
+        assert (await handle.result()).value == [1, 2]
+        assert handle.waiting == []
+
+
 async def test_an_answer_given_elsewhere_wakes_it_too(flow: Flow) -> None:
     """A flow notices the answers that other processes give to the runs that wait in it."""
     async with flow() as opened, flow() as other:
