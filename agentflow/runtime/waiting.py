@@ -66,11 +66,11 @@ async def answered(
             return journal.outcome(ended.value, call)
         if CLEANUP in call.path:
             return unanswered(question, call)
-        with waiting(question, call):
-            if row is None:
-                await records.commit(
-                    _row(journal, question.reason, name, content, call, EffectState.OPEN, _asked(question))
-                )
+        if row is None:
+            await records.commit(
+                _row(journal, question.reason, name, content, call, EffectState.OPEN, _asked(question))
+            )
+        with waiting(question, call):  # not before: who sees the event may answer at once
             data = await records.parking.wait(call, permits_of(call), question=question)
             return journal.outcome(data, call)
     except asyncio.CancelledError:

@@ -7,7 +7,7 @@ from typing import Any
 from agentflow.core.errors import DataError
 from agentflow.core.events import Event, WaitFinished, WaitStarted
 from agentflow.core.questions import Question
-from agentflow.serve.runs import ServedRun, question_of
+from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 
 
@@ -29,8 +29,6 @@ class Asked:
             self.open = {key: each for key, each in self.open.items() if each.path != event.path}
         elif isinstance(event, WaitStarted) and event.key and event.key not in {*self._answered, *self.open}:
             question = self._run.waits.get(event.key)
-            if question is None and self._run.lasting:  # it is just being unloaded
-                question = question_of(event)
             if question is not None:
                 self.open[event.key] = question
                 return event.key

@@ -49,7 +49,7 @@ MAX_ENDED_BYTES = 256 * 2**20
 """Maximum number of bytes of events of ended runs."""
 
 
-def question_of(event: WaitStarted) -> Question:
+def _question_of(event: WaitStarted) -> Question:
     """The question or approval that an event opens."""
     reason = "approval" if event.reason == "approval" else "question"
     return Question(question=event.question, schema=event.schema, reason=reason, path=event.path)
@@ -104,8 +104,8 @@ class ServedRun:
 
     @property
     def asks(self) -> bool:
-        """Whether the run has an open question, even while it is being unloaded from memory."""
-        return self.ended is None and bool(self.waits or self._waits)
+        """Whether the run has an open question."""
+        return bool(self.waits)
 
     @property
     def has_readers(self) -> bool:
@@ -134,7 +134,7 @@ class ServedRun:
     def take(self, event: Event) -> None:
         """Process an event of the run."""
         if isinstance(event, WaitStarted) and event.key:
-            self._waits[event.key] = question_of(event)
+            self._waits[event.key] = _question_of(event)
         elif self._waits and (
             isinstance(event, EffectReplayed) or (isinstance(event, WaitFinished) and event.outcome != "suspended")
         ):
@@ -478,4 +478,4 @@ class ServedRuns:
             await asyncio.wait([owner])
 
 
-__all__ = ["ServedRun", "ServedRuns", "question_of"]
+__all__ = ["ServedRun", "ServedRuns"]

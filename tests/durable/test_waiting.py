@@ -83,6 +83,18 @@ async def test_a_question_stays_open_while_its_run_is_moved(flow: Flow) -> None:
         assert handle.waiting == []
 
 
+async def test_who_hears_a_question_may_answer_at_once(flow: Flow) -> None:
+    """When its event is read, the run lists it as open, and its record is stored."""
+    asked: asyncio.Queue[str] = asyncio.Queue()
+    async with flow() as opened:
+        opened.subscribe(lambda event: asked.put_nowait(event.key) if isinstance(event, WaitStarted) else None)
+        handle = await opened.start('(ask-human "?")', run_id="r")
+        key = await asked.get()
+        assert [each.key for each in handle.waiting] == [key]
+        await opened.send("r", key, "now")
+        assert (await handle.result()).value == "now"
+
+
 async def test_an_answer_given_elsewhere_wakes_it_too(flow: Flow) -> None:
     """A flow notices the answers that other processes give to the runs that wait in it."""
     async with flow() as opened, flow() as other:
