@@ -263,7 +263,10 @@ async def test_loops_have_bars_and_models_side_by_side_a_row_each(columns: int, 
     assert code == 0, "\n".join(terminal.lines)
     assert any(re.search(r"loop  line 2  .*1/2$", line) for lines in terminal.shown for line in lines)
     both = [lines for lines in terminal.shown if sum("ask  line 3" in line for line in lines) == 2]
-    assert both and not any(line.strip() in ANSWER for lines in both for line in lines if line.strip())
+    texts = {line.strip() for lines in both for line in lines}
+    assert both and not any(text in ANSWER for text in texts if len(text) > 3), (
+        "a shorter one may be a row that is half drawn"
+    )
     at = next(at for at, line in enumerate(terminal.lines) if line.startswith("task ask"))
     assert terminal.lines[at - 1].split()[0] == "calls" and terminal.lines[at - 1].endswith("cost")
     assert terminal.lines[at].split()[2] == "4" and terminal.lines[-1] == "2"
