@@ -375,7 +375,9 @@ async def test_what_a_tool_gave_is_changed_like_any_list(tmp_path: Path) -> None
     assert result.sources == {"web"}
 
 
-_ARGUMENTS = ("s", "items", "text", "[s, 1]", "{'a': s}")
+_ARGUMENTS = ("s", "items", "text", "[s, 1]", "{'a': s}", "[items]", "[(s, 1)]", "(text,)")
+KINDS: list[tuple[Any, Any, Any]] = [(0, [1, 2], "ab"), ([1], 1, "abc"), ("a", None, 1)]
+"""Secrets that differ in what they are, too: whether they are a key, a pair, a number."""
 _OTHERS = ("1", "'a'", "[2, 1]", "{'a': 1}", "len")
 
 
@@ -404,10 +406,11 @@ async def test_no_function_tells_a_secret(title: str, observer: Observer) -> Non
     """Neither what a function gives nor whether it fails is told, whichever of its arguments is secret."""
     entry = BUILTINS[title]
     most = 2 if entry.positional < 0 else entry.positional
-    text = _all_of(_calls(title, entry.least, most))
-    runs = [await observer.run(text, each) for each in SECRETS]
-    assert not any([differ(runs[0], each) for each in runs[1:]]), runs
-    assert {end for end, _ in runs} == {"ended"}, observer.codes
+    for call in _calls(title, entry.least, most):
+        for secrets in (SECRETS, KINDS):
+            runs = [await observer.run(_all_of([call]), each) for each in secrets]
+            assert not any([differ(runs[0], each) for each in runs[1:]]), (call, runs)
+            assert {end for end, _ in runs} == {"ended"}, (call, observer.codes)
 
 
 RECEIVERS = {
@@ -443,8 +446,9 @@ async def test_no_method_tells_a_secret(kind: str, name: str, entry: Any, observ
                     "send('end')",
                 ]
             )
-            runs = [await observer.run(text, each) for each in SECRETS]
-            assert not any([differ(runs[0], each) for each in runs[1:]]), (call, runs)
+            for secrets in (SECRETS, KINDS):
+                runs = [await observer.run(text, each) for each in secrets]
+                assert not any([differ(runs[0], each) for each in runs[1:]]), (call, runs)
 
 
 async def test_random_texts_tell_no_secret(observer: Observer) -> None:

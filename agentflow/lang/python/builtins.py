@@ -326,7 +326,7 @@ async def map_(rt: Runtime, d: int, function: Any, *iterables: Any) -> list[Any]
 
 async def filter_(rt: Runtime, d: int, function: Any, iterable: Any) -> list[Any]:
     values = _few(rt, iterable, "filter")
-    if function is None:
+    if bare(function) is None:
         return await _done(rt, _in_parts(values, lambda part: filter(lambda each: truth(bare(each)), part)))
     return [each for each in values if truth(bare(await call(rt, d, function, (each,))))]
 

@@ -396,8 +396,9 @@ async def _extreme(rt: Any, d: int, who: str, arguments: tuple[Any, ...], key: A
     from agentflow.lang.python import builtins
 
     function = builtins.min_ if who == "min" else builtins.max_
-    if key is None:
-        opened, sources = await rt.work(opened_by("r", arguments))
+    if bare(key) is None:
+        opened, sources = await rt.work(opened_by("r", (*arguments, key)))
+        opened.pop()
         other, more = await rt.work(stripped(default))
         return box(await function(rt, d, *opened, default=other), joined(sources, more))
     sources = outer_sources(arguments[0]) if len(arguments) == 1 else NO_SOURCES
@@ -425,10 +426,10 @@ def _add_to(rt: Any, a: Any, b: Any) -> Any:
 async def _sorted(rt: Any, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> Any:
     sources = outer_sources(iterable)
     items = list(values.elements(rt, bare(iterable), "sorted"))
-    asked = items if key is None else [await _call(rt, d, key, (box(each, sources),)) for each in items]
+    asked = [*items, key] if bare(key) is None else [await _call(rt, d, key, (box(each, sources),)) for each in items]
     keys, more = await rt.work(stripped(asked))
     backwards, last = strip(reverse)
-    ordered = await rt.work(sorted_values(rt, items, list(keys), reverse=bool(backwards)))
+    ordered = await rt.work(sorted_values(rt, items, list(keys)[: len(items)], reverse=bool(backwards)))
     return box(ordered, joined(joined(sources, more), last))
 
 

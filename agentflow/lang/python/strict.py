@@ -223,6 +223,7 @@ def depends(how: str, value: Any, arguments: tuple[Any, ...]) -> Sources:
             sources = joined(sources, finish(sources_of_keys(opened)))
         elif type(opened) is list or type(opened) is tuple:
             for part in opened:
+                sources = joined(sources, outer_sources(part))
                 key = bare(part) if type(bare(value)) is dict else part
                 key = key[0] if key is not part and type(key) in (list, tuple) and key else part
                 sources = joined(sources, sources_of_key(key))

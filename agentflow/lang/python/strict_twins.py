@@ -83,6 +83,8 @@ _LOOKED_WITHIN = frozenset(
         "expressions.as_set",
         "expressions.as_tuple",
         "compare.key",
+        "builtins.set_",
+        "builtins.dict_",
     )
 )
 """Functions that keep their arguments, and fail because of what is in them."""
@@ -184,7 +186,8 @@ def _waiting(twin: Callable[..., Any]) -> Callable[..., Any]:
             rt.raise_to(outer_sources(each))
         if rt.trying:
             rt.raise_to(sources_of([*arguments, *named.values()]))
-        if key is not None:
+        look_outside(rt, key)
+        if bare(key) is not None:
             named["key"] = Called(key)
         value = await twin(rt, d, *arguments, **named)
         if rt.trying:
@@ -210,7 +213,7 @@ async def _map(rt: Any, d: int, function: Any, *iterables: Any) -> Any:
 
 async def _filter(rt: Any, d: int, function: Any, iterable: Any) -> Any:
     before = rt.ambient
-    rt.raise_to(outer_sources(iterable))
+    rt.raise_to(joined(outer_sources(iterable), outer_sources(function)))
     kept: list[Any] = []
     for each in list(values.elements(rt, iterable, "filter")):
         answer = each if bare(function) is None else await _call(rt, d, function, (each,))
