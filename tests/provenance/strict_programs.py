@@ -27,6 +27,8 @@ from tests.provenance.strict_texts import TextWriter
 POLICY = Provenance(rules=[Sink("send", "*", allow=["user"])], strict=True)
 SECRETS: list[tuple[Any, Any, Any]] = [(0, [1, 2], "a"), (3, [], "bb"), (2, [5, 0, 7], "")]
 """Values of the three secrets: a number, a list, a text."""
+KINDS: list[tuple[Any, Any, Any]] = [(0, [1, 2], "ab"), ([1], 1, "abc"), ("a", None, 1)]
+"""Secrets that differ in what they are, too: whether they are a key, a pair, a number."""
 
 
 class Writer:
@@ -296,18 +298,21 @@ def text_of(seed: int, surface: Surface) -> str:
 async def leaks(observer: Observer, seed: int) -> str | None:
     """The text of a program that shows what is in a box, if the one of this seed does."""
     text = text_of(seed, observer.surface)
-    runs = [await observer.run(text, each) for each in SECRETS]
-    return text if any([differ(runs[0], each) for each in runs[1:]]) else None
+    for secrets in (SECRETS, KINDS):
+        runs = [await observer.run(text, each) for each in secrets]
+        if any([differ(runs[0], each) for each in runs[1:]]):
+            return text
+    return None
 
 
-async def _main(first: int, count: int, surface: Surface) -> int:
+async def _main(first: int, count: int, surface: Surface, secrets: list[tuple[Any, Any, Any]]) -> int:
     with tempfile.TemporaryDirectory() as root:
         observer = Observer(Path(root), surface=surface)
         total = sent = ended = leaked = 0
         async with observer.flow:
             for seed in range(first, first + count):
                 text = text_of(seed, surface)
-                runs = [await observer.run(text, each) for each in SECRETS]
+                runs = [await observer.run(text, each) for each in secrets]
                 total += 1
                 sent += sum(len(seen) for _, seen in runs)
                 ended += sum(end == "ended" for end, _ in runs)
@@ -319,7 +324,7 @@ async def _main(first: int, count: int, surface: Surface) -> int:
                 if total % 500 == 0:
                     print(f"{total} programs, {leaked} leaks", flush=True)
         print(
-            f"{total} programs, {len(SECRETS) * total} runs of which {ended} ended, {sent} sends, {leaked} leaks; {observer.codes}"
+            f"{total} programs, {len(secrets) * total} runs of which {ended} ended, {sent} sends, {leaked} leaks; {observer.codes}"
         )
         return 1 if leaked else 0
 
@@ -329,5 +334,6 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=2_000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--surface", choices=["sexp", "python"], default="sexp", help="the language of the programs")
+    parser.add_argument("--kinds", action="store_true", help="secrets that differ in their types")
     options = parser.parse_args()
-    sys.exit(asyncio.run(_main(options.first, options.count, options.surface)))
+    sys.exit(asyncio.run(_main(options.first, options.count, options.surface, KINDS if options.kinds else SECRETS)))

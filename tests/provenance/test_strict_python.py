@@ -13,7 +13,7 @@ from agentflow.core.source import Source
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.methods import METHODS
 from agentflow.tasks.workflows import Workflow
-from tests.provenance.strict_programs import SECRETS, Observer, differ, leaks
+from tests.provenance.strict_programs import KINDS, SECRETS, Observer, differ, leaks
 from tests.provenance.test_durable import gone_on, interrupted
 
 FLOWS: dict[str, str] = {
@@ -376,8 +376,6 @@ async def test_what_a_tool_gave_is_changed_like_any_list(tmp_path: Path) -> None
 
 
 _ARGUMENTS = ("s", "items", "text", "[s, 1]", "{'a': s}", "[items]", "[(s, 1)]", "(text,)")
-KINDS: list[tuple[Any, Any, Any]] = [(0, [1, 2], "ab"), ([1], 1, "abc"), ("a", None, 1)]
-"""Secrets that differ in what they are, too: whether they are a key, a pair, a number."""
 _OTHERS = ("1", "'a'", "[2, 1]", "{'a': 1}", "len")
 
 
