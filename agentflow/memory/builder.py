@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,21 +10,21 @@ from itertools import chain
 
 from agentflow.core.errors import DataError
 from agentflow.lib.file_names import text_name
-from agentflow.lib.spaced import spaced, spaced_names
 from agentflow.lib.tokens import Tokeniser, repeated
+from agentflow.memory.describe import ReadFile, described, digest_of
 from agentflow.memory.git import Commit, GitFailed, GitRepository
-from agentflow.memory.matches import SHOWN_SYMBOLS
-from agentflow.memory.rows import Known, KnownFields, NewFile, PastCommit
-from agentflow.memory.rules import IndexRules, decode, is_binary, language
+from agentflow.memory.rows import KnownFields, PastCommit
+from agentflow.memory.rules import IndexRules, is_binary
 from agentflow.memory.store import Store
-from agentflow.memory.symbols import symbols
-from agentflow.memory.walk import OpenRoot, RootReader, Skip, Stamp, StampFields, walk
+from agentflow.memory.walk import OpenRoot, RootReader, Skip, StampFields, walk
 
 _BATCH_S = 0.5
 """How long files are read before they are committed: so long other processes wait to write, and so much a kill undoes."""
 _RACY_NS = 2_000_000_000
-_STAMP = slice(1, 4)
-"""The fields of :class:`Known` that are those of :class:`Stamp`."""
+_TOGETHER, _TOGETHER_BYTES = 64, 1 << 18
+"""So many files, or bytes of files, are described and stored together. Questions wait for them."""
+_ID, _STAMP, _DIGEST = 0, slice(1, 4), 4
+"""Fields of :class:`Known`; ``_STAMP`` are those of a :class:`Stamp`."""
 _SHOWN_SKIPS = 10_000
 _PASSED = 500
 """Files that have not changed which are passed over without a look at the clock."""
@@ -91,6 +90,39 @@ class _Tally:
         self.skipped += 1
         if len(self.skips) < _SHOWN_SKIPS:
             self.skips[path] = reason
+
+
+class _Waiting:
+    """Files that were read and wait until there are enough to be described and stored together, of the root ``root``."""
+
+    def __init__(self, store: Store, root: int, tally: _Tally) -> None:
+        self._store = store
+        self._root = root
+        self._tally = tally
+        self._files: list[ReadFile] = []
+        self._olds: list[int | None] = []
+        self._bytes = 0
+
+    def add(self, file: ReadFile, old: int | None) -> None:
+        """Let ``file`` wait; it replaces the file ``old``, if there is one."""
+        self._files.append(file)
+        self._olds.append(old)
+        self._bytes += len(file.data)
+        if self._bytes >= _TOGETHER_BYTES or len(self._files) >= _TOGETHER:
+            self.store()
+
+    def store(self) -> None:
+        """Store what waits."""
+        files = described(self._root, self._files) if self._files else []
+        added = [file for file, old in zip(files, self._olds, strict=True) if old is None]
+        if added:
+            self._store.add(added)
+        for file, old in zip(files, self._olds, strict=True):
+            if old is not None:
+                self._store.replace(old, file)
+        self._tally.added += len(added)
+        self._tally.updated += len(files) - len(added)
+        self._files, self._olds, self._bytes = [], [], 0
 
 
 _Listed = tuple[str, StampFields | None]
@@ -217,14 +249,18 @@ class Builder:
                 if self._store.changed_elsewhere():
                     indexed = self._store.known(root)
                 end = time.monotonic() + _BATCH_S
+                waiting = _Waiting(self._store, root, tally)
                 for path in chain((first,), paths):
                     if path is not None:
                         self._check()
                         row = indexed.get(path)
-                        self._bring_up(reader, root, path, Known._make(row) if row else None, tally, accepted)
+                        file = self._examined(reader, path, row, tally, accepted)
+                        if file is not None:
+                            waiting.add(file, row[_ID] if row else None)
                     if time.monotonic() >= end:
                         self._store.claim()
                         break
+                waiting.store()
         return seen, indexed
 
     def update_paths(self, root: str, paths: Sequence[str]) -> UpdateReport:
@@ -234,12 +270,15 @@ class Builder:
         with self._reader(root) as reader, self._store.transaction():
             root_id = self._store.root(root)
             self._accepted(root_id)
-            for argument in dict.fromkeys(paths):
+            waiting = _Waiting(self._store, root_id, tally)
+            for path in dict.fromkeys(path.removeprefix(root + "/").removeprefix("./") for path in paths):
                 self._check()
-                path = argument.removeprefix(root + "/").removeprefix("./")
                 entry = self._store.known_one(root_id, path)
-                self._bring_up(reader, root_id, path, entry, tally)
+                file = self._examined(reader, path, entry, tally)
+                if file is not None:
+                    waiting.add(file, entry.id if entry else None)
                 self._store.set_skip(root_id, path, tally.skips.get(path))
+            waiting.store()
         return self._report(root, tally, began, commits=self._store.history.head(root_id)[1], git=False, note="")
 
     def _report(self, root: str, tally: _Tally, began: float, *, commits: int, git: bool, note: str) -> UpdateReport:
@@ -285,10 +324,13 @@ class Builder:
         if not names:
             yield from walk(reader, self._rules, tally.skip, self._check)
 
-    def _bring_up(
-        self, reader: RootReader, root: int, path: str, entry: Known | None, tally: _Tally, accepted: bool = False
-    ) -> None:
-        """Bring one file up to date; ``accepted``: the rules allow the names of all files that the index has read."""
+    def _examined(
+        self, reader: RootReader, path: str, entry: KnownFields | None, tally: _Tally, accepted: bool = False
+    ) -> ReadFile | None:
+        """Read one file; None if there is nothing to describe anew.
+
+        ``accepted``: the rules allow the names of all files that the index has read.
+        """
         try:
             untouched = entry is not None and _untouched(entry, reader.stamp(path))
             if not (untouched and accepted):
@@ -297,49 +339,23 @@ class Builder:
                     raise Skip(refused)
             if untouched:
                 tally.unchanged += 1
-                return
+                return None
             read_ns = time.time_ns()
             data, stamp = reader.read(path, self._rules.max_bytes)
             if is_binary(data):
                 raise Skip("binary")
-            digest = hashlib.blake2b(data, digest_size=16).digest()
-            if entry is not None and entry.digest == digest:
-                self._store.touch(entry.id, stamp.size, stamp.mtime_ns, stamp.inode, read_ns)
-                tally.unchanged += 1
-                return
         except Skip as reason:
             tally.skip(path, str(reason))
             if entry is not None:
-                self._store.remove([entry.id])
+                self._store.remove([entry[_ID]])
                 tally.removed += 1
-            return
-        file = self._described(root, path, decode(data), stamp, digest, read_ns)
-        self._store.put(file, entry.id if entry else None)
-        if entry is None:
-            tally.added += 1
-        else:
-            tally.updated += 1
-
-    def _described(self, root: int, path: str, text: str, stamp: Stamp, digest: bytes, read_ns: int) -> NewFile:
-        kind = language(path, text)
-        names = symbols(text, kind)
-        return NewFile(
-            root=root,
-            path=path,
-            size=stamp.size,
-            mtime_ns=stamp.mtime_ns,
-            inode=stamp.inode,
-            digest=digest,
-            language=kind,
-            lines=text.count("\n") + (not text.endswith("\n")),
-            symbols=[" ".join(name.split()) for name in names[:SHOWN_SYMBOLS]],
-            seen_ns=read_ns,
-            words={
-                "body": spaced(text),
-                "path": spaced(path),
-                "symbols": spaced_names(names),
-            },
-        )
+            return None
+        digest = digest_of(data)
+        if entry is not None and entry[_DIGEST] == digest:
+            self._store.touch(entry[_ID], *stamp, read_ns)
+            tally.unchanged += 1
+            return None
+        return ReadFile(path, data, digest, stamp, read_ns)
 
     def _new_history(self, repository: GitRepository | None, root: int, tally: _Tally) -> _History:
         """The commits that the index does not have yet; all of them where those it has are no part of the history."""

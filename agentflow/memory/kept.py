@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+from agentflow.memory.rows import Words
 
 WORD_FIELDS = ("body", "path", "symbols")
 """The fields that are said by a file itself."""
@@ -38,16 +41,22 @@ class KeptWords:
         self.building = False
         """Whether this is a first build, in which files are added and their words are not kept."""
 
-    def add(self, file: int, words: Mapping[str, str]) -> None:
-        """Let a file, which has no words yet, say ``words`` (by field)."""
-        row = file
-        if file <= self._all_up_to or not self.building or self._is_stale(file):
-            row += KEPT_ROW
-            packed = zlib.compress("\0".join(words[field] for field in _PACKED).encode(*_UTF8), 1)
-            self._db.execute("INSERT INTO kept VALUES (?, ?)", (file, packed))
-        for field in WORD_FIELDS:
-            if words[field]:
-                self._db.execute(f"INSERT INTO {field} (rowid, t) VALUES (?, ?)", (row, words[field]))
+    def add(self, files: Sequence[int], said: Sequence[Words]) -> None:
+        """Let files, which have no words yet, say what stands in ``said`` at their place."""
+        rows = [file + KEPT_ROW if kept else file for file, kept in zip(files, self._are_kept(files), strict=True)]
+        packed = [
+            (file, zlib.compress(b"\0".join((words.path, words.symbols.encode(*_UTF8), words.body)), 1))
+            for file, row, words in zip(files, rows, said, strict=True)
+            if row != file
+        ]
+        run = self._db.executemany
+        if packed:
+            run("INSERT INTO kept VALUES (?, ?)", packed)
+        for at, field in enumerate(WORD_FIELDS):
+            run(
+                f"INSERT INTO {field} (rowid, t) VALUES (?, ?)",
+                [(row, words[at]) for row, words in zip(rows, said, strict=True) if words[at]],
+            )
 
     def remove(self, file: int) -> None:
         """Let a file that has words say nothing."""
@@ -55,15 +64,20 @@ class KeptWords:
         if kept is None:
             self._db.execute("INSERT INTO stale VALUES (?)", (file,))
             return
-        texts = zlib.decompress(kept[0]).decode(*_UTF8).split("\0", 2)
+        texts = zlib.decompress(kept[0]).split(b"\0", 2)
         for field, text in zip(_PACKED, texts, strict=True):
             if text:
                 delete = f"INSERT INTO {field} ({field}, rowid, t) VALUES ('delete', ?, ?)"
                 self._db.execute(delete, (file + KEPT_ROW, text))
         self._db.execute("DELETE FROM kept WHERE file = ?", (file,))
 
-    def _is_stale(self, row: int) -> bool:
-        return self._db.execute("SELECT 1 FROM stale WHERE row = ?", (row,)).fetchone() is not None
+    def _are_kept(self, files: Sequence[int]) -> Iterable[bool]:
+        """Of each file, whether its words are kept."""
+        if not self.building:
+            return repeat(True, len(files))
+        query = "SELECT row FROM stale WHERE row BETWEEN ? AND ?"
+        stale = {row for (row,) in self._db.execute(query, (min(files), max(files)))}
+        return [file <= self._all_up_to or file in stale for file in files]
 
 
 def row_and_condition(field: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,9 +52,19 @@ class PastCommit:
     subject: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewFile:
-    """A file to index; ``words`` are those of each field."""
+class Words(NamedTuple):
+    """What a file says in each field, as it is indexed; bytes are UTF-8."""
+
+    body: bytes
+    path: bytes
+    symbols: str
+
+
+class NewFile(NamedTuple):
+    """A file to index: the fields of its row in their order, and its ``words``.
+
+    ``symbols`` are names with a newline between them.
+    """
 
     root: int
     path: str
@@ -64,9 +74,9 @@ class NewFile:
     digest: bytes
     language: str
     lines: int
-    symbols: Sequence[str]
+    symbols: str
     seen_ns: int
-    words: Mapping[str, str]
+    words: Words
 
 
 FILE_ROWS = "SELECT id, root, path, language, lines, symbols, recency FROM files"

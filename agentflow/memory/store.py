@@ -19,7 +19,7 @@ from agentflow.memory.kept import ALL_KEPT, KEPT_SCHEMA, KeptWords, row_and_cond
 from agentflow.memory.rows import FILE_ROWS, FileRow, Known, KnownFields, NewFile, file_row
 from agentflow.memory.vectors import VECTOR_SCHEMA, VectorTable
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 FIELDS = ("body", "path", "symbols", "messages")
 """The searchable fields. Each is an FTS5 table, so that each has its own statistics and length."""
 
@@ -44,13 +44,15 @@ CREATE TABLE files (id INTEGER PRIMARY KEY, root INTEGER NOT NULL, path TEXT NOT
     mtime_ns INTEGER NOT NULL, inode INTEGER NOT NULL, digest BLOB NOT NULL, language TEXT NOT NULL,
     lines INTEGER NOT NULL, symbols TEXT NOT NULL, seen_ns INTEGER NOT NULL,
     recency REAL, UNIQUE (root, path));
-CREATE INDEX files_by_recency ON files (root, recency);
+CREATE INDEX files_by_recency ON files (root, recency) WHERE recency IS NOT NULL;
 CREATE TABLE skips (root INTEGER NOT NULL, path TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (root, path))
     WITHOUT ROWID;
 CREATE VIRTUAL TABLE body USING fts5(t, tokenize='porter unicode61 remove_diacritics 0', content='');
 CREATE VIRTUAL TABLE path USING fts5(t, tokenize='porter unicode61 remove_diacritics 0', content='');
 CREATE VIRTUAL TABLE symbols USING fts5(t, tokenize='porter unicode61 remove_diacritics 0', content='');
 """
+_OWN = NewFile._fields[:-1]
+"""What a row of ``files`` has of the file itself."""
 
 
 class Store:
@@ -226,32 +228,26 @@ class Store:
         ).fetchone()
         return Known(*row) if row else None
 
-    def put(self, file: NewFile, old: int | None) -> int:
-        """Add a file, or replace the file ``old``. Returns its id."""
+    def add(self, files: Sequence[NewFile]) -> range:
+        """Add files. Returns their ids."""
         self._changes += 1
-        run = self._db.execute
-        values = (
-            file.root, file.path, file.size, file.mtime_ns, file.inode, file.digest, file.language, file.lines,
-            "\n".join(file.symbols), file.seen_ns,
-        )  # fmt: skip
-        if old is None:
-            cursor = run(
-                "INSERT INTO files (root, path, size, mtime_ns, inode, digest, language, lines, symbols, seen_ns)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-            assert cursor.lastrowid is not None
-            row = cursor.lastrowid
-        else:
-            row = old
-            run(
-                "UPDATE files SET root=?, path=?, size=?, mtime_ns=?, inode=?, digest=?, language=?, lines=?, symbols=?,"
-                " seen_ns=? WHERE id = ?",
-                (*values, row),
-            )
-            self._words.remove(row)
-        self._words.add(row, file.words)
-        return row
+        highest = self._db.execute("SELECT max(id) FROM files").fetchone()[0] or 0
+        ids = range(highest + 1, highest + 1 + len(files))
+        self._db.executemany(
+            f"INSERT INTO files ({', '.join(_OWN)}, id) VALUES ({'?, ' * len(_OWN)}?)",
+            [(*file[:-1], id) for file, id in zip(files, ids, strict=True)],
+        )
+        self._words.add(ids, [file.words for file in files])
+        return ids
+
+    def replace(self, old: int, file: NewFile) -> None:
+        """Let the file ``old`` be ``file``."""
+        self._changes += 1
+        self._db.execute(
+            f"UPDATE files SET {', '.join(f'{name} = ?' for name in _OWN)} WHERE id = ?", (*file[:-1], old)
+        )
+        self._words.remove(old)
+        self._words.add([old], [file.words])
 
     def touch(self, file: int, size: int, mtime_ns: int, inode: int, seen_ns: int) -> None:
         """Record that a file was examined and its content has not changed."""
@@ -365,7 +361,7 @@ class Store:
     def _recent(self) -> dict[int, tuple[str, float]]:
         """Path and highest recency of each root."""
         if self._tops is None:
-            query = "SELECT id, path, (SELECT max(recency) FROM files WHERE root = roots.id) FROM roots"
+            query = "SELECT id, path, (SELECT max(recency) FROM files WHERE root = roots.id AND recency IS NOT NULL) FROM roots"
             self._tops = {id: (path, newest or 0.0) for id, path, newest in self._db.execute(query)}
         return self._tops
 

@@ -18,7 +18,7 @@ import pytest
 
 from agentflow.memory.file_memory import FileMemory, database_path
 from agentflow.memory.index import FileIndex
-from agentflow.memory.rows import NewFile
+from agentflow.memory.rows import NewFile, Words
 from agentflow.memory.store import Store
 from tests.support.children import HANG_S
 from tests.support.repository import repository, write
@@ -259,7 +259,7 @@ def test_what_merging_a_first_build_leaves_empty_is_given_back(tmp_path: Path) -
         with store.transaction():
             for number in range(10):
                 terms = " ".join(f"walrus{n * (number + 1)}" for n in range(500))
-                store.put(file(root, f"{batch}/{number}", {"body": terms, "path": "", "symbols": ""}), None)
+                put(store, file(root, f"{batch}/{number}", {"body": terms, "path": "", "symbols": ""}), None)
     store.end_bulk(lambda: None)
     store.close()
     with sqlite3.connect(database) as db:
@@ -284,12 +284,12 @@ def test_files_that_change_and_go_leave_no_terms_behind(tmp_path: Path) -> None:
                 else:
                     texts[path] = " ".join(f"t{chance.randrange(200)}" for _ in range(chance.choice((0, 5, 8_000))))
                     terms = {"body": texts[path], "path": path, "symbols": texts[path][:20]}
-                    ids[path] = changed.put(file(root, path, terms), ids.get(path))
+                    ids[path] = put(changed, file(root, path, terms), ids.get(path))
     anew = Store(None)
     with anew.transaction():
         root = anew.root("/root")
         for path, text in texts.items():
-            anew.put(file(root, path, {"body": text, "path": path, "symbols": text[:20]}), None)
+            put(anew, file(root, path, {"body": text, "path": path, "symbols": text[:20]}), None)
     assert texts and contents(changed) == contents(anew)
     assert read(changed, "SELECT file FROM kept ORDER BY 1") == [(id,) for id in sorted(ids.values())]
     changed.remove(ids.values())
@@ -309,7 +309,7 @@ def test_what_a_large_first_build_does_not_keep_is_passed_over(tmp_path: Path) -
         store.begin_bulk()
         for number in range(12):
             text = saying()
-            texts[store.put(file(root, f"f{number}", {"body": text, "path": "f", "symbols": text}), None)] = text
+            texts[put(store, file(root, f"f{number}", {"body": text, "path": "f", "symbols": text}), None)] = text
     store.end_bulk(lambda: None)
     for _ in range(60):
         with store.transaction():
@@ -320,7 +320,7 @@ def test_what_a_large_first_build_does_not_keep_is_passed_over(tmp_path: Path) -
             else:
                 text = saying()
                 words = {"body": text, "path": "f", "symbols": text}
-                texts[store.put(file(root, f"n{chance.random()}", words), id)] = text
+                texts[put(store, file(root, f"n{chance.random()}", words), id)] = text
         for field in ("body", "symbols"):
             for word in chance.sample(range(40), 5):
                 holding = {id for id, text in texts.items() if f"t{word}" in text.split()}
@@ -329,10 +329,19 @@ def test_what_a_large_first_build_does_not_keep_is_passed_over(tmp_path: Path) -
 
 
 def file(root: int, path: str, words: Mapping[str, str]) -> NewFile:
+    said = Words(words["body"].encode(), words["path"].encode(), words["symbols"])
     return NewFile(
-        root=root, path=path, size=1, mtime_ns=1, inode=1, digest=b"", language="text", lines=1, symbols=(), seen_ns=1,
-        words=words,
+        root=root, path=path, size=1, mtime_ns=1, inode=1, digest=b"", language="text", lines=1, symbols="", seen_ns=1,
+        words=said,
     )  # fmt: skip
+
+
+def put(store: Store, file: NewFile, old: int | None) -> int:
+    """Add a file, or replace the file ``old``. Returns its id."""
+    if old is None:
+        return store.add([file])[0]
+    store.replace(old, file)
+    return old
 
 
 def read(store: Store, query: str) -> list[tuple[Any, ...]]:

@@ -78,12 +78,12 @@ def test_identifiers_are_split_at_case_underscore_and_digits() -> None:
 )
 def test_parts_of_names_are_words_of_a_spaced_text(text: str, parts: str) -> None:
     """A capital after a small letter, or before one after capitals, begins a word; nothing is lost."""
-    assert spaced(text) == parts
+    assert spaced([text.encode()]) == [parts.encode()]
 
 
 def test_names_are_words_and_compounds_each_once_more_for_each_doubling() -> None:
     """What a question asks for of them is there: parts of words, and compounds as one word."""
-    words = spaced_names(["getFooBar", "get_baz", "walrus", *(f"test_{n}" for n in range(16))]).split()
+    words = spaced_names([["getFooBar", "get_baz", "walrus", *(f"test_{n}" for n in range(16))]])[0].split()
     counts = Counter(words)
     assert (counts["get"], counts["foo"], counts["getfoobar"], counts["getbaz"], counts["walrus"]) == (2, 1, 1, 1, 1)
     assert counts["test"] == 5
@@ -95,7 +95,7 @@ def test_names_are_words_and_compounds_each_once_more_for_each_doubling() -> Non
 @given(st.text("aB_ Z9é\n", max_size=60))
 def test_what_a_question_looks_for_stands_in_a_spaced_text(text: str) -> None:
     """Every phrase that a question looks for is, word by word, in the spaced text of the question itself."""
-    words = " ".join("".join(c if c.isalnum() else " " for c in spaced(text)).lower().split())
+    words = " ".join("".join(c if c.isalnum() else " " for c in spaced([text.encode()])[0].decode()).lower().split())
     for term, phrase in Tokeniser().query_phrases(text).items():
         assert phrase in words, (term, phrase, words)
 
