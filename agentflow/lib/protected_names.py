@@ -51,13 +51,16 @@ class Protection:
     protected.
     """
 
-    __slots__ = ("_ends", "_exact", "_free", "_globs", "_rows")
+    __slots__ = ("_endings", "_ends", "_exact", "_free", "_globs", "_rows", "_starts")
 
     def __init__(self, patterns: Iterable[str] = PROTECTED, *, except_for: Iterable[str] = UNPROTECTED) -> None:
         folded = [pattern.casefold() for pattern in patterns]
         single = [pattern for pattern in folded if "/" not in pattern]
-        self._exact = frozenset(pattern for pattern in single if not set(pattern) & set("*?["))
-        globs = [pattern for pattern in single if set(pattern) & set("*?[")]
+        self._exact = frozenset(filter(_is_literal, single))
+        wild = [pattern for pattern in single if not _is_literal(pattern)]
+        self._starts = tuple([each[:-1] for each in wild if each.endswith("*") and _is_literal(each[:-1])])
+        self._endings = tuple([each[1:] for each in wild if each.startswith("*") and _is_literal(each[1:])])
+        globs = [each for each in wild if not _is_literal(each[:-1]) and not _is_literal(each[1:])]
         self._globs = re.compile("|".join(map(translate, globs))) if globs else None
         self._rows = tuple(tuple(pattern.split("/")) for pattern in folded if "/" in pattern)
         self._ends = frozenset(row[-1] for row in self._rows)
@@ -68,7 +71,12 @@ class Protection:
         folded = _folded(name)
         if folded in self._exact:
             return True
-        return self._globs is not None and self._globs.match(folded) is not None and folded not in self._free
+        matches = (
+            folded.startswith(self._starts)
+            or folded.endswith(self._endings)
+            or (self._globs is not None and self._globs.match(folded) is not None)
+        )
+        return matches and folded not in self._free
 
     def ends(self, name: str) -> bool:
         """Whether ``name`` may be the last of consecutive components that are protected."""
@@ -97,6 +105,10 @@ class Protection:
                 hint="protected names hold secrets or are run by other programs; "
                 "the host may pass its own list with FileAccessManager(protected=...)",
             )
+
+
+def _is_literal(pattern: str) -> bool:
+    return not set(pattern) & set("*?[")
 
 
 def _folded(name: str) -> str:

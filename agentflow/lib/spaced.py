@@ -25,6 +25,8 @@ _CASES = bytes(
     for code in range(256)
 )  # fmt: skip
 """Small letters as ``a``, capitals as ``A``, digits and what lies beyond ASCII as ``0``, all else as blanks."""
+_NO_CAPITALS = _CASES.replace(b"0", b"a")
+"""The same with digits and what lies beyond ASCII as ``a``, too."""
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
 _CJK_FIRST = tuple(bytes([code]) for code in range(0xE3, 0xEE))
 """First bytes in UTF-8 of what :data:`_CJK` matches."""
@@ -41,7 +43,7 @@ def spaced(texts: Sequence[bytes]) -> list[bytes]:
     data = _BETWEEN.join(texts)
     if not data.isascii() and any(first in data for first in _CJK_FIRST):
         data = _BETWEEN.join([text if text.isascii() else _paired(text) for text in texts])
-    cuts = _cuts(data.translate(_CASES))
+    cuts = _cuts(data)
     if cuts:
         data = b" ".join([data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)])
     return data.split(_BETWEEN)
@@ -79,9 +81,9 @@ def _paired(text: bytes) -> bytes:
     return _CJK.sub(_pairs, text.decode(*_UTF8)).encode(*_UTF8)
 
 
-def _cuts(cases: bytes) -> list[int]:
+def _cuts(data: bytes) -> list[int]:
     """Where a part begins within a word: ``getName`` before ``N``, ``HTTP2Server`` and ``HTTPServer`` before ``S``."""
-    cuts = [cut for pattern in (b"aA", b"0A", b"AAa") if pattern in cases for cut in _ends(cases, pattern)]
+    cuts = _ends(data.translate(_NO_CAPITALS), b"aA") + _ends(data.translate(_CASES), b"AAa")
     cuts.sort()
     return cuts
 

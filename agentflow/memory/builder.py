@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from agentflow.core.errors import DataError
@@ -179,7 +180,7 @@ class Builder:
                     self._store.claim()
                     self._store.begin_bulk()
             seen, indexed = self._bring_up_all(
-                reader, root_id, self._listed(repository, reader, tally), tally, accepted
+                reader, root_id, self._listed(repository, reader, tally, first), tally, accepted
             )
             with self._store.transaction():
                 if self._store.changed_elsewhere():
@@ -306,8 +307,14 @@ class Builder:
                 hint="give the path of a directory that exists and can be read",
             ) from None
 
-    def _listed(self, repository: GitRepository | None, reader: RootReader, tally: _Tally) -> Iterator[_Listed]:
-        """The files to examine, sorted: those git lists, if it lists any, else those found by walking the tree."""
+    def _listed(
+        self, repository: GitRepository | None, reader: RootReader, tally: _Tally, first: bool
+    ) -> Iterator[_Listed]:
+        """The files to examine, sorted: those git lists, if it lists any, else those found by walking the tree.
+
+        A ``first`` build opens nearly all of them, which tells their stamps.
+        """
+        walked = partial(walk, reader, self._rules, tally.skip, self._check, stamps=not first)
         names: list[str] = []
         if repository is not None:
             try:
@@ -318,11 +325,11 @@ class Builder:
                 names, nested = [], frozenset[str]()
             for name in names:
                 if name in nested or name.endswith("/"):
-                    yield from walk(reader, self._rules, tally.skip, self._check, name.rstrip("/"))
+                    yield from walked(name.rstrip("/"))
                 else:
                     yield name, None
         if not names:
-            yield from walk(reader, self._rules, tally.skip, self._check)
+            yield from walked()
 
     def _examined(
         self, reader: RootReader, path: str, entry: KnownFields | None, tally: _Tally, accepted: bool = False

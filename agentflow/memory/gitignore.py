@@ -18,6 +18,8 @@ MAX_PATTERNS = 20_000
 """Maximum number of patterns read from one file; later ones are ignored."""
 MAX_PATTERN = 4_096
 """Maximum length of a pattern in characters; no path is longer."""
+_TOGETHER = 100
+"""So many patterns are tried as one first, since hardly a name matches any."""
 
 _SPECIAL = frozenset("*?[\\")
 _CLASSES = {
@@ -82,7 +84,7 @@ class GitIgnore:
     Parameters: ``text`` of the file. A malformed pattern matches nothing.
     """
 
-    __slots__ = ("_endings", "_exact", "_names", "_paths", "_patterns", "_tails")
+    __slots__ = ("_any_pattern", "_endings", "_exact", "_names", "_paths", "_patterns", "_tails")
 
     def __init__(self, text: str) -> None:
         self._names: dict[str, list[_Literal]] = {}
@@ -96,6 +98,7 @@ class GitIgnore:
         self._tails = tuple(self._endings)
         self._patterns.reverse()
         self._paths.reverse()
+        self._any_pattern = _any_of([rule.match for rule in self._patterns])
 
     def _add(self, order: int, pattern: str) -> None:
         include = pattern.startswith("!")
@@ -140,7 +143,8 @@ class GitIgnore:
         for rule in candidates:
             if rule.order > best and (is_directory or not rule.directory):
                 best, include = rule.order, rule.include
-        for rule in self._patterns:
+        any_pattern = self._any_pattern
+        for rule in self._patterns if any_pattern is None or any_pattern.fullmatch(name) else ():
             if rule.order <= best:
                 break
             if (is_directory or not rule.directory) and rule.match.fullmatch(name):
@@ -281,6 +285,13 @@ def _expression(elements: Sequence[str | _Star]) -> re.Pattern[str]:
     middle = "".join([f"(?>[^/]*?{segment})" for segment in rest[:-1] if segment])
     last = f"[^/]*{rest[-1]}" if rest else ""
     return re.compile(first + middle + last, re.DOTALL)
+
+
+def _any_of(expressions: Sequence[re.Pattern[str]]) -> re.Pattern[str] | None:
+    """What matches a name that any of ``expressions`` matches; None if they are too many to be worth it."""
+    if len(expressions) > _TOGETHER:
+        return None
+    return re.compile("|".join([f"(?:{each.pattern})" for each in expressions]) or "(?!)", re.DOTALL)
 
 
 def _path_matches(rule: _PathPattern, path: str) -> bool:

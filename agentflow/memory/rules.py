@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,10 +16,8 @@ SKIPPED_DIRECTORIES: frozenset[str] = frozenset((
 ))  # fmt: skip
 """Directories without source code. Those with secrets are protected names, for the index as for file tools."""
 
-_GENERATED = re.compile(
-    r"(?:^|/)(?:package-lock\.json|npm-shrinkwrap\.json|yarn\.lock|pnpm-lock\.yaml|[^/]+\.lock|go\.sum"
-    r"|[^/]+\.min\.(?:js|css)|[^/]+\.map)$"
-)
+_GENERATED = ("package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "go.sum")
+_GENERATED_ENDINGS = (".lock", ".min.js", ".min.css", ".map")
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _TEXT_CONTROLS = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x100)) - {0x7F})
@@ -51,7 +48,7 @@ class IndexRules:
 
     def names_digest(self) -> str:
         """A digest of the inputs of :meth:`refuse`: names accepted before are accepted while it stays the same."""
-        inputs = (sorted(self.skip_directories), self.protected, _GENERATED.pattern)
+        inputs = (sorted(self.skip_directories), self.protected, _GENERATED, _GENERATED_ENDINGS)
         return hashlib.blake2b(repr(inputs).encode(), digest_size=8).hexdigest()
 
     def refuse(self, path: str) -> str | None:
@@ -63,7 +60,7 @@ class IndexRules:
         protected = _protected(self.protected, path, name)
         if protected is not None:
             return protected
-        if _GENERATED.search(path):
+        if name in _GENERATED or (name.endswith(_GENERATED_ENDINGS) and name not in _GENERATED_ENDINGS):
             return "generated"
         return None
 

@@ -24,6 +24,7 @@ _TOP = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOCTTY", 0)
 _NO_PATH = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|\0")
 """A component that is empty or leads elsewhere, or no name at all."""
+_NO_NAMES = ("", ".", "..")
 _KEPT_DIRECTORIES = 48
 _MAX_DEPTH = 200
 
@@ -59,6 +60,8 @@ class RootReader:
         self._top = open_root(root) if open_root is not None else os.open(text_name(root), _TOP)
         self._open: OrderedDict[str, int] = OrderedDict()
         self._last = ("", self._top)
+        self._checked: str | None = None
+        """The directory of the last path that was checked."""
 
     def __enter__(self) -> RootReader:
         return self
@@ -111,7 +114,8 @@ class RootReader:
 
     def stamp(self, path: str) -> Stamp:
         """Size, time and inode of the regular file ``path``. Raises Skip if it is not one or cannot be reached."""
-        parent, _, name = _checked(path).rpartition("/")
+        _check(path)
+        parent, _, name = path.rpartition("/")
         try:
             status = os.stat(text_name(name), dir_fd=self.directory(parent), follow_symlinks=False)
         except OSError as error:
@@ -129,7 +133,10 @@ class RootReader:
 
     def read(self, path: str, max_bytes: int) -> tuple[bytes, Stamp]:
         """The bytes of the regular file ``path``. Raises Skip if there are more than ``max_bytes``."""
-        parent, _, name = _checked(path).rpartition("/")
+        parent, _, name = path.rpartition("/")
+        if parent != self._checked or name in _NO_NAMES or "\0" in name:
+            _check(path)
+            self._checked = parent
         try:
             descriptor = os.open(text_name(name), _FILE, dir_fd=self.directory(parent))
         except OSError as error:
@@ -138,34 +145,31 @@ class RootReader:
             stamp = _stamp(os.fstat(descriptor))
             if stamp.size > max_bytes:
                 raise Skip(too_large(stamp.size, max_bytes))
-            return _read_all(descriptor, stamp.size, max_bytes), stamp
+            data = os.read(descriptor, stamp.size + 1)
+            return data if len(data) == stamp.size else _read_on(descriptor, data, max_bytes), stamp
         except OSError as error:
             raise Skip(why(error)) from None
         finally:
             os.close(descriptor)
 
 
-def _checked(path: str) -> str:
+def _check(path: str) -> None:
     if _NO_PATH.search(path) is not None:
         raise Skip("not a path below the root")
     if path.count("/") > _MAX_DEPTH:
         raise Skip(f"nested deeper than {_MAX_DEPTH} directories")
-    return path
 
 
 def _stamp(status: os.stat_result) -> Stamp:
-    if stat.S_ISLNK(status.st_mode):
-        raise Skip("a symbolic link")
-    if not stat.S_ISREG(status.st_mode):
-        raise Skip("not a regular file")
-    return Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
+    if stat.S_ISREG(status.st_mode):
+        return Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
+    raise Skip("a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file")
 
 
-def _read_all(descriptor: int, size: int, max_bytes: int) -> bytes:
-    pieces = [os.read(descriptor, size + 1)]
-    if len(pieces[0]) == size:
-        return pieces[0]
-    left = max_bytes + 1 - len(pieces[0])
+def _read_on(descriptor: int, begun: bytes, max_bytes: int) -> bytes:
+    """All of a file of which ``begun`` was read, which is more or less than its size was."""
+    pieces = [begun]
+    left = max_bytes + 1 - len(begun)
     while left > 0 and (piece := os.read(descriptor, min(left, 1 << 20))):
         pieces.append(piece)
         left -= len(piece)
@@ -198,11 +202,13 @@ def walk(
     skipped: Callable[[str, str], None],
     check: Callable[[], None],
     start: str = "",
+    *,
+    stamps: bool = True,
 ) -> Iterator[tuple[str, StampFields | None]]:
     """The files below ``start`` in name order, without those that ``.gitignore`` files exclude.
 
     Gives each path with its stamp, as of when its directory was listed; None for what is no regular file, or was gone by
-    then. Symbolic links are reported and never followed, so loops cannot occur. ``skipped(path, reason)`` is called
+    then, and for all files without ``stamps``, which cost a call of the system each. Symbolic links are reported and never followed, so loops cannot occur. ``skipped(path, reason)`` is called
     for each file left out, except those excluded by ignore rules. ``check`` is called often and may raise.
     """
     pending: list[tuple[str, IgnoreRules]] = [(start, IgnoreRules())]
@@ -210,6 +216,7 @@ def walk(
         at, inherited = pending.pop()
         below: list[tuple[str, IgnoreRules]] = []
         files: list[tuple[str, StampFields | None]] = []
+        links: list[str] = []
         prefix = f"{at}/" if at else ""
         try:
             # entries are asked for their stamps through the directory's descriptor, so before anything else is opened
@@ -228,7 +235,11 @@ def walk(
                 if ignored is not None and ignored(text_name(path), is_directory):
                     continue
                 if not is_directory:
-                    files.append((path, _stamp_of(entry)))
+                    stamp = _stamp_of(entry) if stamps else None
+                    if stamp is None and entry.is_symlink():
+                        links.append(path)
+                    else:
+                        files.append((path, stamp))
                 elif path.count("/") < _MAX_DEPTH:
                     below.append((path, local))
                 else:
@@ -236,11 +247,9 @@ def walk(
         except OSError as error:
             skipped(at or ".", why(error))
             continue
-        for item in files:
-            if item[1] is None and entries[item[0][len(prefix) :]].is_symlink():
-                skipped(item[0], "a symbolic link")
-            else:
-                yield item
+        for path in links:
+            skipped(path, "a symbolic link")
+        yield from files
         pending.extend(reversed(below))
 
 
