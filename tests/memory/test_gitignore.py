@@ -133,6 +133,14 @@ def test_a_rule_of_the_format(text: str, path: str, directory: bool, expected: b
     assert GitIgnore(text).verdict(path, directory) is expected
 
 
+@pytest.mark.parametrize("count", [0, 99, 100, 101, 300])
+def test_any_number_of_patterns_is_tried(count: int) -> None:
+    """The last one that matches decides, whether they are few enough to be tried as one first or not."""
+    rules = GitIgnore("".join(f"x{n}?\n" for n in range(count)) + "!y?\n")
+    assert [rules.verdict(f"x{n}z", False) for n in range(count)] == [True] * count
+    assert (rules.verdict("yz", False), rules.verdict("z", False)) == (False, None)
+
+
 @pytest.mark.parametrize("pattern", ["*a" * 120, "**/" * 120 + "b", "*/" * 60 + "b", "[a-z]*" * 150, "a*" * 100 + "/b"])
 def test_stars_are_matched_in_linear_time(pattern: str) -> None:
     """No pattern makes matching go back over what it has read: a hundred stars cost milliseconds."""

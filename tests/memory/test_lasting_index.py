@@ -328,6 +328,53 @@ def test_what_a_large_first_build_does_not_keep_is_passed_over(tmp_path: Path) -
     assert 0 < read(store, "SELECT count(*) FROM stale")[0][0] <= 9
 
 
+async def test_files_indexed_together_are_indexed_as_each_alone(tmp_path: Path) -> None:
+    """What the index holds of a file does not depend on what was read with it: encodings, names, emptiness, order, changes."""
+    top = tmp_path / "root"
+    chance = random.Random(3)
+    pieces = [
+        "def getName(): pass\n",
+        "class HTTPServer:\n",
+        "größe Ä ",
+        "索引文件",
+        "\n# A Heading\n",
+        "x\0y ",
+        "",
+        "aB",
+        "ends in aB",
+    ]
+    texts = {
+        f"d{n % 9}/fileName{n}.{chance.choice(('py', 'md', 'c', 'txt'))}": "".join(chance.choices(pieces, k=n % 12))
+        for n in range(200)
+    }
+    for path, text in texts.items():
+        encoding = chance.choice(("utf-8", "utf-8-sig", "utf-16"))
+        write(top, {path: ""})
+        (top / path).write_bytes((b"a" * 9_000 + text.encode()) if "\0" in text else text.encode(encoding))
+    (top / "latin.txt").write_bytes("größeÄnderung".encode("latin-1"))
+    together, alone, changed = (FileIndex(tmp_path / f"{name}.db") for name in ("together", "alone", "changed"))
+    await together.update(top)
+    names = [row.path for row in await together.files()]
+    assert set(names) == {*texts, "latin.txt"}
+    for path in names:
+        await alone.update_paths(top, [path, f"./{path}"])
+    for path in names[::2]:
+        data = (top / path).read_bytes()
+        (top / path).write_bytes(b"something elseFirst")
+        await changed.update_paths(top, [path])
+        (top / path).write_bytes(data)
+    await changed.update(top)
+    said = [await index.read_store(contents) for index in (together, alone, changed)]
+    assert said[0] == said[1] == said[2] and all(said[0])
+    rows = [
+        [(row.path, row.language, row.lines, row.symbols) for row in await index.files()]
+        for index in (together, alone, changed)
+    ]
+    assert rows[0] == rows[1] == rows[2]
+    for index in (together, alone, changed):
+        await index.aclose()
+
+
 def file(root: int, path: str, words: Mapping[str, str]) -> NewFile:
     said = Words(words["body"].encode(), words["path"].encode(), words["symbols"])
     return NewFile(

@@ -17,6 +17,12 @@ def found(root: Path) -> tuple[list[str], dict[str, str]]:
     with RootReader(str(root)) as reader:
         listed = list(walk(reader, IndexRules(), skipped.__setitem__, lambda: None))
         assert [stamp for _, stamp in listed] == [reader.stamp(path) for path, _ in listed]
+        again: dict[str, str] = {}
+        assert listed == [
+            (path, reader.stamp(path))
+            for path, _ in walk(reader, IndexRules(), again.__setitem__, lambda: None, stamps=False)
+        ]
+        assert again == skipped
     return [path for path, _ in listed], skipped
 
 
