@@ -76,6 +76,18 @@ EXACT = [
     ("(map (lambda (s) (ask (x s))) (get-field (value-of (plan (x 1))) 'steps))", "1 + len(plan.steps)"),
     ("(define (c f g) (lambda (x) (f (g x)))) ((c (lambda (x) (ask (x x))) (lambda (x) (grade (x x)))) 1)", "2"),
     ('((get {"a" (lambda (x) (ask (x x))) "b" (lambda (x) 1)} "a") 1)', "1"),
+    (
+        "(map (lambda (s) (ask (x s))) (get (value-of (if n (ask (x 1)) (plan (x 1)))) 'steps))",
+        "1 + len(ask.steps) + len(plan.steps)",
+    ),
+    (
+        "(define r (if n (ask (x 1)) (plan (x 1)))) (map (lambda (s) (ask (x s))) (get r 'parsedContent))",
+        "1 + len(ask) + len(plan)",
+    ),
+    (
+        "(loop (string-length (get (if n (ask (x 1)) (plan (x 1))) 'content)) (ask (x 1)))",
+        "1 + len(outcome(ask).content) + len(outcome(plan).content)",
+    ),
     ("(define (go xs) (if (null? xs) 0 (begin (ask (x 1)) (go (rest xs))))) (go files)", "len(files)"),
     (
         "(define (go xs) (if (pair? xs) (cons (ask (x 1)) (go (rest xs))) (list))) (map (lambda (r) (ask (x r))) (go '(1 2)))",

@@ -95,7 +95,7 @@ def analyse_bounds(
     named = {name: name for name in _unbound_values(nodes)}
     named |= cast("Mapping[str, str]", sources) if isinstance(sources, Mapping) else {name: name for name in sources}
     variables: dict[str, Value] = {
-        name: Value(foreign=True, texts=None, source=source) for name, source in named.items()
+        name: Value(foreign=True, texts=None, origins={source: None}) for name, source in named.items()
     }
     variables |= {name: constant(value) for name, value in (bindings or {}).items()}
     variables = {name: value for name, value in variables.items() if name not in defined}

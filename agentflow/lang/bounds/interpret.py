@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
@@ -164,15 +164,19 @@ class Interpreter:
 
     def follow(self, node: IR, scope: Scope) -> Outcome:
         """The abstract value of an expression, and its cost."""
-        self.visit()
-        self._level += 1
+        left = self.visits = self.visits - 1  # one visit, without a call of visit(): there are no more frequent ones
+        if left < 0:
+            raise TooLong
+        if left % _SLICE == _SLICE - 1:
+            self._spend(_SLICE)
+        level = self._level = self._level + 1
         try:
-            if self._level % _LEVELS:
+            if level % _LEVELS:
                 return self._rules[type(node)](self, node, scope)
             self.visit(_FRESH_STACK)
             return on_fresh_stack(lambda: self._rules[type(node)](self, node, scope))
         finally:
-            self._level -= 1
+            self._level = level - 1
 
     def visit(self, count: int = 1) -> None:
         """Use visits up; they are paid for in slices."""
@@ -241,7 +245,7 @@ class Interpreter:
         source = result_of(name) if kind in ("task", "tool") else "context" if kind == "context" else name
         schema = self._shape(name) if kind == "task" else None
         shape = None if schema is None else Shape(schema, schema)
-        value = Value(foreign=kind not in ("task", "context"), texts=None, source=source, shape=shape)
+        value = Value(foreign=kind not in ("task", "context"), texts=None, origins={source: shape})
         if isinstance(weights, str):
             return value, weights
         counts = {f"{kind}:{name}": ONE, WIDTH: ONE} | {key: Bound.of(each) for key, each in weights.items()}
@@ -357,7 +361,7 @@ class Interpreter:
         """A call of a procedure, or of a loop, that may be recursive; ``name`` is what reasons call it."""
         value, cost = Recursion(self, at, procedure.code, procedure.scope, name, body).outcome(values)
         length = None if value.never else self._length(procedure, values, value)
-        return value if length is None else replace(value.unmarked(), size=length, source=None), cost
+        return value if length is None else value.unmarked().but(size=length, origins={}), cost
 
     def _length(self, procedure: Closure, values: Sequence[Value], value: Value) -> Bound | None:
         """An upper bound of the length of what a procedure gives, from its text; None if its ``value`` says as much."""

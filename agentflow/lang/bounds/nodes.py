@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -179,11 +178,11 @@ def _call(i: Interpreter, node: ir.Call, scope: Scope) -> Outcome:
     inner, before = _pairs(i, node.pairs, scope)
     cost = cost.then(before)
     # Pairs are arguments by name if the operator turns out to name a task or tool, and calls otherwise.
-    by_name = replace(operator, procedures=frozenset[Any](), foreign=False)
+    by_name = operator.but(procedures=frozenset[Any](), foreign=False)
     value, called = i.call(by_name, [], node.at)
     if operator.procedures or operator.foreign:
         applied, more = i.in_order([each.applied for each in node.pairs], inner)
-        other, most = i.call(replace(operator, texts=frozenset[str]()), applied, node.at)
+        other, most = i.call(operator.but(texts=frozenset[str]()), applied, node.at)
         value, called = value.join(other), called.otherwise(more.then(most))
     return value, cost.then(called)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -188,7 +187,7 @@ def _widened(before: Value, value: Value) -> Value:
     after = before.join(value)
     if after == before:
         return before
-    return replace(after.plain(), item=FOREIGN if after.holds_procedures else DATA)
+    return after.plain().but(item=FOREIGN if after.holds_procedures else DATA)
 
 
 def _apply(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
@@ -207,7 +206,7 @@ def _apply(i: Interpreter, arguments: list[Value], at: Node) -> Outcome:
             outcomes.append(i.call(operator, [*first, *[last.element()] * (count - len(first))], at))
         if most is None:
             outcomes.append((FOREIGN if _hold_procedures(*arguments) else DATA, FREE))
-    rest = replace(procedure, procedures=frozenset[Any]())
+    rest = procedure.but(procedures=frozenset[Any]())
     if rest.foreign or rest.texts is None or rest.texts:
         outcomes.append(i.call(rest, [FOREIGN], at))
     for each, more in outcomes:

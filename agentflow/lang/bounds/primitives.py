@@ -45,7 +45,7 @@ def shortest(lists: list[Value]) -> Bound | None:
 
 def like(value: Value, size: Bound | None, item: Value) -> Value:
     """A list of at most the length of ``value``."""
-    return replace(sequence(size, item), marks=_as_long(value.marks))
+    return sequence(size, item).but(marks=_as_long(value.marks))
 
 
 def _as_long(marks: Mapping[tuple[int, int], Mark], drop: int = 0) -> dict[tuple[int, int], Mark]:
@@ -80,7 +80,7 @@ def _dropped(value: Value, count: int) -> Value:
         size = Bound.of(max(0, size.number - count))
     if value.fields is not None:
         return FOREIGN if value.holds_procedures else DATA
-    return replace(value, size=size, marks=_as_long(value.marks, count), length_of={})
+    return value.but(size=size, marks=_as_long(value.marks, count), length_of={})
 
 
 def _append(arguments: list[Value]) -> Value:
@@ -171,7 +171,7 @@ def _keys(arguments: list[Value]) -> Value:
 
 def _length(arguments: list[Value]) -> Value:
     value = arguments[0]
-    return replace(number(0, value.length, whole=True), length_of=value.marks)
+    return number(0, value.length, whole=True).but(length_of=value.marks)
 
 
 def _plus(arguments: list[Value]) -> Value:
@@ -184,11 +184,11 @@ def _plus(arguments: list[Value]) -> Value:
     marked = [each for each in arguments if each.marks]
     others = [each.exactly for each in arguments if not each.marks]
     if len(marked) == 1 and None not in others:
-        return replace(total, marks=_moved(marked[0].marks, sum(each for each in others if each is not None)))
+        return total.but(marks=_moved(marked[0].marks, sum(each for each in others if each is not None)))
     lengths = [each for each in arguments if each.length_of]
     others = [each.exactly for each in arguments if not each.length_of]
     if len(lengths) == 1 and None not in others:
-        return replace(total, length_of=_more(lengths[0], sum(each for each in others if each is not None)))
+        return total.but(length_of=_more(lengths[0], sum(each for each in others if each is not None)))
     return total
 
 
@@ -229,7 +229,7 @@ def _minus(arguments: list[Value]) -> Value:
     by = other.exactly
     if by is None:
         return difference
-    return replace(difference, marks=_moved(first.marks, -by), length_of=_more(first, -by))
+    return difference.but(marks=_moved(first.marks, -by), length_of=_more(first, -by))
 
 
 def _times(arguments: list[Value]) -> Value:
@@ -271,11 +271,11 @@ def _quotient(arguments: list[Value]) -> Value:
         marks = {key: Mark(0, None, by.exactly) for key, mark in value.marks.items() if mark.delta == 0}
     lengths = _shared(value, by) if value.whole else {}
     if ((value.low or -1) < 0 and value.low != 0) or (by.low or 0) < 1:
-        return replace(number(None, None, whole=True), marks=marks, length_of=lengths)
+        return number(None, None, whole=True).but(marks=marks, length_of=lengths)
     high = value.high
     if high is not None and by.low:
         high = Bound.of(high.number // by.low) if high.number is not None else high * Bound.of(1 / by.low)
-    return replace(number(0, high, whole=True), marks=marks, length_of=lengths)
+    return number(0, high, whole=True).but(marks=marks, length_of=lengths)
 
 
 def _ratio(arguments: list[Value]) -> Value:
@@ -287,8 +287,8 @@ def _ratio(arguments: list[Value]) -> Value:
         marks = {key: Mark(0, None, by.exactly) for key, mark in value.marks.items() if mark.delta == 0}
     lengths = _shared(value, by)
     if value.low is None or value.low < 0 or value.high is None or by.low is None or by.low < 1:
-        return replace(number(None, None, whole=False), marks=marks, length_of=lengths)
-    return replace(number(0, value.high * Bound.of(1 / by.low), whole=False), marks=marks, length_of=lengths)
+        return number(None, None, whole=False).but(marks=marks, length_of=lengths)
+    return number(0, value.high * Bound.of(1 / by.low), whole=False).but(marks=marks, length_of=lengths)
 
 
 def _absolute(arguments: list[Value]) -> Value:

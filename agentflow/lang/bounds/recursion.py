@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 from agentflow.lang.bounds.cost import FREE, MANY, Cost, Effects
@@ -88,7 +87,7 @@ class Frame:
         self.calls.append(AgainCall(values, tuple(guards[self._guards :])))
         if self.no_longer_than is None or self.result.never:
             return self.result
-        return replace(self.result, size=values[self.no_longer_than].length)
+        return self.result.but(size=values[self.no_longer_than].length)
 
 
 def parameter_values(code: Lambda, arguments: list[Value]) -> list[Value] | None:
@@ -138,7 +137,7 @@ class Recursion:
         self._i.frames.append(frame)
         try:
             marked = [
-                replace(each, marks={**each.marks, (frame.number, at): Mark()}) if not each.never else each
+                each.but(marks={**each.marks, (frame.number, at): Mark()}) if not each.never else each
                 for at, each in enumerate(values)
             ]
             return self._body(marked)
@@ -159,7 +158,7 @@ class Recursion:
             general = [self._general(at, initial) for at, initial in enumerate(values)]
             result = self._clean(result.join(value))
             if number >= _WIDENED and result != before[1]:
-                result = replace(result.plain(), texts=None)  # nested lists, deeper by one with each round
+                result = result.plain().but(texts=None)  # nested lists, deeper by one with each round
             value, _ = self._pass(general, self._symbolic(result))
             if before == (general, result):
                 break
@@ -172,7 +171,7 @@ class Recursion:
         if size is None and first.length is not None:
             size = self._kept_size(values, general, result)
         self._i.notes.forget(notes)
-        return final, replace(self._sized(self._clean(result.join(value)), size), source=None), rounds
+        return final, self._sized(self._clean(result.join(value)), size).but(origins={}), rounds
 
     def _size_name(self, at: int | str) -> str:
         return f"\0{self._frame.number}.{at}"
@@ -195,15 +194,15 @@ class Recursion:
         value = joined([initial, *self._passed(at)])
         size = Bound.size(self._size_name(at)) if initial.length is not None else None
         whole = initial.whole and all(each.whole for each in self._passed(at))
-        return replace(self._sized(value, size), low=None, high=None, exactly=None, whole=whole)
+        return self._sized(value, size).but(low=None, high=None, exactly=None, whole=whole)
 
     def _symbolic(self, result: Value) -> Value:
         size = Bound.size(self._size_name("result")) if result.length is not None else None
-        return replace(self._sized(result, size), low=None, high=None, exactly=None)
+        return self._sized(result, size).but(low=None, high=None, exactly=None)
 
     def _sized(self, value: Value, size: Bound | None) -> Value:
-        if self._own(value.size) or value.size is not None or value.source is not None or size is not None:
-            return replace(value, size=size)
+        if self._own(value.size) or value.size is not None or value.origins or size is not None:
+            return value.but(size=size)
         return value
 
     def _final(self, at: int, initial: Value, rounds: Rounds | None) -> Value:
@@ -212,7 +211,7 @@ class Recursion:
             return initial
         general = self._general(at, initial)
         size = self._grown(initial.length, [each.length for each in self._passed(at)], self._size_name(at), rounds)
-        value = replace(self._sized(general, size), source=None if size is None else general.source)
+        value = self._sized(general, size).but(origins=general.origins if size is not None else {})
         deltas = [self._delta(call, at) for call in self._frame.calls]
         steps = [each for each in deltas if each is not None]
         if len(steps) < len(deltas) or (not initial.whole and initial.high is None):
@@ -222,7 +221,7 @@ class Recursion:
             low = None
         if max(steps) > 0:
             high = high + rounds.count * Bound.of(max(steps)) if high is not None and rounds is not None else None
-        return replace(value, low=low, high=high)
+        return value.but(low=low, high=high)
 
     def _grown(
         self, initial: Bound | None, sizes: Sequence[Bound | None], name: str, rounds: Rounds | None
@@ -276,8 +275,7 @@ class Recursion:
         inside = frozenset(each for each in value.procedures if _sees(each, self._frame.scope))
         if depth > _DEEPEST:
             return FOREIGN if value.holds_procedures else DATA
-        return replace(
-            value,
+        return value.but(
             procedures=value.procedures - inside,
             foreign=value.foreign or bool(inside),
             item=None if value.item is None else self._clean(value.item, depth + 1),

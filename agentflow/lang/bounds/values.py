@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, fields
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
@@ -17,8 +18,12 @@ from agentflow.lang.bounds.shapes import Shape, Stage
 Parameter: TypeAlias = tuple[int, int]
 """A parameter of a call on the stack: the number of the call, and the position of the parameter."""
 
+Origins: TypeAlias = Mapping[str, Shape | None]
+"""Data from outside that a value may be, by the names that its sizes have, with what the schema of each says."""
+
 _MOST_PROCEDURES = 12
 _MOST_TEXTS = 24
+_MOST_ORIGINS = 4
 _DEEPEST = 8
 
 
@@ -33,6 +38,18 @@ class Mark:
     divisor: int = 1
 
 
+_NO_ORIGINS: Origins = MappingProxyType({})
+_NO_MARKS: Mapping[Parameter, Mark] = MappingProxyType({})
+
+
+def _no_origins() -> Origins:
+    return _NO_ORIGINS
+
+
+def _no_marks() -> Mapping[Parameter, Mark]:
+    return _NO_MARKS
+
+
 @frozen
 class Value:
     """An abstract value.
@@ -40,8 +57,8 @@ class Value:
     ``procedures`` are those of this text that it may be; ``foreign``: it may be or hold procedures from elsewhere. ``texts``
     are the strings and symbols that it may be, None for any. ``size`` is the most elements of a list, None if unknown;
     ``item`` what its elements may be; ``fields`` those of a dict whose keys are constants. A number is from ``low`` to
-    ``high``, and has no fraction if it is ``whole``; ``exactly`` is an integer that is written out. ``source`` names data that comes from outside, after which the
-    sizes of its parts are called, and ``shape`` is what its schema says. ``marks`` say how it came from parameters, ``length_of`` of which lists it is the length.
+    ``high``, and has no fraction if it is ``whole``; ``exactly`` is an integer that is written out. ``origins`` are the data from outside of which it is one,
+    after which the sizes of its parts are called. ``marks`` say how it came from parameters, ``length_of`` of which lists it is the length.
     ``sites`` are the places of a text in Python that may have made it, if it is a list, dict or set, which such a text can change
     (None: any place); parts of which nothing is said by ``item`` or ``fields`` have its places too.
     """
@@ -56,27 +73,23 @@ class Value:
     high: Bound | None = None
     whole: bool = False
     exactly: int | None = None
-    source: str | None = None
-    shape: Shape | None = None
-    marks: Mapping[Parameter, Mark] = field(default_factory=dict[Parameter, Mark])
-    length_of: Mapping[Parameter, Mark] = field(default_factory=dict[Parameter, Mark])
+    origins: Origins = field(default_factory=_no_origins)
+    marks: Mapping[Parameter, Mark] = field(default_factory=_no_marks)
+    length_of: Mapping[Parameter, Mark] = field(default_factory=_no_marks)
     never: bool = False
     sites: frozenset[Any] | None = None
 
     @property
     def length(self) -> Bound | None:
-        """An upper bound of its length, as a list or a text; a size named after its source if no number is known."""
-        if self.size is not None or self.source is None:
+        """An upper bound of its length, as a list or a text; a size named after its origins if no number is known."""
+        if self.size is not None or not self.origins:
             return self.size
-        if self.shape is not None and self.shape.stage == "data" and (longest := self.shape.longest) is not None:
-            return Bound.of(longest)
-        return Bound.size(f"len({_value_of(self.source)})")
+        return _longest(self.origins, _text_too)
 
     @property
     def elements(self) -> Bound | None:
         """An upper bound of its length as a list."""
-        longest = self.shape.longest if self.shape is not None and self.size is None else None
-        return self.length if longest is None else Bound.of(longest)
+        return self.size if self.size is not None or not self.origins else _longest(self.origins, _lists_only)
 
     @property
     def is_nil(self) -> bool:
@@ -105,9 +118,8 @@ class Value:
         within = [*(self.fields or {}).values(), *([self.item] if self.item else [])]
         if within:
             return joined(within)
-        source = f"{self.source}.*" if self.source is not None else None
-        shape = None if self.shape is None else self.shape.element()
-        return Value(foreign=self.foreign, texts=None, source=source, shape=shape, sites=self.sites)
+        origins = {f"{name}.*": shape and shape.element() for name, shape in self.origins.items()}
+        return Value(foreign=self.foreign, texts=None, origins=origins, sites=self.sites)
 
     def part(self, key: str) -> Value:
         """The abstract value of ``key``; nil where the key may be missing."""
@@ -115,19 +127,21 @@ class Value:
             return self.fields.get(key, NIL)
         if self.item is not None:
             return self.item.join(NIL)
-        if key in _DATA_OF_RESULT and self.source is not None and _value_of(self.source) != self.source:
-            return self.opened("data")
-        source = f"{self.source}.{key}" if self.source is not None else None
-        shape = None if self.shape is None else self.shape.part(key)
-        return Value(foreign=self.foreign, texts=None, source=source, shape=shape, sites=self.sites)
+        opens = key in _DATA_OF_RESULT
+        origins: dict[str, Shape | None] = {}
+        for name, shape in self.origins.items():
+            if opens and (value := _value_of(name)) != name:
+                origins[value] = shape and shape.at("data")
+            else:
+                origins[f"{name}.{key}"] = shape and shape.part(key)
+        return Value(foreign=self.foreign, texts=None, origins=origins, sites=self.sites)
 
     def opened(self, stage: Stage) -> Value:
         """The content of a result, without marks."""
-        shape = None if self.shape is None else self.shape.at(stage)
-        source = None if self.source is None else _value_of(self.source)
-        if source == self.source and shape is None:
+        if not self.origins:
             return self.unmarked()
-        return replace(self, source=source, shape=shape, marks={}, length_of={})
+        origins = {_value_of(name): shape and shape.at(stage) for name, shape in self.origins.items()}
+        return self.but(origins=origins, marks=_NO_MARKS, length_of=_NO_MARKS)
 
     def plain(self) -> Value:
         """The procedures and texts in it and in its parts, without its form."""
@@ -140,11 +154,18 @@ class Value:
 
     def made_at(self, sites: frozenset[Any] | None) -> Value:
         """The same value from other places."""
-        return self if self.sites is sites else Value(*_ALL_BUT_SITES(self), sites=sites)
+        return self if self.sites is sites else self.but(sites=sites)
 
     def unmarked(self) -> Value:
         """The same value without marks."""
-        return replace(self, marks={}, length_of={}) if self.marks or self.length_of else self
+        return self.but(marks=_NO_MARKS, length_of=_NO_MARKS) if self.marks or self.length_of else self
+
+    def but(self, **changes: Any) -> Value:
+        """The same value with other fields: :func:`dataclasses.replace`, in a fifth of the time."""
+        parts = [*_ALL(self)]
+        for name, part in changes.items():
+            parts[_AT[name]] = part
+        return Value(*parts)
 
     def join(self, other: Value, depth: int = 0) -> Value:
         """The join of both: an abstract value that covers either."""
@@ -152,21 +173,25 @@ class Value:
             return self
         if self.never:
             return other
-        for one, more in ((self, other), (other, self)):
-            if one.is_nil and more.source is not None and more.size is None:
-                # Nothing is a list without elements: what is said of any length holds of it.
-                return replace(more.unmarked(), sites=_either(one.sites, more.sites))
-        procedures = self.procedures | other.procedures
+        if other.origins and other.size is None and self.is_nil:
+            # Nothing is a list without elements: what is said of any length holds of it.
+            return other.unmarked().made_at(_either(self.sites, other.sites))
+        if self.origins and self.size is None and other.is_nil:
+            return self.unmarked().made_at(_either(other.sites, self.sites))
+        procedures = self.procedures | other.procedures if self.procedures or other.procedures else self.procedures
         foreign = self.foreign or other.foreign
         if len(procedures) > _MOST_PROCEDURES or (depth > _DEEPEST and _any_procedures(self, other)):
             procedures, foreign = frozenset[Any](), True
         texts = None if self.texts is None or other.texts is None else self.texts | other.texts
-        if texts is not None and len(texts) > _MOST_TEXTS:
+        if texts and len(texts) > _MOST_TEXTS:
             texts = None
-        left, right = self.length, other.length
-        size = left.join(right) if left is not None and right is not None else None
+        origins = _merged(self.origins, other.origins) if self.origins and other.origins else _NO_ORIGINS
+        size: Bound | None = None
+        if not (origins and self.size is None and other.size is None):
+            left = self.length
+            right = None if left is None else other.length
+            size = left.join(right) if left is not None and right is not None else None
         item, fields = (None, None) if depth > _DEEPEST else _parts(self, other, depth + 1)
-        number = self.high is not None and other.high is not None
         sites = _either(self.sites, other.sites)
         if item is None and fields is None and sites is not None:
             sites = _either(self.all_sites, other.all_sites)
@@ -178,13 +203,14 @@ class Value:
             item=item,
             fields=fields,
             low=None if self.low is None or other.low is None else min(self.low, other.low),
-            high=self.high.join(other.high) if number and self.high and other.high else None,
+            high=self.high.join(other.high) if self.high is not None and other.high is not None else None,
             whole=self.whole and other.whole,
             exactly=self.exactly if self.exactly == other.exactly else None,
-            source=self.source if self.source == other.source else None,
-            shape=self.shape if self.source == other.source and self.shape == other.shape else None,
-            marks=_common(self.marks, other.marks),
-            length_of=_same_lengths(self.length_of, other.length_of),
+            origins=origins,
+            marks=_common(self.marks, other.marks) if self.marks and other.marks else _NO_MARKS,
+            length_of=_same_lengths(self.length_of, other.length_of)
+            if self.length_of and other.length_of
+            else _NO_MARKS,
             sites=sites,
         )
 
@@ -205,8 +231,40 @@ def _value_of(source: str) -> str:
     return name if source == f"{_RESULT}{name})" and "(" not in name else source
 
 
-_ALL_BUT_SITES = attrgetter(*(each.name for each in fields(Value) if each.name != "sites"))
-"""The fields of a value without its last one."""
+def _text_too(name: str, shape: Shape | None) -> int | None:
+    return shape.longest if shape is not None and shape.stage == "data" else None
+
+
+def _lists_only(name: str, shape: Shape | None) -> int | None:
+    return shape.longest if shape is not None else None
+
+
+def _longest(origins: Origins, most: Callable[[str, Shape | None], int | None]) -> Bound:
+    """An upper bound of the lengths of all ``origins``: what ``most`` says of one, or the size named after it."""
+    longest = ZERO
+    for name, shape in origins.items():
+        number = most(name, shape)
+        longest = longest.join(Bound.size(f"len({_value_of(name)})") if number is None else Bound.of(number))
+    return longest
+
+
+def _merged(a: Origins, b: Origins) -> Origins:
+    """The origins of a value that has those of either; none if they are many, or one is within the other: a walk down a tree
+    would find another at each level."""
+    if a == b:
+        return a
+    both = {**a, **b, **{name: None for name in a.keys() & b.keys() if a[name] != b[name]}}
+    if len(both) > _MOST_ORIGINS or any(_within(one, other) or _within(other, one) for one in a for other in b):
+        return _NO_ORIGINS
+    return both
+
+
+def _within(one: str, other: str) -> bool:
+    return one.startswith(f"{other}.")
+
+
+_ALL = attrgetter(*(each.name for each in fields(Value)))
+_AT = {each.name: at for at, each in enumerate(fields(Value))}
 
 
 def _either(a: frozenset[Any] | None, b: frozenset[Any] | None) -> frozenset[Any] | None:
@@ -218,6 +276,8 @@ def _any_procedures(*values: Value) -> bool:
 
 
 def _parts(a: Value, b: Value, depth: int) -> tuple[Value | None, Mapping[str, Value] | None]:
+    if a.fields is b.fields is a.item is b.item:  # None
+        return None, None
     if a.fields is not None and b.fields is not None:
         keys = a.fields.keys() | b.fields.keys()
         return None, {key: a.fields.get(key, NIL).join(b.fields.get(key, NIL), depth) for key in sorted(keys)}

@@ -97,6 +97,18 @@ EXACT = [
     ("max(files, key=lambda f: ask(x=f))", "len(files)"),
     ("list(map(lambda f: ask(x=f), files))", "len(files)"),
     ("any(ask(x=f) for f in files)", "len(files)"),
+    ("f = ask if n else look\nfor r in f(x=1):\n    ask(x=r)", "1 + len(ask) + len(look)"),
+    ("for f in [ask, plan]:\n    [ask(x=r) for r in f(x=1)]", "2 + 2*len(ask) + 2*len(plan)"),
+    ("r = ask(x=1) if n else plan(x=1)\nfor s in r.steps:\n    ask(x=s)", "1 + len(ask.steps) + len(plan.steps)"),
+    (
+        "r = outcome(ask(x=1)) if n else outcome(plan(x=1))\nfor s in (r.parsed_content or []):\n    ask(x=s)",
+        "1 + len(ask) + len(plan)",
+    ),
+    (
+        "r = outcome(ask(x=1)) if n else outcome(plan(x=1))\nfor c in r.content:\n    ask(x=c)",
+        "1 + len(outcome(ask).content) + len(outcome(plan).content)",
+    ),
+    ("def walk(t):\n    for c in t.children:\n        ask(x=c)\n        walk(c)\nwalk(n)", "no bound"),
     ("def spin(n):\n    return spin(n)\n1", "0"),
     ("while True:\n    pass", "0"),
     ("eval_program('ask(x=1)', allow=['ask'])", "no bound"),

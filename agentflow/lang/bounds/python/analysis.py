@@ -93,7 +93,7 @@ def _variables(
     main = text.g.scopes.function("main")
     named |= {var.name: var.name for var in text.parameters[main]} if main is not None else {}
     named |= cast("Mapping[str, str]", sources) if isinstance(sources, Mapping) else {name: name for name in sources}
-    variables = {name: Value(foreign=True, texts=None, source=source) for name, source in named.items()}
+    variables = {name: Value(foreign=True, texts=None, origins={source: None}) for name, source in named.items()}
     return variables | {name: constant(value) for name, value in bindings.items()}
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
@@ -29,11 +28,9 @@ _TEXT = scalar(TEXT)
 
 
 def _constant(i: Python, node: ast.Constant, scope: Scope) -> Outcome:
-    written: Any = node.value
-    key = cast("type[Any]", type(written)), written  # True and 1 are equal
-    value = i.constants.get(key)
+    value = i.constants.get(node)
     if value is None:
-        value = i.constants[key] = scalar(constant(written))
+        value = i.constants[node] = scalar(constant(node.value))
     return value, FREE
 
 
@@ -61,7 +58,7 @@ def operated(i: Python, site: ast.AST, op: ast.operator, left: Value, right: Val
     sign = _SIGNS.get(type(op))
     total = scalar(number(None, None, whole=False)) if sign is None else scalar(SIZES[sign]([left, right]))
     if isinstance(op, ast.FloorDiv | ast.Mod) and not (left.whole and right.whole):
-        total = replace(total, whole=False)
+        total = total.but(whole=False)
     if is_number(left) and is_number(right):
         return total
     size, item = None, DATA
@@ -75,7 +72,7 @@ def operated(i: Python, site: ast.AST, op: ast.operator, left: Value, right: Val
     elif isinstance(op, ast.Mult):
         size, item = _repeated(left, right), joined([left.element(), right.element()])
     result = i.made(Keyed(site) if isinstance(op, ast.BitOr) else site, sequence(size, item))
-    return replace(result, texts=None, low=total.low, high=total.high, whole=total.whole, marks=total.marks)
+    return result.but(texts=None, low=total.low, high=total.high, whole=total.whole, marks=total.marks)
 
 
 def _repeated(left: Value, right: Value) -> Bound | None:
@@ -202,7 +199,7 @@ def element_of(i: Python, value: Value) -> Value:
     if _is_empty(value):
         return NEVER
     element = value.element()
-    return element if value.source is not None or not _may_be_dict(value) else element.join(DATA)
+    return element if value.origins or not _may_be_dict(value) else element.join(DATA)
 
 
 def is_positional(value: Value) -> bool:
@@ -212,7 +209,7 @@ def is_positional(value: Value) -> bool:
 
 def _is_empty(value: Value) -> bool:
     """Whether a value is a container without elements, for sure."""
-    return value.is_nil and value.source is None and value.sites is not None
+    return value.is_nil and not value.origins and value.sites is not None
 
 
 def is_keyed(value: Value) -> bool:
@@ -277,27 +274,27 @@ def at_key(value: Value, key: Value) -> Value:
         if len(value.sites or ()) == 1:  # as long wherever it was made: its last element has one place
             return value.fields.get(f"{len(value.fields) + key.exactly}", NEVER)
     element = value.element()
-    return element if not _may_be_text(value) else element.join(_TEXT) if value.source is None else element
+    return element if value.origins or not _may_be_text(value) else element.join(_TEXT)
 
 
 def part(i: Python, value: Value, lower: Value | None, upper: Value | None, *, stepped: bool) -> Value:
     """``value[lower:upper]``: a new list, or a text."""
     whole = value if value.fields is None else sequence(value.size, value.element())
     drop = _dropped_by(lower, upper) if not stepped else 0
-    rest = SIZES["rest"]([whole]) if drop else replace(whole, length_of={}, marks=like(whole, None, NEVER).marks)
+    rest = SIZES["rest"]([whole]) if drop else whole.but(length_of={}, marks=like(whole, None, NEVER).marks)
     for _ in range(min(drop, SHORT) - 1):
         rest = SIZES["rest"]([rest])
-    rest = replace(rest, texts=None if _may_be_text(value) else frozenset())
+    rest = rest.but(texts=None if _may_be_text(value) else frozenset())
     left = None if lower is None or upper is not None or stepped or not i.heap.keeps(value) else left_of(whole, lower)
     if left is not None:
-        return replace(rest.unmarked(), size=left, source=None, item=whole.element())
+        return rest.unmarked().but(size=left, origins={}, item=whole.element())
     most = upper.high if upper is not None and upper.low is not None and upper.low >= 0 else None
     if stepped or most is None:
         return rest
     size = rest.length
     if size is None or size.number is None or (most.number is not None and most.number < size.number):
         size = most
-    listed = replace(rest, size=size, source=None, item=whole.element())
+    listed = rest.but(size=size, origins={}, item=whole.element())
     return listed if drop else listed.unmarked()
 
 
@@ -352,7 +349,7 @@ def _comprehension(i: Python, node: Any, scope: Scope) -> Outcome:
     value, cost, count, marked = _rounds(i, node, 0, inner)
     result = sequence(count, value) if count is None or count.number != 0 else NIL
     if len(node.generators) == 1 and marked is not None:
-        result = replace(result, marks=like(marked, None, NEVER).marks)
+        result = result.but(marks=like(marked, None, NEVER).marks)
     return i.made(node, result), cost
 
 

@@ -74,13 +74,22 @@ class Text:
 
     def _note(self, node: Function | Comprehension | ast.Module, scope: Scope) -> None:
         nodes = scope.nodes
-        again = set(_in_loops(nodes)) if not isinstance(node, COMPREHENSIONS) else set(nodes)
+        naming: list[ast.AST] = []
+        called: set[ast.AST] = set()
+        loops: list[ast.For | ast.While] = []
+        for each in nodes:
+            kind = type(each)
+            if kind in BINDING:
+                naming.append(each)
+            elif isinstance(each, ast.Call):
+                called.add(each.func)
+            elif isinstance(each, ast.For | ast.While):
+                loops.append(each)
+        again = set(_in_loops(loops)) if not isinstance(node, COMPREHENSIONS) else set(nodes)
         if isinstance(node, FUNCTIONS):
             self.parameters[node] = [self._var(scope, name) for name in parameters(node.args)]
             for var in self.parameters[node]:
                 self._writes[var] = self._writes.get(var, 0) + 1
-        called = {each.func for each in nodes if type(each) is ast.Call}
-        naming = [each for each in nodes if type(each) in BINDING]  # a fraction of them
         for each in naming:
             if isinstance(each, ast.Name) and type(each.ctx) is ast.Load:
                 var = self.variables[each] = self._find(scope, each.id)
@@ -209,15 +218,10 @@ def _function_of(scope: Scope) -> Scope | None:
     return at
 
 
-_LOOPS = frozenset((ast.For, ast.While))
-
-
-def _in_loops(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    for each in nodes:
-        if type(each) in _LOOPS:
-            assert isinstance(each, ast.For | ast.While)
-            inner = [each.target] if isinstance(each, ast.For) else [each.test]
-            yield from own_nodes([*inner, *each.body], [])
+def _in_loops(loops: Sequence[ast.For | ast.While]) -> Iterator[ast.AST]:
+    for each in loops:
+        inner = [each.target] if isinstance(each, ast.For) else [each.test]
+        yield from own_nodes([*inner, *each.body], [])
 
 
 def _signature(args: ast.arguments) -> Signature:

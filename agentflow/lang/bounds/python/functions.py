@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from agentflow.lang.bounds.cost import FREE, Cost
@@ -48,7 +47,7 @@ def _at(values: Sequence[Value], named: Named, at: int, name: str) -> Value | No
 def _len(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
     value = _first("obj", values, named)
     length = scalar(number(0, iterations(i, value), whole=True))
-    return replace(length, length_of=value.marks), FREE
+    return length.but(length_of=value.marks), FREE
 
 
 def _int(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
@@ -97,7 +96,7 @@ def _range(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outco
     if not 1 <= len(values) <= 3:
         return NEVER, FREE
     numbers = SIZES["range"](values)
-    return i.made(node, replace(numbers, item=scalar(numbers.item or PLAIN))), FREE
+    return i.made(node, numbers.but(item=scalar(numbers.item or PLAIN))), FREE
 
 
 # -- collections --------------------------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ def _collected(i: Python, node: ast.AST, values: list[Value], named: Named) -> O
 def _new(i: Python, site: ast.AST, value: Value, item: Value) -> Value:
     """A new list with as many elements as ``value``, or fewer."""
     result = like(value, iterations(i, value), item)
-    return i.made(site, result if value.source is None else replace(result, source=value.source, shape=value.shape))
+    return i.made(site, result.but(origins=value.origins) if value.origins else result)
 
 
 def _sorted(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
@@ -147,7 +146,7 @@ def _enumerate(i: Python, node: ast.AST, values: list[Value], named: Named) -> O
 
 
 def _list_of(i: Python, node: ast.AST, value: Value, size: Bound | None, item: Value) -> Value:
-    return i.made(node, replace(sequence(size, item), marks=like(value, None, NEVER).marks))
+    return i.made(node, sequence(size, item).but(marks=like(value, None, NEVER).marks))
 
 
 def _zip(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
@@ -247,7 +246,7 @@ def _copy(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcom
     if value.fields is not None:
         return i.made(Keyed(node), sequence(value.size, value.element())), FREE
     copy = like(value, value.length, value.element())
-    return i.made(Keyed(node), replace(copy, source=value.source, shape=value.shape)), FREE
+    return i.made(Keyed(node), copy.but(origins=value.origins)), FREE
 
 
 def _union(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:

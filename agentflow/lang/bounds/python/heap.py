@@ -9,7 +9,7 @@ the one before took to be steady: each site that does is noted in ``found``, whi
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agentflow.core.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, GROWN, Cost, Effects
@@ -76,7 +76,7 @@ class Heap:
         if site in self.known.contents:
             growth, size = self.known.growth.get(site, ZERO), value.length
             size = None if size is None or growth.terms is None else size + growth
-            return replace(FOREIGN, sites=here, size=size)
+            return FOREIGN.but(sites=here, size=size)
         return _at(value, here, 0)
 
     def keeps(self, value: Value) -> bool:
@@ -161,8 +161,7 @@ def _at(value: Value, sites: frozenset[Hashable], depth: int) -> Value:
     fields = value.fields
     if value.item is None and fields is None:
         return value.made_at(sites)
-    return replace(
-        value,
+    return value.but(
         sites=sites,
         item=None if value.item is None else _at(value.item, sites, depth + 1),
         fields=None if fields is None else {key: _at(each, sites, depth + 1) for key, each in fields.items()},
@@ -171,7 +170,7 @@ def _at(value: Value, sites: frozenset[Hashable], depth: int) -> Value:
 
 def _put(value: Value) -> Value:
     """What is said of a value in a container that changes: it may be found there outside of the call that put it in."""
-    return _spread(value) if _within_call(value, 0) else replace(value.unmarked(), low=None, high=None, exactly=None)
+    return _spread(value) if _within_call(value, 0) else value.unmarked().but(low=None, high=None, exactly=None)
 
 
 def _within_call(value: Value, depth: int) -> bool:
@@ -185,7 +184,7 @@ def _within_call(value: Value, depth: int) -> bool:
 def _spread(value: Value) -> Value:
     """What a value may be and hold, without its form."""
     within = FOREIGN if value.holds_procedures else DATA
-    return replace(value.plain(), item=replace(within, sites=value.all_sites), sites=value.all_sites)
+    return value.plain().but(item=within.but(sites=value.all_sites), sites=value.all_sites)
 
 
 def scalar(value: Value) -> Value:

@@ -50,6 +50,10 @@ class Flow:
     again: Cost | None = None
     value: Value = NEVER
 
+    def but_falling(self, falls: Cost | None) -> Flow:
+        """The same with another cost of what follows, None if nothing does."""
+        return Flow(falls, self.left, self.raised, self.broke, self.again, self.value)
+
     @property
     def only_falls(self) -> bool:
         """Whether no way leads anywhere but to what follows."""
@@ -151,7 +155,7 @@ class Python(Interpreter):
         self.seen: list[State] = []
         self._given = variables.keys()
         self.items: dict[ast.For, Value] = {}
-        self.constants: dict[tuple[type[Any], Hashable], Value] = {}
+        self.constants: dict[ast.Constant, Value] = {}
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
@@ -348,7 +352,7 @@ class Block:
     nodes: tuple[ast.stmt, ...]
 
 
-LEFT_OUT = Value(never=True, source="\1left out")
+LEFT_OUT = Value(never=True, origins={"\1left out": None})
 """Stands for an argument that a call leaves out."""
 NONE = Value(size=NIL.size, sites=NOWHERE)
 """``None``, which a function without ``return`` gives."""

@@ -90,7 +90,7 @@ def _after(i: Python, node: ast.For | ast.While, scope: Scope, one: _Round, befo
         return whole
     other = i.block(node.orelse, scope).after(cost)
     if flow.broke is None:
-        return replace(whole, falls=None).either(other)
+        return whole.but_falling(None).either(other)
     scope.put_back(both(scope.kept(), after))
     return whole.either(other)
 
@@ -103,7 +103,7 @@ def for_(i: Python, node: ast.For, scope: Scope) -> Flow:
         return other.after(cost)
     i.items[node] = element_of(i, listed)
     before = scope.kept()
-    one = _settled(i, node, scope, {})
+    one = _settled(i, node, scope, _begun_with(i, node, before))
     each = one.flow.whole()
     if count is None or count.terms is None:
         reason = "how often this is done depends on a length that is not known"
@@ -111,6 +111,13 @@ def for_(i: Python, node: ast.For, scope: Scope) -> Flow:
     else:
         total = each.times(count)
     return _after(i, node, scope, one, before, total).after(cost)
+
+
+def _begun_with(i: Python, node: ast.For, before: State) -> State:
+    """The variables that each round begins by binding and nothing else binds: what they were before a round says nothing."""
+    written = i.text.written(node)
+    names = (i.text.variables.get(each) for each in ast.walk(node.target) if isinstance(each, ast.Name))
+    return {var: before[var] for var in names if var in before and written.get(var) == 1}
 
 
 def while_(i: Python, node: ast.While, scope: Scope) -> Flow:

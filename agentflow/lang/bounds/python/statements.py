@@ -39,14 +39,14 @@ def block(i: Python, node: Block, scope: Scope) -> Flow:
                 before.append(one.falls)
                 continue
             one = one.after(in_sequence(before))
-            flow = replace(one if flow is None else flow.either(one), falls=None)
+            flow = (one if flow is None else flow.either(one)).but_falling(None)
             if one.falls is None:
                 return flow
             before = [one.falls]
     finally:
         del i.guards[guards:]
     falls = in_sequence(before)
-    return Flow(falls=falls) if flow is None else replace(flow, falls=falls)
+    return Flow(falls=falls) if flow is None else flow.but_falling(falls)
 
 
 def _expression(i: Python, node: ast.Expr, scope: Scope) -> Flow:
@@ -188,7 +188,7 @@ def _try(i: Python, node: ast.Try, scope: Scope) -> Flow:
     any_cost = body.whole()
     flow = body
     if body.falls is not None and node.orelse:
-        flow = replace(body, falls=None).either(i.block(node.orelse, scope).after(body.falls))
+        flow = body.but_falling(None).either(i.block(node.orelse, scope).after(body.falls))
     after = scope.kept()
     inside = {var: value.join(seen.get(var, NEVER)) for var, value in before.items()}
     if node.handlers:
