@@ -266,7 +266,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             decompose=settings.decompose > 0,
             in_force=in_force,
         )
-        self.estimator = ProgramEstimator(self.facts, self.router, self.limits, looks_up=asks)
+        self.estimator = ProgramEstimator(self.facts, self.router, self.limits, looks_up=asks, fallbacks=others)
         self.engine = Engine(
             templates,
             self.tools,

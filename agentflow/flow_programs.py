@@ -94,12 +94,14 @@ class ProgramMethods:
         bindings: Mapping[str, Any] | None = None,
         allow: Iterable[str] | None = None,
         surface: Surface | None = None,
+        limits: Limits | None = None,
     ) -> Bounds:
         """The most that a program may do and cost, worked out from its text: nothing of it runs.
 
         ``bindings`` are values that it is given; the lengths of those that are not given, and of lists in models' answers,
         are sizes by name (``len(files)``, ``len(plan.steps)``), and :meth:`Bounds.at` fills them in. ``allow`` are the only
-        tasks and tools it may name, ``surface`` is the language of a text (``"sexp"`` or ``"python"``). What a tool of the host does itself is not counted; attempts that a provider retries
+        tasks and tools it may name, ``surface`` is the language of a text (``"sexp"`` or ``"python"``), ``limits`` are those of
+        the run (None: the flow's). What a tool of the host does itself is not counted; attempts that a provider retries
         are one call. Raises SexpSyntaxError and SexpEvaluationError with the span.
         """
         loaded = await load_program(in_surface(program, surface))
@@ -107,10 +109,12 @@ class ProgramMethods:
         own = loaded.allow if isinstance(loaded, Program) else None
         granted = own if allow is None else frozenset(allow)
         await self.estimator.ready()
-        names = self.engine.names()
+        names, turns = self.engine.names(), (limits or self.limits).turns
 
         def work(allowance: Allowance) -> Bounds:
-            return self.estimator.bounds(source, names, bindings=bindings, allow=granted, allowance=allowance)
+            return self.estimator.bounds(
+                source, names, bindings=bindings, allow=granted, allowance=allowance, turns=turns
+            )
 
         return await beside_the_loop(source, work, self.limits, at_once=False)
 

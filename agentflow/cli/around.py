@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from agentflow.cli.language import ShippedNames
 from agentflow.cli.mcp_names import KnownServers, servers_of, servers_of_flow
 from agentflow.cli.mcp_options import McpOptions
 from agentflow.core.names import Names
+from agentflow.core.ports import Tool
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.tasks.xml import read_directory
 
@@ -28,9 +29,11 @@ class Around:
     notes: tuple[str, ...]
 
 
-def names_around(options: McpOptions, *, tasks: str | None = None, app: str | None = None) -> Around:
+def names_around(
+    options: McpOptions, *, tasks: str | None = None, app: str | None = None, tools: Sequence[Tool] = ()
+) -> Around:
     """The tasks and tools around programs: those of the flow ``app``, or those every flow has with the templates in the
-    directory ``tasks``; and the tools last listed by MCP servers.
+    directory ``tasks``; and the tools last listed by MCP servers. ``tools`` are others that there will be.
 
     Raises UsageError for a flow that cannot be loaded, and ConfigurationError for options that name no valid server.
     """
@@ -39,11 +42,14 @@ def names_around(options: McpOptions, *, tasks: str | None = None, app: str | No
 
         check_options(options)
         flow = load_flow(app)
+        for tool in tools:
+            flow.tools.add(tool)
         return _around(flow.engine.names(), _descriptions(flow), servers_of_flow(flow))
     templates = list(read_directory(tasks)) if tasks is not None else []
     descriptions = {name: entry.description for name, entry in SCHEMAS.items()}
     descriptions |= {template.name: template.description for template in templates}
-    return _around(ShippedNames(templates), descriptions, servers_of(options))
+    descriptions |= {tool.name: tool.spec.description for tool in tools}
+    return _around(ShippedNames(templates, tools), descriptions, servers_of(options))
 
 
 def _around(names: Names, descriptions: Mapping[str, str], servers: KnownServers) -> Around:

@@ -11,6 +11,7 @@ from typing import Any
 from agentflow.cli.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
 from agentflow.cli.mcp_names import servers_of_flow, stand_ins
 from agentflow.cli.options import FlowOptions, make_flow
+from agentflow.cli.tool_files import tools_in_files
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound
@@ -33,9 +34,11 @@ async def bounds_files(
     bind: Sequence[str] = (),
     sizes: Sequence[str] = (),
     maxima: Maxima,
+    tools: Sequence[str] = (),
     as_json: bool = False,
 ) -> int:
-    """Print the bounds of programs. Returns exit code 3 if one exceeds a maximum, or might."""
+    """Print the bounds of programs, which may call ``tools`` too (``search=tools.py``). Returns exit code 3 if one exceeds a
+    maximum, or might."""
     sized = parse_sizes(sizes)
     bindings = parse_bindings([each for each in bind if "=" in each])
     files: list[dict[str, Any]] = []
@@ -43,6 +46,8 @@ async def bounds_files(
     code = Exit.OK
     async with contextlib.aclosing(make_flow(options)) as flow:  # making a flow starts nothing
         flow.tools.exchange((), stand_ins(servers_of_flow(flow)))
+        for tool in tools_in_files(tools):
+            flow.tools.add(tool)
         for path in paths:
             name, text = read_program(path)
             source = Source.of(name, text)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
+from agentflow.cli.tool_files import tool_files
 from agentflow.core.errors import AgentflowError
 from agentflow.core.source import Source
 from agentflow.exploration.findings import Exploration, Finding
@@ -45,7 +46,7 @@ async def explore_file(path: str, options: ExploreOptions) -> int:
     name, text = read_program(path)
     source = Source.of(name, text)
     bindings = parse_bindings(list(options.bind))
-    files = _files(options.tools)
+    files = tool_files(options.tools)
     tools = [load_tool(tool, file) for tool, file in files.items()]
     flow = _flow(options)
     try:
@@ -81,6 +82,7 @@ def rendered(name: str, explored: Exploration, written: dict[Finding, str], *, s
         if finding in written:
             lines.append(f"  test written: {written[finding]}")
     lines += [f"not reached: {arm}" for arm in explored.missed]
+    lines += [f"warning: {warning}" for warning in explored.warnings]
     return "\n".join(lines) + "\n"
 
 
@@ -97,21 +99,14 @@ def parse_assumptions(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         ends = _RANGE.fullmatch(match[2])
         if ends is not None:
             least, most = [float(end) if "." in end else int(end) for end in ends.groups()]
+            if least > most:
+                raise UsageError(
+                    f"no number is in {match[2].strip()}", hint=f"write --assume '{match[1]} in {ends[2]}..{ends[1]}'"
+                )
             assumed[match[1]] = {"minimum": least, "maximum": most}
         else:
             assumed[match[1]] = {"enum": [word.strip() for word in match[2].split(",")]}
     return assumed
-
-
-def _files(texts: Sequence[str]) -> dict[str, Path]:
-    """Parse ``search=tools.py`` to files by tool name. Raises UsageError."""
-    files: dict[str, Path] = {}
-    for text in texts:
-        name, _, path = text.partition("=")
-        if not name or not path:
-            raise UsageError(f"'{text}' does not name a tool and its file", hint="write --tool NAME=FILE.py")
-        files[name] = Path(path)
-    return files
 
 
 def _flow(options: ExploreOptions) -> AgentFlow | None:

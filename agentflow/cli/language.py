@@ -13,6 +13,7 @@ from agentflow.cli.common import Exit, read_program, write_json, write_out
 from agentflow.core.errors import AgentflowError
 from agentflow.core.limits import Limits
 from agentflow.core.names import NameInfo, Names, info_of_schema
+from agentflow.core.ports import Tool
 from agentflow.core.source import Source
 from agentflow.core.templates import TaskTemplate
 from agentflow.executors.tool_specs import SCHEMAS
@@ -87,10 +88,11 @@ def _count(number: int, what: str) -> str:
 
 
 class ShippedNames:
-    """The names every flow has, the tools that come with agentflow, and the tasks of ``templates``."""
+    """The names every flow has, the tools that come with agentflow, the tasks of ``templates``, and ``tools``."""
 
-    def __init__(self, templates: Iterable[TaskTemplate]) -> None:
+    def __init__(self, templates: Iterable[TaskTemplate], tools: Iterable[Tool] = ()) -> None:
         self._names = {name: info_of_schema("tool", entry.schema) for name, entry in SCHEMAS.items()}
+        self._names |= {tool.name: info_of_schema("tool", tool.spec.input_schema) for tool in tools}
         self._names |= {template.name: task_info(template) for template in templates}
 
     def describe(self, name: str) -> NameInfo | None:

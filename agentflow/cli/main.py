@@ -18,6 +18,7 @@ from agentflow.cli.options import (
     Application,
     AsJson,
     Bound,
+    DeclaredTools,
     DemoOptions,
     Directory,
     DurableOptions,
@@ -187,6 +188,7 @@ def check(
         str | None,
         typer.Option("--policy", metavar="FILE", help="Bounds that say what may reach the arguments that it guards."),
     ] = None,
+    tool: DeclaredTools = None,
     json: AsJson = False,
 ) -> None:
     """Report the errors in programs, without running them."""
@@ -196,13 +198,16 @@ def check(
 
         flow = FlowOptions(model=model, tasks=tasks, app=app, policy=policy, **vars(options))
         most = Maxima(max_model_calls, max_usd)
-        work = partial(bounds_files, files, flow, bind=bind or (), sizes=size or (), maxima=most, as_json=json)
+        work = partial(
+            bounds_files, files, flow, bind=bind or (), sizes=size or (), maxima=most, tools=tool or (), as_json=json
+        )
         sys.exit(run_async(work, as_json=json))
     from agentflow.cli.around import names_around
     from agentflow.cli.language import check_files, names_of
+    from agentflow.cli.tool_files import tools_in_files
 
     def check_all() -> int:
-        around = names_around(options, tasks=tasks, app=app)
+        around = names_around(options, tasks=tasks, app=app, tools=tools_in_files(tool or ()))
         return check_files(files, as_json=json, bindings=names_of(bind), names=around.names, notes=around.notes)
 
     sys.exit(guarded(check_all, as_json=json))
@@ -216,14 +221,7 @@ def explore(
         typer.Option("--bind", "-b", metavar="NAME=VALUE", help="A variable of the program (repeatable)."),
     ] = None,
     runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Maximum number of runs.")] = 300,
-    tool: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tool",
-            metavar="NAME=FILE.py",
-            help="A tool that the program calls, as a typed function of that name; it is not called (repeatable).",
-        ),
-    ] = None,
+    tool: DeclaredTools = None,
     assume: Annotated[
         list[str] | None,
         typer.Option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KnownServers:
-    """The recorded ``tools`` of servers by name; ``unknown`` are servers without a record, and ``notes`` explain why."""
+    """The recorded ``tools`` of servers by name; ``unknown`` are servers without a record, and ``notes`` explain why. ``sampling`` are
+    servers that may ask the model."""
 
     tools: Mapping[str, RecordedTool] = field(default_factory=dict[str, "RecordedTool"])
     unknown: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    sampling: frozenset[str] = frozenset()
 
     def around(self, names: Names) -> Names:
         """``names``, and after them the servers' tools."""
@@ -76,7 +78,7 @@ def servers_of(options: McpOptions) -> KnownServers:
     except AgentflowError as error:
         recorded = look_up(named, Path())
         note = f"{error.message}, so the tools of its MCP servers are unknown"
-        return KnownServers(recorded.tools, recorded.unknown | table, (note, *recorded.notes))
+        return replace(recorded, unknown=recorded.unknown | table, notes=(note, *recorded.notes))
     return look_up([*servers_of_table(settings.mcp), *named], Path(settings.root))
 
 
@@ -104,7 +106,7 @@ def look_up(servers: Sequence[McpServer], root: Path) -> KnownServers:
         " with the same options, lists them"
         for name in unknown
     )
-    return KnownServers(tools, frozenset(unknown), notes)
+    return KnownServers(tools, frozenset(unknown), notes, frozenset(each.name for each in servers if each.sampling))
 
 
 def stand_ins(servers: KnownServers) -> list[Tool]:
@@ -114,7 +116,13 @@ def stand_ins(servers: KnownServers) -> list[Tool]:
         raise AgentflowError("the MCP server is not connected", code="mcp/down")
 
     return [
-        Tool(spec=each.spec, call=call, read_only=each.read_only, approval=each.approval)
+        Tool(
+            spec=each.spec,
+            call=call,
+            read_only=each.read_only,
+            approval=each.approval,
+            calls_models=each.spec.name.partition(":")[0] in servers.sampling,
+        )
         for each in servers.tools.values()
     ]
 

@@ -55,6 +55,14 @@ Application = Annotated[
         help="Your own flow from a Python module, with its tasks, tools and workflows, instead of one made from options.",
     ),
 ]
+DeclaredTools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool",
+        metavar="NAME=FILE.py",
+        help="A tool that the program calls, as a typed function of that name; it is not called (repeatable).",
+    ),
+]
 Database = Annotated[
     str | None,
     typer.Option(

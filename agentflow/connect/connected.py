@@ -144,6 +144,7 @@ class Connected:
             read_only=listed.read_only,
             idempotent=listed.idempotent,
             approval=asks,
+            calls_models=server.sampling,
             source=f"mcp:{server.name}",
             returns=listed.output_schema,
             origin=f"the MCP server '{server.name}', which describes it as: {listed.description or '(no description)'}",

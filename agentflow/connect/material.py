@@ -79,6 +79,7 @@ def material_tools(connection: Connection, live: Live) -> list[Tool]:
                 idempotent=True,
                 builtin=True,
                 approval=server.approve == "all",
+                calls_models=server.sampling,
                 returns=returns,
             )
         )

@@ -17,7 +17,7 @@ from agentflow.core.templates import TaskTemplate
 @frozen(kw_only=True)
 class TaskFacts:
     """A task. ``model_calls`` are the most that one call of it makes, None if nothing bounds them, and ``reason`` why;
-    those of ``calls``, the tasks that its texts call, are not among them. ``tools`` is what its model is offered;
+    those of ``calls``, the tasks that its texts call, each as often as they do, are not among them. ``tools`` is what its model is offered;
     ``offered_all``: it names none, and so is offered every registered tool. ``returns`` is the JSON Schema of its value,
     None if that is text or any JSON; ``history``: it sends the session's history, or adds to it.
     """
@@ -51,7 +51,7 @@ class TaskFacts:
 class ToolFacts:
     """A tool. ``read_only`` changes nothing; ``idempotent`` may be repeated, None if nobody says; ``source`` is where its
     result comes from; ``sinks`` say of arguments that leave the program by it who may fill them. ``returns`` is the
-    JSON Schema of its value, None if that is not declared; ``calls_models``: it runs tasks. ``approval`` asks before each
+    JSON Schema of its value, None if that is not declared; ``calls_models``: it runs tasks, or its server may ask the model. ``approval`` asks before each
     call; ``origin`` says whose it is, if not the host's. ``identity`` is a digest of its schema and origin.
     """
 

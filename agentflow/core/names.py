@@ -134,6 +134,11 @@ class CompiledTask(Template, Protocol):
         ...
 
     @property
+    def calls(self) -> tuple[str, ...]:
+        """The names of the templates that running it calls, each as often as its texts do."""
+        ...
+
+    @property
     def output_adapter(self) -> TypeAdapter[Any] | None:
         """What reads and writes the class that the task's value is of; None where it is of none."""
         ...

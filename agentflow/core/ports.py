@@ -342,12 +342,26 @@ class NameFacts(Protocol):
     """What is known of the tasks and tools that programs call, before any of them is called."""
 
     def task(
-        self, name: str, defined: Definitions | None = None, grants: frozenset[str] | None = None
+        self,
+        name: str,
+        defined: Definitions | None = None,
+        grants: frozenset[str] | None = None,
+        *,
+        turns: int | None = None,
     ) -> TaskFacts | None:
-        """A task that programs ``defined``, or a registered one, called with ``grants`` (None: the host's); or None."""
+        """A task that programs ``defined``, or a registered one, called with ``grants`` (None: the host's); or None.
+
+        ``turns`` are those of the run (None: the flow's).
+        """
         ...
 
-    def own_task(self, template: Mapping[str, Any] | CompiledTask, grants: frozenset[str] | None = None) -> TaskFacts:
+    def own_task(
+        self,
+        template: Mapping[str, Any] | CompiledTask,
+        grants: frozenset[str] | None = None,
+        *,
+        turns: int | None = None,
+    ) -> TaskFacts:
         """A task that a program itself defines, by its fields. Raises DataError."""
         ...
 

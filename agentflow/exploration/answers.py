@@ -133,8 +133,7 @@ class ChosenAnswers:
         value: Any = None
         if kind in ("value", "late"):
             schema = shape.schema if shape.schema is not None else {"type": "string"}
-            assumed = self.values.assumed.get(name)
-            value = self.values.value({**schema, **assumed} if assumed else schema, "=", choose, name)
+            value = self.values.value(self.values.narrowed(name, schema), "=", choose, name)
         if kind == "calls":
             tool, schema = shape.tools[choose("tool", len(shape.tools)) if len(shape.tools) > 1 else 0]
             value = {"tool": tool, "arguments": self.values.value(schema, f"={tool}", choose)}

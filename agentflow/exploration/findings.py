@@ -100,12 +100,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """The results of an exploration: the faults ``found``, the ``arms``, those ``missed``, and the number of ``runs``."""
+    """The results of an exploration: the faults ``found``, the ``arms``, those ``missed``, and the number of ``runs``;
+    ``warnings`` name the assumptions that held for no answer."""
 
     found: tuple[Finding, ...]
     arms: tuple[Arm, ...]
     missed: tuple[Arm, ...]
     runs: int
+    warnings: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -119,12 +121,14 @@ class Exploration:
             "arms": len(self.arms),
             "missed": [{"kind": each.kind, "span": each.span.to_dict()} for each in self.missed],
             "found": [each.to_dict() for each in self.found],
+            "warnings": list(self.warnings),
         }
 
     def __str__(self) -> str:
         reached = len(self.arms) - len(self.missed)
         lines = [f"{self.runs} runs, {reached} of {len(self.arms)} arms", *map(str, self.found)]
-        return "\n".join([*lines, *(f"not reached: {arm}" for arm in self.missed)])
+        lines += [f"not reached: {arm}" for arm in self.missed]
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
 
 def describe_answer(answer: Answer) -> str:

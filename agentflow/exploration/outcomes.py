@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from agentflow.exploration.assumptions import Assumptions
 from agentflow.exploration.constants import Constants, plain_name
 from agentflow.exploration.text_samples import fitting
 
@@ -35,6 +36,7 @@ class Values:
 
     def __init__(self, constants: Constants, assumed: Mapping[str, Mapping[str, Any]] = _NOTHING) -> None:
         self.assumed = assumed
+        self.assumptions = Assumptions(assumed)
         numbers = [number for number in constants.numbers if number == int(number)]
         near = [int(number) + step for number in numbers for step in (0, -1, 1)]
         self._integers = list(dict.fromkeys([1, *near, *_NUMBERS]))
@@ -52,6 +54,14 @@ class Values:
         self._keys = constants.keys[:_KEYS]
         self._beside = {name: _beside(own) for name, own in constants.beside.items()}
         self._special: dict[tuple[str | None, str | None], list[str]] = {}
+
+    def narrowed(
+        self, name: str, schema: Mapping[str, Any], root: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        """The schema of a field, task or tool with what is assumed of it."""
+        if not self.assumed:
+            return schema
+        return self.assumptions.narrowed(name, _resolved(schema, schema if root is None else root))
 
     def value(self, schema: Mapping[str, Any], at: str, choose: Choose, name: str = "") -> Any:
         """A value that satisfies the common keywords of ``schema``; ``at`` is its path in the answer of ``name``."""
@@ -135,7 +145,7 @@ class Values:
         required = frozenset(cast("list[str]", schema.get("required") or ()))
         value: dict[str, Any] = {}
         for name, declared in properties.items():
-            each = {**_resolved(declared, root), **self.assumed[name]} if name in self.assumed else declared
+            each = self.narrowed(name, declared, root) if self.assumed else declared
             if name in required or choose(f"{at}.{name}?", 2) == 0:
                 value[name] = self._value(each, f"{at}.{name}", choose, root, depth + 1, plain_name(name))
         return value

@@ -168,7 +168,9 @@ class _Search:
         arms = self._rehearsal.arms
         shown = [arm for arm in arms if arm.kind != "round"]
         missed = [arm for number, arm in enumerate(arms) if number not in self._reached and arm.kind != "round"]
-        return Exploration(in_order(findings), tuple(shown), tuple(missed), self.runs)
+        return Exploration(
+            in_order(findings), tuple(shown), tuple(missed), self.runs, self._rehearsal.values.assumptions.warnings
+        )
 
     def _compare(self, run: _Run) -> None:
         """Note whether the change that a run was made by made a difference."""

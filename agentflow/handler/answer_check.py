@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from agentflow.core.call import CallContext
 from agentflow.core.errors import ResourceExhausted, clip
 from agentflow.core.messages import WRITTEN, ModelRequest, ModelResponse, ToolCallPart
 from agentflow.core.ports import ProviderAdapter
@@ -15,9 +18,13 @@ def checked_calls(
 
     Raises ResourceExhausted (``output``, ``context``) for an answer that was cut off or has more than ``longest``
     characters, Refused, and ProtocolError for tool calls that cannot be answered: none where some were announced, a
-    missing or duplicate id, arguments that are not an object.
+    missing or duplicate id, arguments that are not an object, any where no tool was offered.
     """
     calls = response.tool_calls
+    if calls and not (request.tools or request.provider_tools):
+        raise _unanswerable(
+            response, f"the model called '{clip(calls[0].name, 80)}', and no tool is offered", "no tool was run"
+        )
     if response.stop_reason not in ("end", "pause", "stop_sequence"):
         _check_stop(response, request, adapter, calls)
     seen: set[str] = set()
@@ -49,6 +56,25 @@ def checked_calls(
             hint="ask for a shorter answer, or raise limits.string",
         )
     return calls
+
+
+def without_calls(response: ModelResponse, call: CallContext, *, checked: bool) -> ModelResponse:
+    """An answer to a prompt that offers no tools: its text alone, with a Warning if tools were called beside it.
+
+    One without text is left as it is, unless it is ``checked``, and so sent back to be repaired.
+    """
+    calls = response.tool_calls
+    if not calls or not (checked or response.text.strip()):
+        return response
+    called = clip(calls[0].name, 80)
+    call.warn(
+        "handler/no-tools",
+        f"the model called '{called}', and no tool is offered: its text alone is the answer",
+        model=response.model,
+    )
+    parts = tuple([part for part in response.parts if not isinstance(part, ToolCallPart)])
+    stop = "end" if response.stop_reason == "tool_calls" else response.stop_reason
+    return replace(response, parts=parts, stop_reason=stop)
 
 
 def _check_stop(

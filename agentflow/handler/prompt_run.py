@@ -31,9 +31,10 @@ from agentflow.core.reading import files_read
 from agentflow.core.results import NO_USAGE
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.spending import Purse, Quote, Reservation
+from agentflow.core.turns import most_turns
 from agentflow.core.values import is_long, plain
 from agentflow.handler.answer import OutputSchema
-from agentflow.handler.answer_check import checked_calls
+from agentflow.handler.answer_check import checked_calls, without_calls
 from agentflow.handler.conversation import answer_message, opening, opening_sources
 from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.limits import ContextGuard
@@ -66,6 +67,7 @@ class PromptRun:
         "_cache_key",
         "_calibration",
         "_call",
+        "_calls_tools",
         "_cost",
         "_estimator",
         "_guard",
@@ -115,6 +117,7 @@ class PromptRun:
         self._offered = offered
         self._shape = shape
         self._tools = ToolTurn(tools, call)
+        self._calls_tools = bool(offered or prompt.provider_tools)
         self._profile = profile = adapter.profile(model)
         if shape is not None and profile.object_output:
             self._shape = shape.as_object()
@@ -143,9 +146,8 @@ class PromptRun:
         if self._estimator is not None:
             self._estimator.before = (begun.at, begun.size)
         self._prompt_cache: PromptCache | None
-        any_tools = bool(offered or prompt.provider_tools)
         self._prompt_cache, self._cache_key = caching.plan(
-            prompt.prompt_cache, call.session, model, system, self._messages, tools=any_tools
+            prompt.prompt_cache, call.session, model, system, self._messages, tools=self._calls_tools
         )
         if prompt.effort is not None and not profile.takes_effort:
             ignored = f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'"
@@ -160,7 +162,12 @@ class PromptRun:
     async def run(self) -> PromptOutcome:
         """Run the prompt and return its outcome. Raises what :meth:`agentflow.core.ports.PromptRunner.run_prompt` raises."""
         run = self._call.run
-        allowed = self._prompt.max_turns if self._prompt.max_turns is not None else run.limits.turns
+        stated = self._prompt.max_turns
+        allowed = most_turns(
+            run.limits.turns if stated is None else stated,
+            calls_tools=self._calls_tools,
+            checked=self._shape is not None,
+        )
         repaired = False
         try:
             while True:
@@ -206,7 +213,8 @@ class PromptRun:
                 request = replace(request, input_tokens=tokens)
         call.run.charge_model_call()
         self._turns += 1
-        return await model_turn(self._adapter, request, call, self._turns, self._shape, self)
+        response = await model_turn(self._adapter, request, call, self._turns, self._shape, self)
+        return response if self._calls_tools else without_calls(response, call, checked=self._shape is not None)
 
     async def _reserve(self, request: ModelRequest, tokens: int, purse: Purse, call: CallContext) -> ModelRequest:
         """Reserve the most that a request of ``tokens`` may cost; returns it with the cap that ensures that."""

@@ -91,7 +91,15 @@ class Admission:
         await estimator.ready()
 
         def work(allowance: Allowance) -> Bounds:
-            return estimator.bounds(program.source, names, bindings=bindings, allow=grants, allowance=allowance)
+            return estimator.bounds(
+                program.source,
+                names,
+                bindings=bindings,
+                allow=grants,
+                defined=call.definitions,
+                allowance=allowance,
+                turns=call.run.limits.turns,
+            )
 
         with contextlib.suppress(AgentflowError):
             result = await beside_the_loop(program, work, call.run.limits, at_once=False)
@@ -111,7 +119,13 @@ class Admission:
 
         def work(allowance: Allowance) -> Bounds:
             return estimator.bounds(
-                source, names, bindings=bindings, allow=allow, defined=call.definitions, allowance=allowance
+                source,
+                names,
+                bindings=bindings,
+                allow=allow,
+                defined=call.definitions,
+                allowance=allowance,
+                turns=call.run.limits.turns,
             )
 
         return await beside_the_loop(source, work, call.run.limits, budget_of(call), at_once=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -17,9 +18,12 @@ from agentflow.core.names import Definitions, Names
 from agentflow.core.ports import NameFacts
 from agentflow.core.source import Source, Span, Surface
 from agentflow.core.templates import TaskTemplate
+from agentflow.core.turns import MOST_SUMMARIES
 from agentflow.handler.prompt_run import default_cap
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.bounds.analysis import Analysis, Unbounded
+from agentflow.lang.bounds.cost import WIDTH
+from agentflow.lang.bounds.interpret import SETTINGS
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.program import as_source
@@ -110,10 +114,19 @@ class ProgramEstimator:
     """Computes the bounds of programs of a flow.
 
     Parameters: ``facts`` describes the tasks and tools, ``router`` the models and their prices, ``limits`` are those of runs;
-    ``looks_up`` says that file lookups ask models.
+    ``looks_up`` says that file lookups ask models, ``fallbacks`` are the models after the flow's own.
     """
 
-    def __init__(self, facts: NameFacts, router: Router, limits: Limits, *, looks_up: bool = False) -> None:
+    def __init__(
+        self,
+        facts: NameFacts,
+        router: Router,
+        limits: Limits,
+        *,
+        looks_up: bool = False,
+        fallbacks: Sequence[str] = (),
+    ) -> None:
+        self._fallbacks = fallbacks
         self.facts = facts
         self.looks_up = looks_up
         self._router = router
@@ -129,10 +142,12 @@ class ProgramEstimator:
         allow: Iterable[str] | None = None,
         defined: Definitions | None = None,
         allowance: Allowance | None = None,
+        turns: int | None = None,
     ) -> Bounds:
         """The bounds of a program text. ``bindings`` are the values of its variables, ``sources`` names of variables whose
         values are not known yet, as are those of all unbound names; ``allow`` are the only names that it may call,
-        ``defined`` the tasks defined by programs around it, ``allowance`` what macros may use.
+        ``defined`` the tasks defined by programs around it, ``allowance`` what macros may use, ``turns`` those that the run
+        allows a task (None: the flow's).
 
         Raises SexpSyntaxError and SexpEvaluationError for a text that cannot be compiled.
         """
@@ -141,7 +156,10 @@ class ProgramEstimator:
         text = readied(
             program, names=names, limits=self._limits, allow=granted, env_names=variables, allowance=allowance
         )
-        weights = _Weights(self, granted, defined, as_source(program).surface)
+        surface = as_source(program).surface
+        weights = _Weights(
+            self, granted, defined, surface, text.templates, self._limits.turns if turns is None else turns
+        )
         inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, text.templates)
         analysis = text.follow(
             weights.of,
@@ -156,7 +174,7 @@ class ProgramEstimator:
             self.facts,
             granted,
             defined,
-            self._router.full_name,
+            lambda template: map(self._router.full_name, self._models_of(template)),
             flows=text.flows,
             bindings=bindings or {},
         )
@@ -170,7 +188,7 @@ class ProgramEstimator:
     def consumption(self, template: TaskTemplate, model_calls: int, note: Callable[[str], None]) -> dict[str, float]:
         """The most tokens and US dollars that the model calls of a task may take. ``note`` gets a text for each unknown price."""
         most: dict[str, float] = {}
-        for name in (template.model, *template.fallbacks):
+        for name in self._models_of(template):
             full, window, cost = self._route(name)
             profile = ModelProfile(provider="", model=full, dialect="", context_window=window)
             cap = template.max_output_tokens or default_cap(profile, template.settings, 0)
@@ -190,6 +208,10 @@ class ProgramEstimator:
                 continue
             most = _greater(most, {_USD: max(prices)})
         return {key: each * model_calls for key, each in most.items() if each}
+
+    def _models_of(self, template: TaskTemplate) -> Sequence[str | None]:
+        """The models that may answer a task; None for the flow's own."""
+        return (template.model, *template.fallbacks, *(self._fallbacks if template.model is None else ()))
 
     def _route(self, name: str | None) -> tuple[str, int | None, Callable[[Usage], float | None]]:
         """A model's full name, its context window in tokens, and its prices. Needs no API key."""
@@ -216,9 +238,18 @@ class _Weights:
     """The weights of the effects of one program: what each counts as."""
 
     def __init__(
-        self, estimator: ProgramEstimator, grants: frozenset[str] | None, defined: Definitions | None, surface: Surface
+        self,
+        estimator: ProgramEstimator,
+        grants: frozenset[str] | None,
+        defined: Definitions | None,
+        surface: Surface,
+        templates: Mapping[str, Sequence[Any]],
+        turns: int,
     ) -> None:
         self._e = estimator
+        self._templates = templates
+        self._turns = turns
+        self._seen: dict[str, Mapping[str, float]] = {}
         self._surface: Surface = surface
         self._facts = estimator.facts
         self._defined = defined
@@ -236,6 +267,8 @@ class _Weights:
             return self._tasks(name, own)
         if kind == "any":
             return self._any()
+        if kind in SETTINGS:
+            return self._setting(kind, name, own)
         if kind == "solve":
             self.notes["what a program of 'solve' does besides its model calls is not known before it is written"] = (
                 None
@@ -243,9 +276,9 @@ class _Weights:
             return {_MODEL: 1, _UNTOLD: 1}
         return {}
 
-    def within(self, grants: frozenset[str] | None) -> _Weights:
-        """The weights in an inner program with fewer grants; its notes are collected here."""
-        inner = _Weights(self._e, grants, self._defined, self._surface)
+    def within(self, grants: frozenset[str] | None, templates: Mapping[str, Sequence[Any]]) -> _Weights:
+        """The weights in an inner program with fewer grants, which finds ``templates``; its notes are collected here."""
+        inner = _Weights(self._e, grants, self._defined, self._surface, templates, self._turns)
         inner.notes, inner.loose = self.notes, self.loose
         return inner
 
@@ -256,19 +289,22 @@ class _Weights:
 
     def _called_by(self, name: str, own: Sequence[Any]) -> list[TaskFacts]:
         """The tasks that a name may mean: those that the program defines, and the one defined before it."""
-        outer = self._facts.task(name, self._defined, self._grants)
-        return [*[self._facts.own_task(each, self._grants) for each in own], *([] if outer is None else [outer])]
+        grants, turns = self._grants, self._turns
+        outer = self._facts.task(name, self._defined, grants, turns=turns)
+        tasks = [self._facts.own_task(each, grants, turns=turns) for each in own]
+        return tasks if outer is None else [*tasks, outer]
 
     def _tool(self, name: str) -> Mapping[str, float] | str:
         facts = self._facts.tool(name)
         if facts is not None and facts.calls_models:
-            return f"'{name}' runs tasks that are not known in advance"
+            return f"'{name}' runs tasks, or asks the model, as often as it likes"
         return {_TOOL: 1}
 
-    def _tasks(self, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
+    def _tasks(self, name: str, own: Sequence[Any], depth: int = 0) -> Mapping[str, float] | str:
+        """The weights of one call of the most expensive of the tasks that a name may mean."""
         most: Mapping[str, float] | None = None
         for task in self._called_by(name, own):
-            weights = self._task(task, 0)
+            weights = self._task(task, depth)
             if isinstance(weights, str):
                 return weights
             most = weights if most is None else _greater(most, weights)
@@ -290,30 +326,51 @@ class _Weights:
             ] = None
         weights = {
             _MODEL: float(task.model_calls),
-            **({_TOOL: float(task.model_calls * MAX_TOOL_CALLS)} if task.tools else {}),
+            **({_TOOL: float(task.model_calls * MAX_TOOL_CALLS), WIDTH: float(MAX_TOOL_CALLS)} if task.tools else {}),
         }
         taken = self._e.consumption(template, task.model_calls, lambda note: self.notes.setdefault(note))
         return _sum(_sum(total, weights), taken)
 
     def _called(self, task: TaskFacts, depth: int) -> Mapping[str, float] | str:
-        """The weights of the tasks that a task's texts call."""
+        """The weights of the tasks that a task's texts call, one after the other."""
         total: Mapping[str, float] = {}
-        for name in task.calls:
-            called = self._facts.task(name, self._defined, self._grants)
-            if called is None:
-                continue
-            weights = self._task(called, depth + 1)
-            if isinstance(weights, str):
-                return weights
-            total = _sum(total, weights)
+        for name, count in Counter(task.calls).items():
+            weights = self._seen.get(name)
+            if weights is None:
+                own = self._templates.get(name, ())
+                if not self._called_by(name, own):
+                    continue  # such a call fails
+                called = self._tasks(name, own, depth + 1)
+                if isinstance(called, str):
+                    return called
+                weights = self._seen[name] = {**called, f"task:{name}": called.get(f"task:{name}", 0) + 1}
+            total = _sum(total, weights, count)
         return total
+
+    def _setting(self, setting: str, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
+        """What a call of a task weighs more that has a setting of its own."""
+        tasks = self._called_by(name, own)
+        if not name:
+            tasks = [task for each in self._facts.task_names() for task in self._called_by(each, ())]
+        most: Mapping[str, float] = {}
+        for task in tasks:
+            template = task.template
+            if setting in template.params or template.is_function:
+                continue
+            if setting == "context":
+                if self._e.looks_up:
+                    return f"this call of '{task.name}' looks up files, which asks models as often as the files need"
+                continue
+            taken = self._e.consumption(template, MOST_SUMMARIES, lambda note: self.notes.setdefault(note))
+            most = _greater(most, {_MODEL: float(MOST_SUMMARIES), **taken})
+        return most
 
     def _any(self) -> Mapping[str, float] | str:
         most: Mapping[str, float] = {_TOOL: 1}
         for name in (*self._facts.task_names(), *self._facts.tool_names()):
             if self._grants is not None and name not in self._grants:
                 continue
-            task = self._facts.task(name, self._defined, self._grants)
+            task = self._facts.task(name, self._defined, self._grants, turns=self._turns)
             weights = self._tool(name) if task is None else self._task(task, 0)
             if isinstance(weights, str):
                 return f"the target of this call is data, and {weights}"
@@ -325,8 +382,10 @@ _UNPRICED, _UNCOUNTED, _UNTOLD = "unpriced", "uncounted", "untold"
 """Counted instead of unknown dollars, of unknown input tokens, and of everything unknown but model calls."""
 
 
-def _sum(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
-    return {key: a.get(key, 0) + b.get(key, 0) for key in {**a, **b}}
+def _sum(a: Mapping[str, float], b: Mapping[str, float], count: int = 1) -> dict[str, float]:
+    """The weights of ``a`` and then, ``count`` times, those of ``b``."""
+    total = {key: a.get(key, 0) + b.get(key, 0) * count for key in {**a, **b}}
+    return total | {WIDTH: max(a.get(WIDTH, 0), b.get(WIDTH, 0))} if WIDTH in total else total
 
 
 def _greater(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
@@ -343,7 +402,7 @@ def _bounds(analysis: Analysis, weights: _Weights, authority: Authority) -> Boun
     return Bounds(
         model_calls=analysis.bound(_MODEL),
         tool_calls=unless(_UNTOLD, _TOOL),
-        width=unless(_UNTOLD, "width"),
+        width=unless(_UNTOLD, WIDTH),
         usd=unless(_UNPRICED, _USD),
         calls=calls,
         input_tokens=unless(_UNCOUNTED, _INPUT),

@@ -12,6 +12,7 @@ from agentflow.core.names import CompiledTask, Definitions
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.provenance import PolicyInForce
 from agentflow.core.templates import TaskTemplate
+from agentflow.core.turns import MOST_SUMMARIES, most_turns
 from agentflow.tasks.workflows import WorkflowLibrary
 
 
@@ -33,13 +34,24 @@ class Facts:
     in_force: PolicyInForce = field(default_factory=PolicyInForce)
 
     def task(
-        self, name: str, defined: Definitions | None = None, grants: frozenset[str] | None = None
+        self,
+        name: str,
+        defined: Definitions | None = None,
+        grants: frozenset[str] | None = None,
+        *,
+        turns: int | None = None,
     ) -> TaskFacts | None:
         """The facts of a task in ``defined``, or a registered one, called with ``grants`` (None: the host's); None if unknown."""
         template = self.templates.find_compiled(name, defined)
-        return None if template is None else self.own_task(template, grants)
+        return None if template is None else self.own_task(template, grants, turns=turns)
 
-    def own_task(self, template: Mapping[str, Any] | CompiledTask, grants: frozenset[str] | None = None) -> TaskFacts:
+    def own_task(
+        self,
+        template: Mapping[str, Any] | CompiledTask,
+        grants: frozenset[str] | None = None,
+        *,
+        turns: int | None = None,
+    ) -> TaskFacts:
         """The facts of a task that a program defines, from its fields. Raises DataError."""
         compiled = self.templates.prepare(cast("Mapping[str, Any]", template)) if _is_fields(template) else template
         task = cast(CompiledTask, compiled)
@@ -50,12 +62,12 @@ class Facts:
         alone = history is not None and not (history.use_session_history or history.record_in_session_history)
         return TaskFacts(
             template=declared,
-            model_calls=None if reason else self._model_calls(declared, tools),
+            model_calls=None if reason else self._model_calls(declared, tools, turns or self.limits.turns),
             reason=reason,
             tools=tools,
             offered_all=declared.tools is None and bool(tools),
             returns=task.returns,
-            calls=tuple(task.functions),
+            calls=task.calls,
             history=not alone,
         )
 
@@ -124,16 +136,17 @@ class Facts:
                 return f"the model of task '{template.name}' may call '{name}', which runs tasks"
         return ""
 
-    def _model_calls(self, template: TaskTemplate, tools: Sequence[str]) -> int:
+    def _model_calls(self, template: TaskTemplate, tools: Sequence[str], turns: int) -> int:
         if template.is_function:
             return 0
-        turns = template.max_turns or self.limits.turns
-        if not tools:
-            kind = template.output_format.get("type", "json" if template.output_format else "text")
-            checked = kind != "text" or template.output_model is not None
-            turns = min(turns, 2 if checked else 1)
+        kind = template.output_format.get("type", "json" if template.output_format else "text")
+        most = most_turns(
+            template.max_turns or turns,
+            calls_tools=bool(tools or template.provider_tools),
+            checked=kind != "text" or template.output_model is not None,
+        )
         history = template.history_config
-        return turns + (history is not None and history.compact_after_tokens is not None)
+        return most + (MOST_SUMMARIES if history is not None and history.compact_after_tokens is not None else 0)
 
 
 def _is_fields(template: object) -> bool:

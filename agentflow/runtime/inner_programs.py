@@ -26,8 +26,8 @@ class Weighing(Protocol):
     def of(self) -> Callable[[str, str, Sequence[Any]], Mapping[str, float] | str]: ...
     @property
     def shape(self) -> Callable[[str, Sequence[Any]], Mapping[str, Any] | None]: ...
-    def within(self, grants: frozenset[str] | None) -> Weighing:
-        """The weights in an inner program with fewer grants."""
+    def within(self, grants: frozenset[str] | None, templates: Mapping[str, Sequence[Any]]) -> Weighing:
+        """The weights in an inner program with fewer grants, which finds ``templates`` by name."""
         ...
 
 
@@ -124,12 +124,13 @@ class InnerPrograms:
         except AgentflowError as error:
             return f"the program that is run here cannot be compiled: {error.message}"
         templates = {name: [*self.templates.get(name, ()), *own] for name, own in text.templates.items()}
-        weights = self.weights.within(grants)
+        around_it = {**self.templates, **templates}
+        weights = self.weights.within(grants, around_it)
         inner = replace(
             self,
             weights=weights,
             grants=grants,
-            templates={**self.templates, **templates},
+            templates=around_it,
             outer=(*self.outer, key),
             cache={},
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentflow.core.facts import Authority, TaskFacts
 from agentflow.core.names import Definitions, file_grants
 from agentflow.core.ports import NameFacts
+from agentflow.core.templates import TaskTemplate
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.flow import Flows
 from agentflow.lang.bounds.interpret import ANYTHING
@@ -22,14 +23,14 @@ def authority_of(
     facts: NameFacts,
     grants: frozenset[str] | None,
     defined: Definitions | None,
-    full_name: Callable[[str | None], str],
+    models_of: Callable[[TaskTemplate], Iterable[str]],
     *,
     flows: Callable[[], Flows],
     bindings: Mapping[str, Any],
 ) -> Authority:
     """What a program with this analysis can reach, directly and through its tasks.
 
-    ``templates`` are the tasks that it defines; ``full_name`` returns the model that a name means. A call whose target is
+    ``templates`` are the tasks that it defines; ``models_of`` returns the models that may answer a task. A call whose target is
     data reaches everything that ``grants`` (None: the host's authority) allow. ``flows`` says what flows where in the text, ``bindings`` what
     it is given.
     """
@@ -51,11 +52,11 @@ def authority_of(
             pending.extend(each.calls)
             tools.update(each.tools)
     models = {
-        full_name(model)
+        model
         for several in tasks.values()
         for each in several
         if not each.template.is_function
-        for model in (each.template.model, *each.template.fallbacks)
+        for model in models_of(each.template)
     }
     reads = bool(tasks) or any(name in tools for name in _FILE_TOOLS)
     described = [each for name in sorted(tools) if (each := facts.tool(name)) is not None]

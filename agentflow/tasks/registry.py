@@ -70,6 +70,11 @@ class CompiledTemplate:
         return tuple(dict.fromkeys(name for _, text in self.texts for name in text.functions))
 
     @property
+    def calls(self) -> tuple[str, ...]:
+        """The names of the templates that running it calls, each as often as its prompt and its system text do."""
+        return (*self.prompt.functions, *self.system.functions)
+
+    @property
     def returns(self) -> Mapping[str, Any] | None:
         """The JSON Schema of the task's value; None for text and for any JSON."""
         return self.output.schema

@@ -65,7 +65,8 @@ Argument: TypeAlias = "Slot | Constant | Call"
 
 @dataclass(frozen=True, slots=True)
 class CompiledText:
-    """A parsed template text. ``variables`` are the names its slots need, ``functions`` the names it calls."""
+    """A parsed template text. ``variables`` are the names its slots need, ``functions`` those it calls, each as often as
+    it does."""
 
     pieces: tuple[str | Slot | Call, ...]
     variables: tuple[str, ...]
@@ -225,7 +226,7 @@ def parse_text(text: str, name: str = "<template>") -> CompiledText:
     if at < len(text):
         pieces.append(text[at:])
     variables: dict[str, None] = {}
-    functions: dict[str, None] = {}
+    functions: list[str] = []
     for piece in pieces:
         if isinstance(piece, Slot):
             variables[piece.name] = None
@@ -234,8 +235,8 @@ def parse_text(text: str, name: str = "<template>") -> CompiledText:
     return CompiledText(tuple(pieces), tuple(variables), tuple(functions))
 
 
-def _collect(call: Call, functions: dict[str, None]) -> None:
-    functions[call.name] = None
+def _collect(call: Call, functions: list[str]) -> None:
+    functions.append(call.name)
     for argument in (*call.arguments, *(value for _, value in call.named)):
         if isinstance(argument, Call):
             _collect(argument, functions)

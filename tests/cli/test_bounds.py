@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, Price
+from agentflow.cli.around import names_around
 from agentflow.cli.bounds import Maxima, bounds_files
 from agentflow.cli.common import Exit, UsageError
+from agentflow.cli.language import check_files
+from agentflow.cli.mcp_options import McpOptions
 from agentflow.cli.options import FlowOptions
 from agentflow.cli.progress import beside_bounds
+from agentflow.cli.tool_files import tools_in_files
 from agentflow.core.events import Event, ProgramBounds, RunFinished
 from agentflow.observe.report.observer import Report
 
@@ -99,3 +103,18 @@ async def test_a_runs_table_shows_the_bound_beside_the_fact(program: str) -> Non
         most = (await flow.bounds(f'{REVIEW}(review (f "a"))')).to_text()
         assert most["model_calls"] == "1" and float(most["usd"]) > 0.5
         assert beside_bounds(finished, most).plain.startswith("model calls 3 of at most 1, money ")
+
+
+async def test_tools_of_the_host_are_named_by_their_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spelt as for ``explore``; what they are called with is checked too, and they are not called."""
+    (tmp_path / "tools.py").write_text("async def fetch(url: str) -> str:\n    raise AssertionError\n", "utf-8")
+    path, tool = tmp_path / "p.sexp", f"fetch={tmp_path / 'tools.py'}"
+    path.write_text('(map (lambda (u) (fetch (url u))) urls) (fetch (page "x"))', "utf-8")
+    assert await bounds_files([str(path)], OFFLINE, maxima=Maxima(), tools=[tool]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "tool calls  1 + len(urls)" in out and "fetch (writes)" in out and "no bound" not in out
+    around = names_around(McpOptions(), tools=tools_in_files([tool]))
+    assert check_files([str(path)], names=around.names) == Exit.DIAGNOSTICS
+    assert "error[call/unknown-parameter]: 'fetch' has no parameter 'page'" in capsys.readouterr().out
+    with pytest.raises(UsageError):
+        tools_in_files(["fetch"])

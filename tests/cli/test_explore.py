@@ -166,3 +166,41 @@ async def test_files_of_tools(program: str) -> None:
     (here / "other.py").write_text("x = 1", "utf-8")
     with pytest.raises(ConfigurationError, match="no function 'spare'"):
         await explore_file(program, ExploreOptions(tools=[f"spare={here / 'other.py'}"]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "warning"),
+    [
+        ("step in 0..10", "'step' is of no use: nothing that was asked for has that name; there are 'plan', 'steps'"),
+        ("plan in 0..10", "'plan' fits no value: its schema is "),
+        ("steps in 1,2", """'steps' fits no value: its schema is {"type": "array","""),
+    ],
+)
+async def test_an_assumption_that_holds_for_nothing_is_told(
+    program: str, rule: str, warning: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that was misspelt, and a rule that no value of the schema keeps to, in text and in JSON."""
+    for as_json in (False, True):
+        await explore_file(program, ExploreOptions(bind=["goal=x"], runs=20, assume=[rule], as_json=as_json))
+        out = capsys.readouterr().out
+        told = json.loads(out)["warnings"] if as_json else [line for line in out.splitlines() if "warning:" in line]
+        assert len(told) == 1 and f"the assumption about {warning}" in told[0], out
+
+
+async def test_an_assumption_that_holds_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Words are read as the type of the field; of what may be null, null stays possible."""
+    path = tmp_path / "p.sexp"
+    path.write_text(
+        '(defatom plan (params) (instructions "Plan.") (output_format (type "json") (schema ((grade "integer?")))))\n'
+        '(let ((g (get (value-of (plan)) "grade"))) (if (null? g) (first nil) (if (< g 3) 1 (car nil))))',
+        "utf-8",
+    )
+    await explore_file(str(path), ExploreOptions(assume=["grade in 1,2"]))
+    out = capsys.readouterr().out
+    assert "warning" not in out and out.count("error[list/empty]") == 1, out
+
+
+def test_an_assumption_about_no_number_is_refused() -> None:
+    """Ends of a range that stand the wrong way round."""
+    with pytest.raises(UsageError, match=r"no number is in 10\.\.0"):
+        parse_assumptions(["grade in 10..0"])

@@ -83,3 +83,11 @@ async def test_what_a_models_call_has_a_server_ask_waits_for_a_yes(
         assert agreed or "not approved" in result.content
         await flow.eval("(t:sample)")  # the host's own call asks nobody
         assert len(requests) == asked
+
+
+@pytest.mark.parametrize("sampling", [True, False])
+async def test_a_tool_that_may_ask_the_model_has_no_bound(root: Path, revision: str, *, sampling: bool) -> None:
+    """What is said of a program before it runs counts what its servers may ask for; without leave they ask for nothing."""
+    async with flow_with(root, server(revision, sampling=sampling), model=None, provider=ScriptedProvider([])) as flow:
+        said = await flow.bounds("(t:sample)")
+        assert (str(said.model_calls), len(said.unbounded)) == (("no bound", 1) if sampling else ("0", 0))

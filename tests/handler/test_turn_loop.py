@@ -179,7 +179,7 @@ async def test_answers_that_are_none(response: ModelResponse, kind: type[TaskErr
 async def test_pause_goes_on() -> None:
     """An answer that pauses is sent back as it is, and the model goes on."""
     bench = Bench(answer("working on it", stop="pause"), "done", strict=False)
-    outcome = await bench.run()
+    outcome = await bench.run(ask(provider_tools=({"type": "web_search"},)))
     assert outcome.response.text == "done" and outcome.turns == 2
     assert [message.role for message in bench.provider.requests[1].messages] == ["user", "assistant"]
     assert [message.text for message in bench.session.messages] == ["hi", "working on itdone"]
@@ -365,9 +365,38 @@ class TestTools:
 
     async def test_not_offered_does_not_run(self) -> None:
         """A registered tool that was not offered does not run when the model names it."""
-        bench = Bench(tool_calls(("add", {"a": 1, "b": 1})), "ok", tools=[add])
-        await bench.run(ask(tools=()))
+
+        def other() -> str:
+            return "x"
+
+        bench = Bench(tool_calls(("add", {"a": 1, "b": 1})), "ok", tools=[add, other])
+        await bench.run(ask(tools=("other",)))
         assert bench.results()[0].is_error and not bench.run_.of(ToolStarted)
+
+    async def test_a_prompt_without_tools_is_one_model_call(self) -> None:
+        """What bounds promise: of an answer that calls tools all the same its text counts, and without text it fails; a pause ends it."""
+        beside = ModelResponse((TextPart("yes"), ToolCallPart("1", "add", {"a": 1, "b": 1})), "tool_calls")
+        bench = Bench(beside, tools=[add])
+        assert (await bench.run(ask(tools=()))).response.text == "yes"
+        assert [each.code for each in bench.run_.of(Warning)] == ["handler/no-tools"]
+        assert [part.type for part in bench.session.messages[-1].parts] == ["text"]
+        for reply, error in (
+            (tool_calls(("add", {"a": 1, "b": 1})), ProtocolError),
+            (answer("so far", stop="pause"), ResourceExhausted),
+        ):
+            bench = Bench(reply, "never", tools=[add], strict=False)
+            with pytest.raises(error):
+                await bench.run(ask(tools=()))
+            assert len(bench.provider.requests) == 1 and not bench.session.turns()
+
+    async def test_json_without_tools_is_at_most_two(self) -> None:
+        """Calls of tools that are not offered are no JSON, which is asked for once more."""
+        called = tool_calls(("add", {"a": 1, "b": 1}))
+        bench = Bench(called, '{"a": 1}', tools=[add])
+        assert (await bench.run(ask(tools=(), json_output=True))).value == {"a": 1}
+        bench = Bench(called, called, "{}", tools=[add])
+        assert (await bench.run(ask(tools=(), json_output=True))).parse_error is not None
+        assert len(bench.provider.requests) == 2
 
     async def test_error_of_a_tool_cancels_its_siblings(self) -> None:
         """A TaskError of one parallel tool ends the others, then is raised as the same object."""

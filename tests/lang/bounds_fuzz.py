@@ -60,7 +60,7 @@ class _Weights:
     of = staticmethod(_weights)
     shape = staticmethod(_no_shape)
 
-    def within(self, grants: frozenset[str] | None) -> _Weights:
+    def within(self, grants: frozenset[str] | None, templates: Any) -> _Weights:
         return self
 
 

@@ -23,7 +23,8 @@ Weights: TypeAlias = Callable[[str, str, Sequence[Any]], Mapping[str, float] | s
 """The weights of one effect, by its kind, its name and the templates that the program itself defines under that name.
 
 Kinds are ``task``, ``tool``, ``context``, ``workflow``, ``ask``, ``any``, which is a call of a name that is data, and ``solve``: one model
-call of those that a ``solve`` says that it makes at most. The keys
+call of those that a ``solve`` says that it makes at most; and ``history_config`` and ``context``, what a call of a task weighs more that
+has settings of that name. The keys
 of the answer are the caller's own; a text says why nothing bounds what it does.
 """
 Shapes: TypeAlias = Callable[[str, Sequence[Any]], Mapping[str, Any] | None]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from agentflow.core.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import FREE, WIDTH, Cost, Effects, again
 from agentflow.lang.bounds.dropping import Dropping, dropping, left_of
@@ -18,6 +17,7 @@ from agentflow.lang.bounds.inner import Inner, Programs, cost_of
 from agentflow.lang.bounds.loops import Setters
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound
 from agentflow.lang.bounds.primitives import given
+from agentflow.lang.bounds.reach import Loose, Reach
 from agentflow.lang.bounds.recursion import Body, Frame, Recursion, parameter_values
 from agentflow.lang.bounds.scopes import Closure, Scope, position
 from agentflow.lang.bounds.shapes import Shape
@@ -67,33 +67,12 @@ def free(visits: int) -> None:
     """What visits cost where nobody pays for them."""
 
 
+SETTINGS: Mapping[str, str] = MappingProxyType({"history_config": "compact_after_tokens", "context": "enabled"})
+"""The settings that a call of a task may have which make it cost more, and what stands in such a setting. Weights have their names as kinds."""
+
+
 class TooLong(Exception):
     """The analysis needs more visits than it is allowed."""
-
-
-@frozen
-class Loose:
-    """A part of a program whose effects have no upper bound, and the reason."""
-
-    at: Node
-    reason: str
-
-
-@dataclass(slots=True)
-class Reach:
-    """What a program can reach: effects by kind and name, and where a name that is data may be called."""
-
-    effects: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    loose: list[Loose] = field(default_factory=list[Loose])
-    any_name: dict[int, Node] = field(default_factory=dict[int, Node])
-
-    def noted(self) -> int:
-        """The number of reasons so far."""
-        return len(self.loose)
-
-    def forget(self, count: int) -> None:
-        """Drop the reasons after the first ``count``, which a pass found that is repeated."""
-        del self.loose[count:]
 
 
 class _Call(NamedTuple):
@@ -259,6 +238,17 @@ class Interpreter:
         if name in ("get_context", "get-context-items"):
             return self.effect("context", name, at)
         return FOREIGN, self.anything(at, f"nothing is known of '{name}'")
+
+    def settings(self, name: str, arguments: Mapping[str, Value], at: Node) -> Cost:
+        """What it costs more to call a task with settings of the call's own: a conversation to be shortened, files to be looked up."""
+        cost = FREE
+        for word, tells in SETTINGS.items():
+            if word in arguments and arguments[word].may_mention(tells):
+                weights = self._weigh(word, name)
+                if isinstance(weights, str):
+                    return self.anything(at, weights)
+                cost = cost.then(Cost({(): Effects({key: Bound.of(each) for key, each in weights.items()})}))
+        return cost
 
     def program(self, inner: Inner | str, what: str, arguments: Mapping[str, Value], at: Node) -> Cost:
         """The cost of an inner program; ``what`` names it in reasons."""
@@ -483,6 +473,7 @@ class Interpreter:
 __all__ = [
     "ANYTHING",
     "MOST_VISITS",
+    "SETTINGS",
     "Higher",
     "Interpreter",
     "Loose",

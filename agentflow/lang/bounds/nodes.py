@@ -180,6 +180,9 @@ def _call(i: Interpreter, node: ir.Call, scope: Scope) -> Outcome:
     # Pairs are arguments by name if the operator turns out to name a task or tool, and calls otherwise.
     by_name = operator.but(procedures=frozenset[Any](), foreign=False)
     value, called = i.call(by_name, [], node.at)
+    named = {each.name: inner.value(each.var) for each in node.pairs}
+    for name in sorted(operator.texts) if operator.texts is not None else [""]:
+        called = called.then(i.settings(name, named, node.at))
     if operator.procedures or operator.foreign:
         applied, more = i.in_order([each.applied for each in node.pairs], inner)
         other, most = i.call(operator.but(texts=frozenset[str]()), applied, node.at)
@@ -217,6 +220,8 @@ def _effect(i: Interpreter, node: ir.EffectCall, scope: Scope) -> Outcome:
     values, cost = i.in_order(node.args, scope)
     kind = "context" if node.kind == "items" else node.kind
     value, more = i.effect(kind, node.name, node.at)
+    if kind == "task":
+        more = more.then(i.settings(node.name, dict(zip(node.names, values, strict=True)), node.at))
     if kind == "workflow" and i.programs is not None:
         inner = i.programs.workflow(node.name, i.visits)
         arguments = dict(zip(node.names, values, strict=True))

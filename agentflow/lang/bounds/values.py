@@ -156,6 +156,14 @@ class Value:
         """The same value from other places."""
         return self if self.sites is sites else self.but(sites=sites)
 
+    def may_mention(self, word: str) -> bool:
+        """Whether it may be, or have in it, this text or symbol."""
+        if self.foreign or self.texts is None or word in self.texts or word in (self.fields or ()):
+            return True
+        return any(
+            part.may_mention(word) for part in [*(self.fields or {}).values(), *([self.item] if self.item else [])]
+        )
+
     def unmarked(self) -> Value:
         """The same value without marks."""
         return self.but(marks=_NO_MARKS, length_of=_NO_MARKS) if self.marks or self.length_of else self

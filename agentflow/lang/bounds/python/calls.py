@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import cast
 
 from agentflow.lang.bounds.cost import FREE, Cost
-from agentflow.lang.bounds.interpret import Outcome
+from agentflow.lang.bounds.interpret import SETTINGS, Outcome
 from agentflow.lang.bounds.polynomial import ONE, Bound
 from agentflow.lang.bounds.python.expressions import Keyed, assign_to, element_of, iterations
 from agentflow.lang.bounds.python.heap import scalar
@@ -25,9 +25,9 @@ def call(i: Python, node: ast.Call, scope: Scope) -> Outcome:
         return FOREIGN, i.anything(i.at(node), "nothing is known of this call")
     kind, about = meaning
     if kind == "effect":
-        _, _, cost = arguments_of(i, node, scope)
+        _, keywords, cost = arguments_of(i, node, scope)
         value, called = i.task(about, i.at(node))
-        return value, cost.then(called)
+        return value, cost.then(called).then(i.settings(about, keywords, i.at(node)))
     if kind == "form":
         return i.tables.forms[about](i, node, scope)
     if kind == "generic":
@@ -61,6 +61,10 @@ def arguments_of(i: Python, node: ast.Call, scope: Scope) -> tuple[list[Value], 
         cost = cost.then(more)
         if each.arg:
             keywords[each.arg] = value
+        elif value.fields is not None:
+            keywords |= value.fields
+        else:
+            keywords |= dict.fromkeys(SETTINGS, FOREIGN)  # a dict of arguments may have any of them
     return values, keywords, cost
 
 
@@ -183,13 +187,13 @@ def _outcome(i: Python, node: ast.Call, scope: Scope) -> Outcome:
     called = inner.value if isinstance(inner, ast.Await) else inner
     assert isinstance(called, ast.Call)
     meaning = i.text.meaning(called)
-    _, _, cost = arguments_of(i, called, scope)
+    _, keywords, cost = arguments_of(i, called, scope)
     if meaning is None:
         return FOREIGN, i.anything(i.at(node), "nothing is known of this call")
     if meaning == ("form", "call_workflow"):
         return _workflow(i, called, scope)
     value, more = i.task(meaning[1], i.at(node), raw=True)
-    return value, cost.then(more)
+    return value, cost.then(more).then(i.settings(meaning[1], keywords, i.at(node)))
 
 
 def _plain(value: Value) -> Form:

@@ -308,6 +308,8 @@ class Python(Interpreter):
             one = Value(procedures=frozenset({each}))
             placed = self._placed(each, arguments, keywords)
             result, more = (NEVER, FREE) if placed is None else self.call(one, placed, at)
+            if isinstance(each, Named) and each.is_effect:
+                more = more.then(self.settings(each.name, keywords, at))
             value, cost = value.join(result), either(cost, more)
         if operator.foreign:
             result, more = self.call(FOREIGN, arguments, at)
