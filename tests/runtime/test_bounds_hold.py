@@ -94,6 +94,8 @@ CASES: dict[str, tuple[Surface, str, Reply, str]] = {
         "3",
     ),
     "a model that calls tools although none is offered": ("sexp", f"{TALK}(talk (x 1))", _calls(3), "1"),
+    "a question of the text": ("python", "ask('x')\nask('y')", _calls(3), "2"),
+    "a question with a type": ("python", "ask('x', output=list[str])", _yes, "2"),
     "a model that never ends its turn": ("sexp", f"{TALK}(talk (x 1))", _pauses, "1"),
     "tools of the provider": (
         "sexp",

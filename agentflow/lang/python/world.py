@@ -89,6 +89,7 @@ def ask(g: Emitter, node: ast.Call) -> ast.expr:
         "type": "atomic",
         "params": {"prompt": {}},
         "instructions": "{{prompt}}",
+        "tools": [],
         **({"output_format": output} if output else {}),
     }
     name = define_at_start(g, node, fields)

@@ -97,6 +97,15 @@ EXACT = [
     ("max(files, key=lambda f: ask(x=f))", "len(files)"),
     ("list(map(lambda f: ask(x=f), files))", "len(files)"),
     ("any(ask(x=f) for f in files)", "len(files)"),
+    (
+        "fs = []\nfor f in files:\n    fs.append(lambda: ask(x=1))\nfs.append(lambda: 1)\nfor f in fs:\n    f()",
+        "1 + len(files)",
+    ),
+    ("fs = {}\nfor k in ['a', 'b']:\n    fs[k] = lambda v: ask(x=v)\nfs['a'](1)", "1"),
+    (
+        "fs = [lambda: 1]\ndef run():\n    for f in fs:\n        f()\nk = [1, 2]\nfs.append(lambda: [ask(x=v) for v in k])\nrun()",
+        "4",
+    ),
     ("f = ask if n else look\nfor r in f(x=1):\n    ask(x=r)", "1 + len(ask) + len(look)"),
     ("for f in [ask, plan]:\n    [ask(x=r) for r in f(x=1)]", "2 + 2*len(ask) + 2*len(plan)"),
     ("r = ask(x=1) if n else plan(x=1)\nfor s in r.steps:\n    ask(x=s)", "1 + len(ask.steps) + len(plan.steps)"),

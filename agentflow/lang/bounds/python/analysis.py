@@ -56,6 +56,7 @@ def analyse_python(
 
     variables = _variables(text, kind, bindings or {}, sources)
     heap, left, passes = Heap(Changes()), visits, 0
+    outermost = Scope(None)  # of all passes: functions that one finds in a list are those that the next one makes
     while True:
         pass_ = Python(
             text,
@@ -70,7 +71,7 @@ def analyse_python(
             spend=spend,
         )
         try:
-            counts = _whole(pass_)
+            counts = _whole(pass_, outermost)
         except TooLong:
             unbounded = [Unbounded(g.source.span(0, len(g.source.text)), TOO_LONG)]
             return Analysis({ANYTHING: UNBOUNDED}, unbounded, frozenset(pass_.reach.effects), [], visits)
@@ -97,9 +98,10 @@ def _variables(
     return variables | {name: constant(value) for name, value in bindings.items()}
 
 
-def _whole(i: Python) -> Mapping[str, Bound]:
+def _whole(i: Python, outermost: Scope) -> Mapping[str, Bound]:
     """The upper bounds of the whole text, by key: its statements, then ``main`` if it ends without a value."""
-    text, outermost = i.text, Scope(None)
+    text = i.text
+    outermost.put_back({})
     tree = text.g.tree
     for var in text.own[tree]:
         outermost.bind(var, i.read_global(var.name) if i.knows(var.name) else NEVER)
