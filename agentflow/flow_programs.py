@@ -109,11 +109,11 @@ class ProgramMethods:
         own = loaded.allow if isinstance(loaded, Program) else None
         granted = own if allow is None else frozenset(allow)
         await self.estimator.ready()
-        names, turns = self.engine.names(), (limits or self.limits).turns
+        names, in_force = self.engine.names(), limits or self.limits
 
         def work(allowance: Allowance) -> Bounds:
             return self.estimator.bounds(
-                source, names, bindings=bindings, allow=granted, allowance=allowance, turns=turns
+                source, names, bindings=bindings, allow=granted, allowance=allowance, limits=in_force
             )
 
         return await beside_the_loop(source, work, self.limits, at_once=False)

@@ -98,7 +98,7 @@ class Admission:
                 allow=grants,
                 defined=call.definitions,
                 allowance=allowance,
-                turns=call.run.limits.turns,
+                limits=call.run.limits,
             )
 
         with contextlib.suppress(AgentflowError):
@@ -125,7 +125,7 @@ class Admission:
                 allow=allow,
                 defined=call.definitions,
                 allowance=allowance,
-                turns=call.run.limits.turns,
+                limits=call.run.limits,
             )
 
         return await beside_the_loop(source, work, call.run.limits, budget_of(call), at_once=False)

@@ -13,7 +13,7 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.facts import Authority, TaskFacts
 from agentflow.core.frozen import frozen
 from agentflow.core.limits import Limits
-from agentflow.core.messages import ModelProfile, Usage
+from agentflow.core.messages import CAP_SETTINGS, ModelProfile, Usage
 from agentflow.core.names import Definitions, Names
 from agentflow.core.ports import NameFacts
 from agentflow.core.source import Source, Span, Surface
@@ -142,12 +142,12 @@ class ProgramEstimator:
         allow: Iterable[str] | None = None,
         defined: Definitions | None = None,
         allowance: Allowance | None = None,
-        turns: int | None = None,
+        limits: Limits | None = None,
     ) -> Bounds:
         """The bounds of a program text. ``bindings`` are the values of its variables, ``sources`` names of variables whose
         values are not known yet, as are those of all unbound names; ``allow`` are the only names that it may call,
-        ``defined`` the tasks defined by programs around it, ``allowance`` what macros may use, ``turns`` those that the run
-        allows a task (None: the flow's).
+        ``defined`` the tasks defined by programs around it, ``allowance`` what macros may use, ``limits`` those of the
+        run (None: the flow's).
 
         Raises SexpSyntaxError and SexpEvaluationError for a text that cannot be compiled.
         """
@@ -157,9 +157,7 @@ class ProgramEstimator:
             program, names=names, limits=self._limits, allow=granted, env_names=variables, allowance=allowance
         )
         surface = as_source(program).surface
-        weights = _Weights(
-            self, granted, defined, surface, text.templates, self._limits.turns if turns is None else turns
-        )
+        weights = _Weights(self, granted, defined, surface, text.templates, limits or self._limits)
         inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, text.templates)
         analysis = text.follow(
             weights.of,
@@ -185,17 +183,26 @@ class ProgramEstimator:
         await self._router.prices.loaded()
         await self.facts.ready()
 
-    def consumption(self, template: TaskTemplate, model_calls: int, note: Callable[[str], None]) -> dict[str, float]:
-        """The most tokens and US dollars that the model calls of a task may take. ``note`` gets a text for each unknown price."""
+    def consumption(
+        self, template: TaskTemplate, model_calls: int, limits: Limits, note: Callable[[str], None]
+    ) -> dict[str, float]:
+        """The most tokens and US dollars that the model calls of a task may take in a run within ``limits``. ``note`` gets a text for
+        each unknown price, and one for each answer that is only as short as the window."""
         most: dict[str, float] = {}
         for name in self._models_of(template):
-            full, window, cost = self._route(name)
-            profile = ModelProfile(provider="", model=full, dialect="", context_window=window)
-            cap = template.max_output_tokens or default_cap(profile, template.settings, 0)
-            most = _greater(most, {_OUTPUT: cap, **({_UNCOUNTED: 1} if window is None else {_INPUT: window})})
+            full, dialect, window, cost = self._route(name)
+            profile = ModelProfile(provider="", model=full, dialect=dialect, context_window=window)
+            cap: int | None = template.max_output_tokens or default_cap(profile, template.settings, 0)
+            if not (_is_capped(template, dialect) or limits.tokens is not None or limits.usd is not None):
+                cap = window  # nothing is sent that ends an answer sooner
+                note(
+                    f"an answer of {full} may fill its window: (max-output-tokens n) in a task, or a limit of tokens or money, bounds it"
+                )
+            most = _greater(most, {_INPUT: window} if window is not None else {_UNCOUNTED: 1})
+            most = _greater(most, {_OUTPUT: cap} if cap is not None else {_UNENDED: 1})
             if cost(Usage(1_000_000, 1_000_000)) == 0:
                 continue
-            tokens = window or 0
+            tokens, cap = window or 0, cap or 0
             costs = [cost(Usage(tokens, cap)), cost(Usage(tokens, cap, cache_write_tokens=tokens))]
             prices = [each for each in costs if each is not None]
             if window is None or len(prices) < len(costs):
@@ -213,18 +220,31 @@ class ProgramEstimator:
         """The models that may answer a task; None for the flow's own."""
         return (template.model, *template.fallbacks, *(self._fallbacks if template.model is None else ()))
 
-    def _route(self, name: str | None) -> tuple[str, int | None, Callable[[Usage], float | None]]:
-        """A model's full name, its context window in tokens, and its prices. Needs no API key."""
+    def _route(self, name: str | None) -> tuple[str, str, int | None, Callable[[Usage], float | None]]:
+        """A model's full name, its dialect, its context window in tokens, and its prices. Needs no API key."""
         full = self._router.full_name(name)
         if self._router.has_own_adapter:
             adapter, model = self._router.resolve(name)
-            window = adapter.profile(model).context_window
-            return full or model, window, partial(self._router.prices.cost_of, adapter, model)
+            profile = adapter.profile(model)
+            return (
+                full or model,
+                profile.dialect,
+                profile.context_window,
+                partial(self._router.prices.cost_of, adapter, model),
+            )
         dialect, _, model = full.partition(":")
         prices = self._router.prices
-        return full, prices.context_window(dialect, model), partial(prices.cost, dialect, model)
+        return full, dialect, prices.context_window(dialect, model), partial(prices.cost, dialect, model)
 
 
+def _is_capped(template: TaskTemplate, dialect: str) -> bool:
+    """Whether the server is sent the longest answer that a task may have, in a run whose tokens are not limited."""
+    own = template.max_output_tokens is not None or any(name in template.settings for name in CAP_SETTINGS)
+    return own or dialect in _ALWAYS_CAPPED
+
+
+_ALWAYS_CAPPED = frozenset({"anthropic", "offline", ""})
+"""Dialects of which each request says how long its answer may be, the stand-in without a model, and none."""
 _FEWER: Mapping[Surface, str] = MappingProxyType(
     {
         "sexp": "(tools) offers none, (max-turns 4) fewer turns",
@@ -244,11 +264,11 @@ class _Weights:
         defined: Definitions | None,
         surface: Surface,
         templates: Mapping[str, Sequence[Any]],
-        turns: int,
+        limits: Limits,
     ) -> None:
         self._e = estimator
         self._templates = templates
-        self._turns = turns
+        self._limits = limits
         self._seen: dict[str, Mapping[str, float]] = {}
         self._surface: Surface = surface
         self._facts = estimator.facts
@@ -278,7 +298,7 @@ class _Weights:
 
     def within(self, grants: frozenset[str] | None, templates: Mapping[str, Sequence[Any]]) -> _Weights:
         """The weights in an inner program with fewer grants, which finds ``templates``; its notes are collected here."""
-        inner = _Weights(self._e, grants, self._defined, self._surface, templates, self._turns)
+        inner = _Weights(self._e, grants, self._defined, self._surface, templates, self._limits)
         inner.notes, inner.loose = self.notes, self.loose
         return inner
 
@@ -289,7 +309,7 @@ class _Weights:
 
     def _called_by(self, name: str, own: Sequence[Any]) -> list[TaskFacts]:
         """The tasks that a name may mean: those that the program defines, and the one defined before it."""
-        grants, turns = self._grants, self._turns
+        grants, turns = self._grants, self._limits.turns
         outer = self._facts.task(name, self._defined, grants, turns=turns)
         tasks = [self._facts.own_task(each, grants, turns=turns) for each in own]
         return tasks if outer is None else [*tasks, outer]
@@ -328,7 +348,7 @@ class _Weights:
             _MODEL: float(task.model_calls),
             **({_TOOL: float(task.model_calls * MAX_TOOL_CALLS), WIDTH: float(MAX_TOOL_CALLS)} if task.tools else {}),
         }
-        taken = self._e.consumption(template, task.model_calls, lambda note: self.notes.setdefault(note))
+        taken = self._e.consumption(template, task.model_calls, self._limits, lambda note: self.notes.setdefault(note))
         return _sum(_sum(total, weights), taken)
 
     def _called(self, task: TaskFacts, depth: int) -> Mapping[str, float] | str:
@@ -361,7 +381,9 @@ class _Weights:
                 if self._e.looks_up:
                     return f"this call of '{task.name}' looks up files, which asks models as often as the files need"
                 continue
-            taken = self._e.consumption(template, MOST_SUMMARIES, lambda note: self.notes.setdefault(note))
+            taken = self._e.consumption(
+                template, MOST_SUMMARIES, self._limits, lambda note: self.notes.setdefault(note)
+            )
             most = _greater(most, {_MODEL: float(MOST_SUMMARIES), **taken})
         return most
 
@@ -370,7 +392,7 @@ class _Weights:
         for name in (*self._facts.task_names(), *self._facts.tool_names()):
             if self._grants is not None and name not in self._grants:
                 continue
-            task = self._facts.task(name, self._defined, self._grants, turns=self._turns)
+            task = self._facts.task(name, self._defined, self._grants, turns=self._limits.turns)
             weights = self._tool(name) if task is None else self._task(task, 0)
             if isinstance(weights, str):
                 return f"the target of this call is data, and {weights}"
@@ -378,8 +400,8 @@ class _Weights:
         return most
 
 
-_UNPRICED, _UNCOUNTED, _UNTOLD = "unpriced", "uncounted", "untold"
-"""Counted instead of unknown dollars, of unknown input tokens, and of everything unknown but model calls."""
+_UNPRICED, _UNCOUNTED, _UNENDED, _UNTOLD = "unpriced", "uncounted", "unended", "untold"
+"""Counted instead of unknown dollars, of unknown input tokens, of unknown output tokens, and of everything unknown but model calls."""
 
 
 def _sum(a: Mapping[str, float], b: Mapping[str, float], count: int = 1) -> dict[str, float]:
@@ -406,7 +428,7 @@ def _bounds(analysis: Analysis, weights: _Weights, authority: Authority) -> Boun
         usd=unless(_UNPRICED, _USD),
         calls=calls,
         input_tokens=unless(_UNCOUNTED, _INPUT),
-        output_tokens=unless(_UNTOLD, _OUTPUT),
+        output_tokens=unless(_UNENDED, _OUTPUT),
         unbounded=tuple(analysis.unbounded),
         by_data=tuple(analysis.by_data),
         notes=tuple(weights.notes),

@@ -190,3 +190,22 @@ async def test_the_fallbacks_of_the_flow_count() -> None:
             assert said.authority.models == (cheap, *fallbacks)
             usd.append(said.usd.number or 0)
     assert usd[1] == pytest.approx(15 * usd[0]) and usd[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "limits", "capped"),
+    [
+        ("anthropic:claude-haiku-4-5", "", Limits(), True),
+        ("openai:gpt-5", "", Limits(), False),
+        ("openai:gpt-5", "(max-output-tokens 500)", Limits(), True),
+        ("openai:gpt-5", "", Limits(usd=9), True),
+        ("openai:gpt-5", "", Limits(tokens=900_000), True),
+    ],
+)
+async def test_an_answer_is_as_long_as_it_may_be(model: str, options: str, limits: Limits, *, capped: bool) -> None:
+    """What is said of tokens is what the server is told; where it is told nothing, an answer may fill the window, and a note says so."""
+    async with AgentFlow(model) as flow:
+        said = await flow.bounds(f"{_task('t', '{{x}}', f'(tools) {options}')}(t (x 1))", limits=limits)
+        tokens, window = said.output_tokens.number or 0, said.input_tokens.number
+        assert (tokens == (500 if options else 8_192)) if capped else (tokens == window and tokens > 100_000)
+        assert any("may fill its window" in note for note in said.notes) is not capped
