@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, overload
 
@@ -102,7 +103,8 @@ class ProgramMethods:
         are sizes by name (``len(files)``, ``len(plan.steps)``), and :meth:`Bounds.at` fills them in. ``allow`` are the only
         tasks and tools it may name, ``surface`` is the language of a text (``"sexp"`` or ``"python"``), ``limits`` are those of
         the run (None: the flow's). What a tool of the host does itself is not counted; attempts that a provider retries
-        are one call. Raises SexpSyntaxError and SexpEvaluationError with the span.
+        are one call. Raises SexpSyntaxError and SexpEvaluationError with the span, ConfigurationError for a policy with a rule that
+        would never apply.
         """
         loaded = await load_program(in_surface(program, surface))
         source = loaded.source if isinstance(loaded, Program) else as_source(loaded)
@@ -116,7 +118,9 @@ class ProgramMethods:
                 source, names, bindings=bindings, allow=granted, allowance=allowance, limits=in_force
             )
 
-        return await beside_the_loop(source, work, self.limits, at_once=False)
+        bounds = await beside_the_loop(source, work, self.limits, at_once=False)
+        unmet = await self.engine.unmet_rules(source, bindings or {})
+        return replace(bounds, notes=(*bounds.notes, *unmet)) if unmet else bounds
 
     @overload
     async def run(self, program: FlowCall[R], **options: Unpack[RunOptions]) -> RunResult[R]: ...

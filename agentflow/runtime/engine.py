@@ -301,6 +301,14 @@ class Engine:
         budget.check_over()
         return value
 
+    async def unmet_rules(self, source: Source, bindings: Mapping[str, Any]) -> list[str]:
+        """What is to be said of rules of the policy that would not apply to a program. Raises ConfigurationError for one that never would."""
+        policy = self._in_force.policy
+        if policy is None:
+            return []
+        self._rules.check_arguments(policy)
+        return list((await self._rules.unmet(policy, source.text, lambda: bindings)).values())
+
     async def define(
         self, program: str | Source | Program, bindings: Mapping[str, Any] | None, call: CallContext
     ) -> list[str]:

@@ -48,7 +48,7 @@ class Bounds:
     its model allows. ``calls`` has the calls of each task, tool and other effect, under names such as ``task:review``.
     ``unbounded`` are the parts without a bound, with span and reason; ``by_data`` the spans of calls whose target is data;
     ``authority`` is what the program can reach. ``loose`` names tasks that may take far more turns than they need, and says
-    what to write; ``notes`` say what makes a bound larger than necessary, or unknown.
+    what to write; ``notes`` say what makes a bound larger than necessary, or unknown, and which rules of a policy are for nothing here.
     """
 
     model_calls: Bound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -53,53 +53,41 @@ class RulesMet:
             _check_arguments(rule, self._arguments(rule.tool))
 
     async def check_names(self, program: Program, env: SexpEnvironment, call: CallContext) -> None:
-        """Look for names in the policy of a run that nothing in the flow, a program and its variables has.
-
-        What is missing may come later: a tool of a server, a task that a program defines. So it is a warning (``provenance/unmet``), once in a run, and once a line in the
-        log; an error only where it is nearly the name of something that no rule names itself: there a tool goes unguarded.
-        Raises ConfigurationError (``provenance/policy``).
-        """
+        """Warn of :meth:`unmet` names in the policy of a run (``provenance/unmet``), once in a run, and once in the log."""
         guard = call.reading.guard if call.reading is not None else None
         if not isinstance(guard, RunGuard):
             return
-        policy = guard.policy
+        unmet = await self.unmet(guard.policy, program.text, lambda: {name: _value(env, name) for name in env.names()})
+        for name, message in unmet.items():
+            if name not in guard.told:
+                guard.told.add(name)
+                call.warn("provenance/unmet", message, name=name)
+                if name not in self._logged:
+                    self._logged.add(name)
+                    _log.warning("%s", message)
+
+    async def unmet(self, policy: Provenance, text: str, variables: Callable[[], Mapping[str, Any]]) -> dict[str, str]:
+        """The names in a policy that nothing in the flow, in the text of a program and its variables has: what is to be said of each.
+
+        What is missing may come later: a tool of a server, a task that a program defines. It is an error only where it is nearly the
+        name of something that no rule names itself: there a tool goes unguarded. Raises ConfigurationError (``provenance/policy``).
+        """
         self._check_readers(policy)
         names = {*self._tools.names(), *self._tasks.template_names(), *_UNNAMED}
         named = [each for each in _named(policy) if not _is_met(each.name, names)]
         if not named:
-            return
+            return {}
         if self._workflows is not None:
             names.update(await self._workflows.load_names())
-        functions = held_by({name: _value(env, name) for name in env.names()}).functions
+        functions = held_by(variables()).functions
         _check_functions(policy, names, functions)
         names.update([name_of_function(each) for _, each in functions])
         ruled = {each.name for each in _named(policy)}
-        for each in named:
-            if not _is_met(each.name, names) and not _is_word(each.name, program.text):
-                self._missing(each, names, ruled, call, guard)
-
-    def _missing(
-        self, named: _Named, names: Iterable[str], ruled: set[str], call: CallContext, guard: RunGuard
-    ) -> None:
-        near = (
-            None if _PATTERN.search(named.name) else suggest(named.name, [each for each in names if each not in ruled])
-        )
-        if near is not None:
-            raise _wrong(
-                f"{named.what} '{named.name}', which is nothing here, so that '{near}' goes unguarded",
-                f"write '{near}'; or register '{named.name}' before the run",
-            )
-        if named.name in guard.told:
-            return
-        guard.told.add(named.name)
-        hint = did_you_mean(named.name, names)
-        message = f"{named.what} '{named.name}', which is nothing here: it does not apply" + (
-            f"; {hint}" if hint else ""
-        )
-        call.warn("provenance/unmet", message, name=named.name)
-        if named.name not in self._logged:
-            self._logged.add(named.name)
-            _log.warning("%s", message)
+        return {
+            each.name: _missing(each, names, ruled)
+            for each in named
+            if not _is_met(each.name, names) and not _is_word(each.name, text)
+        }
 
     def _check_readers(self, policy: Provenance) -> None:
         """Refuse readers of a source that nothing here has, where one is nearly called so of which nothing says who may see it."""
@@ -132,6 +120,17 @@ class RulesMet:
         if task is not None:
             arguments.update(task.template.params, _OF_TASKS)
         return None if tool is None and task is None else arguments
+
+
+def _missing(named: _Named, names: Iterable[str], ruled: set[str]) -> str:
+    near = None if _PATTERN.search(named.name) else suggest(named.name, [each for each in names if each not in ruled])
+    if near is not None:
+        raise _wrong(
+            f"{named.what} '{named.name}', which is nothing here, so that '{near}' goes unguarded",
+            f"write '{near}'; or register '{named.name}' before the run",
+        )
+    hint = did_you_mean(named.name, names)
+    return f"{named.what} '{named.name}', which is nothing here: it does not apply{f'; {hint}' if hint else ''}"
 
 
 def _check_arguments(rule: Sink, arguments: set[str] | None) -> None:

@@ -121,3 +121,14 @@ async def test_rules_know_functions_by_their_own_names(flow: AgentFlow) -> None:
         with pytest.raises(ConfigurationError) as refused:
             await flow.run('(bell "a")', bindings={"bell": ring})
         assert refused.value.code == "provenance/policy" and "never apply" in refused.value.message
+
+
+async def test_bounds_tell_of_such_rules_before_anything_runs(flow: AgentFlow) -> None:
+    """What would be a warning of the run is a note, and what would be refused is refused."""
+    flow.engine.follow(Provenance(rules=[Sink("send", "to"), Sink("mail:send", "to")]))
+    bounds = await flow.bounds('(send (to "a"))')
+    (note,) = [each for each in bounds.notes if "mail:send" in each]
+    assert "is nothing here" in note
+    flow.engine.follow(Provenance(rules=[Sink("send", "too")]))
+    with pytest.raises(ConfigurationError, match="would never apply"):
+        await flow.bounds('(send (to "a"))')
