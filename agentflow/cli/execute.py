@@ -22,6 +22,7 @@ from agentflow.cli.common import (
 from agentflow.cli.explaining import Denials
 from agentflow.cli.options import RunOptions, WatchOptions, open_flow
 from agentflow.cli.progress import Answer, Progress
+from agentflow.cli.said import Said
 from agentflow.cli.terminal import same_screen
 from agentflow.cli.values import problems, result_exit_code, show_value
 from agentflow.core.errors import AgentflowError, UnboundSymbolError
@@ -44,22 +45,28 @@ _SHOWN_ERRORS = 5
 
 @contextlib.asynccontextmanager
 async def watching(flow: AgentFlow, options: WatchOptions, answer: Answer | None = None) -> AsyncGenerator[None, None]:
-    """Subscribe the requested observers: progress lines, JSON lines on standard output, a file of JSON lines.
+    """Subscribe the requested observers: progress lines, or what the program says, JSON lines on standard output, a file of JSON lines.
 
     ``answer`` is written as it streams.
     """
+
+    def shown(text: str) -> str:
+        return flow.redact(clean(text))
+
     if options.progress or (options.progress is None and sys.stderr.isatty()):
         live = not (options.events and same_screen(sys.stdout, sys.stderr))
-        flow.subscribe(Progress(sys.stderr, clean=lambda text: flow.redact(clean(text)), answer=answer, live=live))
+        flow.subscribe(Progress(sys.stderr, clean=shown, answer=answer, live=live))
     elif answer is not None:
 
         def write(event: Event) -> None:
             if piece := answer.piece(event):
-                answer.write(flow.redact(clean(piece)))
+                answer.write(shown(piece))
             if answer.ends(event):
                 answer.end_line()
 
         flow.subscribe(write)
+    if options.progress is None and not sys.stderr.isatty():
+        flow.subscribe(Said(sys.stderr, shown))
     if options.otel:
         from agentflow.observe.otel import OpenTelemetry
 
@@ -83,7 +90,7 @@ async def watching(flow: AgentFlow, options: WatchOptions, answer: Answer | None
     async with _written(report, options.report), events_to_file(flow, options.events_file):
         yield
     if options.explain:
-        print(flow.redact(clean(denials.text())), file=sys.stderr)
+        print(shown(denials.text()), file=sys.stderr)
 
 
 @contextlib.asynccontextmanager

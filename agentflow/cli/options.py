@@ -211,7 +211,10 @@ class WatchOptions(OutputOptions, FlowOptions):
     otel: Otel = False
     progress: Annotated[
         bool | None,
-        typer.Option("--progress/--no-progress", help="Show progress on standard error. Default: on a terminal."),
+        typer.Option(
+            "--progress/--no-progress",
+            help="Show progress on standard error. Default: on a terminal; elsewhere what the program says, and warnings.",
+        ),
     ] = None
 
 

@@ -53,7 +53,7 @@ class RulesMet:
             _check_arguments(rule, self._arguments(rule.tool))
 
     async def check_names(self, program: Program, env: SexpEnvironment, call: CallContext) -> None:
-        """Warn of :meth:`unmet` names in the policy of a run (``provenance/unmet``), once in a run, and once in the log."""
+        """Warn of :meth:`unmet` names in the policy of a run (``provenance/unmet``), once in a run; where nobody watches, once in the log."""
         guard = call.reading.guard if call.reading is not None else None
         if not isinstance(guard, RunGuard):
             return
@@ -62,7 +62,7 @@ class RulesMet:
             if name not in guard.told:
                 guard.told.add(name)
                 call.warn("provenance/unmet", message, name=name)
-                if name not in self._logged:
+                if not call.run.watched and name not in self._logged:
                     self._logged.add(name)
                     _log.warning("%s", message)
 

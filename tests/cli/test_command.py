@@ -288,6 +288,18 @@ async def test_values_print_as_text_or_json(tmp_path: Path) -> None:
     assert body["run_id"]
 
 
+async def test_what_a_program_says_is_written_where_nobody_watches(tmp_path: Path) -> None:
+    """Messages and warnings go to standard error, without the secrets in them; the value alone to standard output."""
+    (tmp_path / "said.py").write_text('print("hello\\x1b[31m", 3)\n7\n', "utf-8")
+    (tmp_path / "policy.toml").write_text('[[sink]]\ntool = "mail:send"\nargument = "to"\nallow = ["user"]\n', "utf-8")
+    done = await agentflow("run", "said.py", "--policy", "policy.toml", tmp_path=tmp_path, cwd=tmp_path)
+    assert done.out == "7\n"
+    warned, said = done.err.splitlines()
+    assert warned.startswith("warning[provenance/unmet]: ") and said.startswith("hello") and "\x1b" not in said
+    done = await agentflow("run", "said.py", "--no-progress", tmp_path=tmp_path, cwd=tmp_path)
+    assert (done.out, done.err) == ("7\n", "")
+
+
 async def test_events_are_json_lines_ending_with_the_result(tmp_path: Path) -> None:
     """--events prints every event as a JSON line, then the result as the last line."""
     done = await agentflow("eval", '(log-message "hi") 7', "--events", tmp_path=tmp_path)
