@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-
-def most_turns(allowed: int, *, calls_tools: bool, checked: bool) -> int:
-    """Of ``allowed`` turns, those that a prompt may take: one without tools, and one more to repair an answer that is ``checked``.
-
-    ``calls_tools``: it is offered tools, or the provider runs some for it, which may take all of them.
-    """
-    return allowed if calls_tools else min(allowed, 2 if checked else 1)
-
-
+WITHOUT_TOOLS = (1, 2)
+"""Turns of a prompt that no tools are offered to, nor run for by the provider: one, and by whether its answer is checked one to repair it."""
 MOST_SUMMARIES = 7
 """Model calls that summarise a conversation before one prompt."""
 
-__all__ = ["MOST_SUMMARIES", "most_turns"]
+__all__ = ["MOST_SUMMARIES", "WITHOUT_TOOLS"]

@@ -59,12 +59,12 @@ def checked_calls(
 
 
 def without_calls(response: ModelResponse, call: CallContext, *, checked: bool) -> ModelResponse:
-    """An answer to a prompt that offers no tools: its text alone, with a Warning if tools were called beside it.
+    """An answer to a prompt that offers no tools, and in which tools are called: its text alone, with a Warning.
 
     One without text is left as it is, unless it is ``checked``, and so sent back to be repaired.
     """
     calls = response.tool_calls
-    if not calls or not (checked or response.text.strip()):
+    if not checked and not response.text.strip():
         return response
     called = clip(calls[0].name, 80)
     call.warn(

@@ -31,7 +31,7 @@ from agentflow.core.reading import files_read
 from agentflow.core.results import NO_USAGE
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.spending import Purse, Quote, Reservation
-from agentflow.core.turns import most_turns
+from agentflow.core.turns import WITHOUT_TOOLS
 from agentflow.core.values import is_long, plain
 from agentflow.handler.answer import OutputSchema
 from agentflow.handler.answer_check import checked_calls, without_calls
@@ -162,12 +162,9 @@ class PromptRun:
     async def run(self) -> PromptOutcome:
         """Run the prompt and return its outcome. Raises what :meth:`agentflow.core.ports.PromptRunner.run_prompt` raises."""
         run = self._call.run
-        stated = self._prompt.max_turns
-        allowed = most_turns(
-            run.limits.turns if stated is None else stated,
-            calls_tools=self._calls_tools,
-            checked=self._shape is not None,
-        )
+        allowed = self._prompt.max_turns if self._prompt.max_turns is not None else run.limits.turns
+        if not self._calls_tools:
+            allowed = min(allowed, WITHOUT_TOOLS[self._shape is not None])
         repaired = False
         try:
             while True:
@@ -214,7 +211,9 @@ class PromptRun:
         call.run.charge_model_call()
         self._turns += 1
         response = await model_turn(self._adapter, request, call, self._turns, self._shape, self)
-        return response if self._calls_tools else without_calls(response, call, checked=self._shape is not None)
+        if self._calls_tools or ToolCallPart not in map(type, response.parts):
+            return response
+        return without_calls(response, call, checked=self._shape is not None)
 
     async def _reserve(self, request: ModelRequest, tokens: int, purse: Purse, call: CallContext) -> ModelRequest:
         """Reserve the most that a request of ``tokens`` may cost; returns it with the cap that ensures that."""

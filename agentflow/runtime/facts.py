@@ -12,7 +12,7 @@ from agentflow.core.names import CompiledTask, Definitions
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.provenance import PolicyInForce
 from agentflow.core.templates import TaskTemplate
-from agentflow.core.turns import MOST_SUMMARIES, most_turns
+from agentflow.core.turns import MOST_SUMMARIES, WITHOUT_TOOLS
 from agentflow.tasks.workflows import WorkflowLibrary
 
 
@@ -140,11 +140,9 @@ class Facts:
         if template.is_function:
             return 0
         kind = template.output_format.get("type", "json" if template.output_format else "text")
-        most = most_turns(
-            template.max_turns or turns,
-            calls_tools=bool(tools or template.provider_tools),
-            checked=kind != "text" or template.output_model is not None,
-        )
+        most = template.max_turns or turns
+        if not tools and not template.provider_tools:
+            most = min(most, WITHOUT_TOOLS[kind != "text" or template.output_model is not None])
         history = template.history_config
         return most + (MOST_SUMMARIES if history is not None and history.compact_after_tokens is not None else 0)
 

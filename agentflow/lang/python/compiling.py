@@ -69,6 +69,7 @@ def findings_of(
     Both in the order of the text. Raises what makes it unreadable.
     """
     g = emitter_of(source, describe, limits, allow, port, closed=closed)
+    g.seeks_failures = True
     written(g, read_tree(g))
     return _in_order([*g.errors, *failures_of(g)]), _in_order(doubts_of(g))
 
@@ -113,13 +114,14 @@ def compile_python(
 ) -> Compiled:
     """The code of a text. ``passes`` are given what writes it, before it does. Raises SexpSyntaxError, SexpEvaluationError (the first of several) and LimitExceeded."""
     g = emitter_of(source, describe, limits, allow, port)
+    g.seeks_failures = allow is not None
     g.labelled = labelled
     g.followed = StrictPython(g) if labelled == "strict" else None
     tree = read_tree(g)
     for each in passes:
         each(source, g)
     link = written(g, tree)
-    wrong = [*g.errors, *(failures_of(g) if allow is not None else ())]
+    wrong = [*g.errors, *failures_of(g)]
     if wrong:
         first, *others = _in_order(wrong)
         first.others = others  # type: ignore[attr-defined]

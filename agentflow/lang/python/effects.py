@@ -77,9 +77,11 @@ def _named(g: Emitter, node: ast.Call, name: str) -> tuple[list[ast.expr], tuple
 
 def _check_literal(g: Emitter, title: str, info: NameInfo, name: str, node: ast.expr) -> None:
     """Note a literal that the schema of a parameter certainly rejects."""
-    parameter = info.parameter(name) if info.parameters is not None else None
+    parameter = info.parameter(name) if g.seeks_failures and info.parameters is not None else None
+    if parameter is None:
+        return
     value = literal(node)
-    if parameter is None or (value is None and not parameter.required):  # None stands for the default
+    if value is None and not parameter.required:  # None stands for the default
         return
     problem = mismatch(value, parameter.schema, lenient=info.lenient)
     if problem is not None:

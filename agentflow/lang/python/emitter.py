@@ -87,7 +87,7 @@ class Emitter(Nodes):
     """One translation of a text.
 
     ``meanings`` says what calls, and names that are no variables, turned out to be, and ``templates`` which tasks the text defines: these
-    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it, ``failures`` what certainly fails when it is reached and whether
+    are for those who work out what a text may do. Code that comes to a node of ``marks`` calls ``reach`` with its numbers first. ``errors`` collects what is wrong with it, ``failures``, if somebody ``seeks_failures``, what certainly fails when it is reached and whether
     the text may go on all the same (``guarded``: a handler or a ``race`` is around), ``doubtful`` names that are bound to nothing yet and nearly names in sight, where each stands first and which it
     nearly is; ``foreign`` are
     names, ``foreign_methods`` methods whose definition has been refused, so that no use of them is; ``asked`` the free names and what each is, ``own_tasks`` the names of the tasks that it
@@ -118,6 +118,7 @@ class Emitter(Nodes):
         self.limits = limits
         self.errors: list[AgentflowError] = []
         self.failures: dict[tuple[str, int], tuple[SexpEvaluationError, bool]] = {}
+        self.seeks_failures = False
         self.guarded = 0
         self.doubts: list[AgentflowError] = []
         self.meanings: dict[ast.AST, Meaning] = {}

@@ -406,6 +406,7 @@ def look_over(
     """The mistakes and names of a text, as work that can be interrupted between two of its statements."""
     try:
         g = emitter_of(source, describe, limits, None, port, closed=closed)
+        g.seeks_failures = True
         yield 1
         body = read_tree(g).body
         g.loc = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
