@@ -449,6 +449,55 @@ async def test_no_method_tells_a_secret(kind: str, name: str, entry: Any, observ
                 assert not any([differ(runs[0], each) for each in runs[1:]]), (call, runs)
 
 
+SYNTAX = (
+    "for x in {0}: 0", "a, b = {0}", "a, *b = {0}", "[*{0}]", "{{**{0}}}", "[x for x in {0}]", "{{x: 1 for x in {0}}}", "any(x for x in {0})",
+    "gl[{0}]", "gl[{0}:]", "{0}[0]", "{0}['a']", "{0}.a", "{0}()", "gl[0](1)", "f'{{{0}:>3}}'", "f'{{{0}:d}}'",
+    "-{0}", "~{0}", "not {0}", "{0} + 1", "[1] + {0}", "{0} * 2", "{0} < 2", "1 < {0} < 3", "{0} in gl", "1 in {0}", "{0} is None", "{0} == gl",
+    "gl += {0}", "gl *= {0}", "gl[{0}] = 1", "gl[0] = {0}[0]", "gd[{0}] = 1", "del gl[{0}]", "del gd[{0}]",
+    "gl.sort(key=lambda q: -{0})", "gl.sort(key=lambda q: {{{0}: q}})", "sorted(gl, key=lambda q: {0} + 1)", "max(gl, key=lambda q: q < {0})",
+    "assert {0}", "raise {0}", "x = 1 if {0} else 2", "while {0}: break", "{0} and gl.pop()", "{0} or gl.pop()",
+    "pmap(lambda q: q, {0})", "pmap(lambda q: {0} + q, gl)", "pmap(lambda q: q, gl, limit={0})", "pmap({0}, gl)", "parallel(*[q for q in {0}])",
+    "parallel({0} + 1, 2)", "race({0} + 1, 2)", "retry({0}, 1)", "retry(2, {0} + 1)", "timeout({0}, 1)", "timeout(30, {0} + 1)", "sleep({0} and 0)",
+    "eval_program({0})", "eval_program('q', bindings={0})", "note(**{0})", "note({0})", "outcome(note({0} + 1))", "print({0})", "json.loads({0})",
+)  # fmt: skip
+"""What a text may do with a secret but call a function or a method."""
+
+
+@pytest.mark.parametrize("syntax", SYNTAX)
+async def test_no_syntax_tells_a_secret(syntax: str, observer: Observer) -> None:
+    """Neither whether it fails, nor with what error, nor what it leaves is told, here or where a function around it is called."""
+    rest = [
+        "try:",
+        "    send(gl)",
+        "except Exception:",
+        "    0",
+        "try:",
+        "    send(gd)",
+        "except Exception:",
+        "    0",
+        "send('end')",
+    ]
+    for secret in ("s", "items", "text"):
+        done = syntax.format(secret)
+        here = [
+            "gl = [1, 2]",
+            "gd = {'a': 1}",
+            "try:",
+            f"    {done}",
+            "    send('done')",
+            "except Exception as e:",
+            "    send(str(e))",
+        ]
+        inner = ["gl = [1, 2]", "gd = {'a': 1}", "def f():", "    global gl", f"    {done}", "    send('done')"]
+        around = [*inner, "try:", "    f()", "except Exception:", "    0"]
+        quietly = [each for each in here if "'done'" not in each]
+        for text in ["\n".join([*each, *rest]) for each in (here, quietly, around)]:
+            observer.flow.compile(text, surface="python", bindings=SECRET | {"text": "", "n": 1})
+            for secrets in (SECRETS, KINDS):
+                runs = [await observer.run(text, each) for each in secrets]
+                assert not any([differ(runs[0], each) for each in runs[1:]]), (done, runs)
+
+
 async def test_random_texts_tell_no_secret(observer: Observer) -> None:
     """Neither do texts that are put together at random (by hand: ``python -m tests.provenance.strict_programs --surface python --count 20000``)."""
     for seed in range(15):

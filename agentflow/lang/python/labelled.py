@@ -375,7 +375,7 @@ def _raised(name: str, message: Any) -> AgentflowError:
 
 
 def _raised_again(value: Any) -> Any:
-    return failure.raised_again(bare(value))
+    return bare(called(lambda: failure.raised_again(bare(value)), outer_sources(value)))
 
 
 def _caught(raised: Exception, value: Any) -> Any:

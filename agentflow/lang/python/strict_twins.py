@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from agentflow.core.errors import AgentflowError
 from agentflow.core.labels import (
     NO_SOURCES,
     UNBOXED,
@@ -233,7 +234,12 @@ async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = 
     before = rt.ambient
     rt.raise_to(outer_sources(value))
     await rt.work(allowed(rt, inner))
-    ordered = await _SORTED(rt, d, inner, key=key, reverse=reverse)
+    try:
+        ordered = await _SORTED(rt, d, inner, key=key, reverse=reverse)
+    except Exception as error:  # that the order is as it was tells that it failed
+        looked_at = joined(rt.ambient, error.sources if isinstance(error, AgentflowError) else NO_SOURCES)
+        inner[:] = await rt.work(boxed_elements(inner, looked_at))
+        raise
     inner[:] = await rt.work(boxed_elements(bare(ordered), outer_sources(ordered)))
     leave(rt, before)
 
@@ -258,7 +264,9 @@ def _rounds(rt: Any, *bounds: Any) -> Iterable[Any]:
 
 
 def _listed(rt: Any, value: Any) -> Any:
-    """What branches go over: how many there are depends on where the list came from."""
+    """What branches go over: how many there are, and whether it can be gone over, depends on where it came from."""
+    if rt.trying:
+        rt.raise_to(outer_sources(value))
     return box(support.listed(rt, bare(value)), outer_sources(value))
 
 
