@@ -30,7 +30,7 @@ from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source, Surface
 from agentflow.core.values import plain
-from agentflow.lang.program import answer_spans
+from agentflow.lang.answers import answer_spans
 from agentflow.lib.terminal import clean
 from agentflow.observe.jsonl import event_line
 

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from agentflow.core.names import Names
 from agentflow.lang import ir
 from agentflow.lang.ir import IR
+from agentflow.lang.program import Program, analysis_of, describer
+from agentflow.lang.reader import read
+from agentflow.lang.stack import collector_paused
 
 _AS_IT_IS = frozenset({"value-of", "content"})
 """Primitives that return the text of their operand."""
+
+
+def answer_spans(program: Program, names: Names | None = None) -> frozenset[tuple[int, int]]:
+    """The spans of the calls in tail position of a program: see :func:`answering`.
+
+    ``names`` are those that it was compiled with.
+    """
+    if program.source.surface != "sexp":
+        return frozenset()
+    describe = describer(names, frozenset(name for name, info in program.free.items() if info.kind == "variable"))
+    with collector_paused():
+        forms = read(program.source, limits=program.limits)
+        _, tree = analysis_of(program.source, forms, describe, program.limits, program.allow, port=names)
+    return frozenset(answering(tree))
 
 
 def answering(tree: IR) -> list[tuple[int, int]]:

@@ -154,13 +154,8 @@ class SexpEnvironment:
 
     def record(self, name: str) -> RecordInfo | None:
         """The nearest class that a text in Python declared under ``name``; None without one."""
-        at: SexpEnvironment | None = self
-        while at is not None:
-            record = at._records.get(name)
-            if record is not None:
-                return record
-            at = at.parent
-        return None
+        own = self._records.get(name)
+        return own if own is not None or self.parent is None else self.parent.record(name)
 
     def records(self) -> frozenset[str]:
         """The names of all such classes in sight."""

@@ -16,7 +16,6 @@ from agentflow.core.source import Source, Surface
 from agentflow.lang.abi import Code
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer, Describe
-from agentflow.lang.answers import answering
 from agentflow.lang.calling import whole
 from agentflow.lang.checks import certain_failures
 from agentflow.lang.environment import SexpEnvironment
@@ -304,20 +303,6 @@ def _key(
 ) -> tuple[Any, ...]:
     """What programs in a cache differ by, besides their free names."""
     return (name, text, surface, granted, limits.source_bytes, limits.nesting, limits.nodes, labelled)
-
-
-def answer_spans(program: Program, names: Names | None = None) -> frozenset[tuple[int, int]]:
-    """The spans of the calls in tail position of a program; see :func:`~agentflow.lang.answers.answering`.
-
-    ``names`` are those that it was compiled with.
-    """
-    if program.source.surface != "sexp":
-        return frozenset()
-    describe = describer(names, frozenset(name for name, info in program.free.items() if info.kind == "variable"))
-    with collector_paused():
-        forms = read(program.source, limits=program.limits)
-        _, tree = analysis_of(program.source, forms, describe, program.limits, program.allow, port=names)
-    return frozenset(answering(tree))
 
 
 def start_of(error: AgentflowError) -> int:

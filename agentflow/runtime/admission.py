@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentflow.core.call import CallContext
@@ -85,37 +85,25 @@ class Admission:
         self, program: Program, bindings: Mapping[str, Any] | None, grants: frozenset[str] | None, call: CallContext
     ) -> None:
         """Publish what a program that begins at ``call`` may do at most. One that cannot be followed runs all the same."""
-        estimator, names = self._estimator, self._compiler.names(None, call.definitions)
+        estimator = self._estimator
         if estimator is None:
             return
         await estimator.ready()
-
-        def work(allowance: Allowance) -> Bounds:
-            return estimator.bounds(
-                program.source,
-                names,
-                bindings=bindings,
-                allow=grants,
-                defined=call.definitions,
-                allowance=allowance,
-                limits=call.run.limits,
-            )
-
+        work = self._estimating(estimator, program.source, grants, bindings, call)
         with contextlib.suppress(AgentflowError):
             result = await beside_the_loop(program, work, call.run.limits, at_once=False)
             call.emit(ProgramBounds, most=result.to_text())
 
-    async def _bounds(
+    def _estimating(
         self,
         estimator: ProgramEstimator,
         source: Source,
         allow: frozenset[str] | None,
-        bindings: Mapping[str, Any],
+        bindings: Mapping[str, Any] | None,
         call: CallContext,
-    ) -> Bounds:
-        """The bounds of a program that is about to run within ``call``, computed within its time and off the event loop."""
+    ) -> Callable[[Allowance], Bounds]:
+        """The computation of the bounds of a program that runs within ``call``."""
         names = self._compiler.names(None, call.definitions)
-        await estimator.ready()
 
         def work(allowance: Allowance) -> Bounds:
             return estimator.bounds(
@@ -128,4 +116,17 @@ class Admission:
                 limits=call.run.limits,
             )
 
+        return work
+
+    async def _bounds(
+        self,
+        estimator: ProgramEstimator,
+        source: Source,
+        allow: frozenset[str] | None,
+        bindings: Mapping[str, Any],
+        call: CallContext,
+    ) -> Bounds:
+        """The bounds of a program that is about to run within ``call``, computed within its time and off the event loop."""
+        await estimator.ready()
+        work = self._estimating(estimator, source, allow, bindings, call)
         return await beside_the_loop(source, work, call.run.limits, budget_of(call), at_once=False)

@@ -73,8 +73,11 @@ class RulesMet:
         name of something that no rule names itself: there a tool goes unguarded. Raises ConfigurationError (``provenance/policy``).
         """
         self._check_readers(policy)
+        named = [each for each in _named(policy) if not self._has(each.name)]
+        if not named:
+            return {}
         names = {*self._tools.names(), *self._tasks.template_names(), *_UNNAMED}
-        named = [each for each in _named(policy) if not _is_met(each.name, names)]
+        named = [each for each in named if not _is_met(each.name, names)]
         if not named:
             return {}
         if self._workflows is not None:
@@ -88,6 +91,10 @@ class RulesMet:
             for each in named
             if not _is_met(each.name, names) and not _is_word(each.name, text)
         }
+
+    def _has(self, name: str) -> bool:
+        """Whether something has exactly this name, without going over all there are."""
+        return name in _UNNAMED or self._tools.find(name) is not None or self._tasks.find_compiled(name) is not None
 
     def _check_readers(self, policy: Provenance) -> None:
         """Refuse readers of a source that nothing here has, where one is nearly called so of which nothing says who may see it."""

@@ -12,8 +12,9 @@ from agentflow.core.errors import ConfigurationError, DataError, cut
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import Parameter
+from agentflow.lang.answers import answer_spans
 from agentflow.lang.diagnosis import diagnose
-from agentflow.lang.program import Program, answer_spans
+from agentflow.lang.program import Program
 from agentflow.lib.json_types import simple_schema
 from agentflow.lib.suggest import did_you_mean
 from agentflow.runtime.functions import TaskFunction, WorkflowFunction

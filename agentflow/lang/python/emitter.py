@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 from weakref import proxy
 
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
@@ -28,7 +28,7 @@ from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.names import Scope, Var
 from agentflow.lang.python.nodes import Nodes
-from agentflow.lang.python.reader import span_of
+from agentflow.lang.python.reader import fields_of, span_of
 from agentflow.lang.python.strict_code import StrictPython
 from agentflow.lang.python.strict_twins import strict_twin_of
 from agentflow.lang.python.support import check_global, unbound_name
@@ -351,11 +351,7 @@ class Emitter(Nodes):
             return name in self.records
         if self.kind(name) != "unknown" or (record := self.asked[name].record) is None:
             return False
-        definition = cast("ast.ClassDef", ast.parse(record.text).body[0])
-        fields = [each for each in definition.body if isinstance(each, ast.AnnAssign)]
-        for each in ast.walk(definition):
-            vars(each).update(self.loc)
-        self.records[name] = {cast("ast.Name", each.target).id: each.value for each in fields}
+        self.records[name] = fields_of(record.text, self.loc)
         self.schemas[name] = dict(record.schema)
         return True
 

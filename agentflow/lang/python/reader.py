@@ -118,6 +118,15 @@ def children(node: ast.AST) -> list[Any]:
     return nodes
 
 
+def fields_of(text: str, at: dict[str, Any]) -> dict[str, ast.expr | None]:
+    """The fields of a class that an earlier text declared, with their defaults, as if they stood ``at`` a place of this one."""
+    definition = cast("ast.ClassDef", ast.parse(text).body[0])
+    for each in ast.walk(definition):
+        vars(each).update(at)
+    fields = [each for each in definition.body if isinstance(each, ast.AnnAssign)]
+    return {cast("ast.Name", each.target).id: each.value for each in fields}
+
+
 def _check_text(source: Source, limits: Limits) -> None:
     text = source.text
     allowed = min(limits.source_bytes, LONGEST_TEXT)
