@@ -349,7 +349,7 @@ class ProgramMethods:
         defined = outer.definitions if outer is not None else None
         grants = None if allow is None else await self.engine.compiler.granted(allow, source, environment, defined)
         if outer is not None:
-            grants = narrowed(outer.grants, grants)
+            grants = narrowed(outer.grants, outer.held if allow is None else grants)
         compiled = await self.engine.compiler.compiled(
             source, env=environment, grants=grants, limits=limits, defined=defined
         )

@@ -70,7 +70,10 @@ class CallContext:
 
     Attributes: ``run`` the run; ``path`` the branch path (``0/4.2/1.0``); ``parent`` the ``seq`` of the enclosing
     Started event; ``session`` the conversation in force; ``span`` that of the program's form; ``grants`` the names of
-    tasks and tools that may be called (None: the host's own authority); ``subtask_chain`` the fingerprints of the
+    tasks and tools that may be called (None: the host's own authority), which in a tool are those that the calling model
+    was offered; ``held`` what a text that runs here may call at most (None: no model and no untrusted text stands above);
+    ``asked_by_model`` that one does, so that approvals are asked for; ``level`` how many prompts stand above;
+    ``toolbox`` the tools of the task whose model calls; ``subtask_chain`` the fingerprints of the
     enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
     ``definitions`` the tasks that programs defined where the call stands; ``host`` what host code does in it, if it is the call of such;
     ``call_id`` the model's tool call that this is part of, if a model asked for it; ``priority`` which of those that wait goes
@@ -89,10 +92,13 @@ class CallContext:
         "_occurrences",
         "_ordered",
         "_ordinal",
+        "asked_by_model",
         "call_id",
         "definitions",
         "grants",
+        "held",
         "host",
+        "level",
         "material",
         "parent",
         "path",
@@ -102,6 +108,7 @@ class CallContext:
         "session",
         "span",
         "steps",
+        "toolbox",
     )
 
     def __init__(
@@ -126,6 +133,10 @@ class CallContext:
         self.session = session if session is not None else Session()
         self.span = span
         self.grants = grants
+        self.held = grants
+        self.asked_by_model = False
+        self.level = 0
+        self.toolbox: Mapping[str, Any] | None = None
         self._chain: tuple[Mark, ...] = subtask_chain
         self.material = material
         self.call_id: str | None = None
@@ -173,14 +184,39 @@ class CallContext:
     ) -> CallContext:
         """A copy of this call at ``path``, with a numbering of its own.
 
-        ``run`` replaces this call's run; ``grants`` narrow its authority: they are intersected, never widened.
+        ``run`` replaces this call's run; ``grants`` narrow its authority: they are intersected, never widened. Texts in it are
+        narrowed to them in place of what was held so far.
         """
         call = self._fork(path)
         call._ordered = ordered
         if run is not None:
             call.run = run
         if grants is not None:
-            call.grants = narrowed(self.grants, grants)
+            call.grants = call.held = narrowed(self.grants, grants)
+        return call
+
+    def for_text(self, path: str) -> CallContext:
+        """The call at ``path`` of a text that host code has carried out here, which no more may be called by than is held."""
+        return self.at(path, grants=self.held)
+
+    def for_host(self) -> CallContext:
+        """This call for code of the host, which has the host's authority although a model or an untrusted text called it.
+
+        Approvals still ask, and texts that the code has carried out have no more than that model or text holds.
+        """
+        grants = self.grants
+        if grants is None:
+            return self
+        if self._occurrences is None:
+            self._occurrences = {}
+        call = self._fork(self.path)
+        call._ordered = self._ordered
+        call._ordinal = self._ordinal
+        call._occurrences = self._occurrences  # one numbering, whichever of the two starts an effect
+        call.host = self.host
+        call.grants = None
+        call.held = narrowed(self.held, grants)
+        call.asked_by_model = True
         return call
 
     def start(self, span: Span | None, kind: str, *content: Any) -> CallContext:
@@ -210,6 +246,10 @@ class CallContext:
         call.session = self.session
         call.span = self.span
         call.grants = self.grants
+        call.held = self.held
+        call.asked_by_model = self.asked_by_model
+        call.level = self.level
+        call.toolbox = self.toolbox
         call.material = self.material
         call.call_id = self.call_id
         call.definitions = self.definitions
@@ -224,8 +264,8 @@ class CallContext:
 
     @property
     def host_authority(self) -> bool:
-        """Whether this call has the host's own authority rather than a list of grants."""
-        return self.grants is None
+        """Whether the host's own code acts here, with no model and no untrusted text above: such calls need no approval."""
+        return self.grants is None and not self.asked_by_model
 
     @property
     def is_ordered(self) -> bool:
@@ -270,6 +310,7 @@ class CallContext:
         mark = label_mark(label)
         call = self.at(f"{self.path}/{mark}.{self._count(mark)}")
         call.host = self.host
+        call = call.for_host()
         token = current_call.set(call)
         try:
             yield call
@@ -366,7 +407,8 @@ class CallContext:
         In a durable run the tool may be begun again when there is an answer, which it then gets at once. Raises
         SexpEvaluationError: ``question/schema``, ``question/unanswered``.
         """
-        return await self.run.ask(question, schema, self.start(self.span, "AskHuman", question, schema))
+        asking = self.for_host().start(self.span, "AskHuman", question, schema)
+        return await self.run.ask(question, schema, asking)
 
     async def call(self, function: Any, *arguments: Any) -> Any:
         """Call a Closure (or Python callable) of the program from inside a tool, within the same run."""

@@ -56,7 +56,8 @@ class LineCode:
 
 
 class HostCode:
-    """A block in which code of the host runs: public entries called there join ``call``.
+    """A block in which code of the host runs: public entries called there join ``call``, with the host's authority
+    (:meth:`~agentflow.core.call.CallContext.for_host`), whoever called the code.
 
     The order in which such code starts effects is unknown, so the effects of ``call`` are identified by their content. Raises
     StrayExit in place of a SystemExit, and of a CancelledError when this task was not cancelled.
@@ -72,7 +73,7 @@ class HostCode:
         call = self._call
         call._ordered = False  # pyright: ignore[reportPrivateUsage]
         self._host = call.host = HostCalls()
-        self._token = current_call.set(call)
+        self._token = current_call.set(call if call.grants is None else call.for_host())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

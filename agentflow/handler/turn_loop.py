@@ -87,6 +87,7 @@ class TurnLoop:
         path = call.next_path("Prompt", prompt.model, prompt.system, prompt.parts)
         inner = call.at(path)
         inner.grants = file_grants(call.grants).union([spec.name for spec in offered]) if offered else NO_TOOLS
+        inner.held, inner.asked_by_model, inner.level = inner.grants, True, call.level + 1
         outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), offered)
         if prompt.history.record_in_session_history:
             call.session.commit(outcome.turn)

@@ -409,7 +409,8 @@ class Engine:
         left. ``written``: a model wrote it, so it is admitted by :class:`~agentflow.runtime.admission.Admission`. Raises what the program raises.
         """
         source = as_source(program)
-        inner = call.at(call.next_path("program", source.text, inputs), grants=allow)
+        path = call.next_path("program", source.text, inputs)
+        inner = call.for_text(path) if allow is None else call.at(path, grants=allow)
         if inner.run.journal is not None:
             inner.run = inner.run.journal.within(inner)
         if written:

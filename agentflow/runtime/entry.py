@@ -90,7 +90,7 @@ async def call_closure(
     programs: ProgramCache | None = None,
 ) -> Any:
     """Call a procedure value from the host. Its effects are numbered below ``call``, since a host may call several at once."""
-    inner = call.at(call.next_path("call", function, arguments))
+    inner = call.for_text(call.next_path("call", function, arguments))
     env = function.env if isinstance(function, Closure) else None
     strand = strand_at(inner, budget, performer, programs=programs, env=env)
     if isinstance(function, Closure):

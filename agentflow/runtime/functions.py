@@ -19,7 +19,7 @@ from agentflow.core.effects import TaskCall
 from agentflow.core.errors import TaskError
 from agentflow.core.messages import Effort, PromptCache, ToolSpec
 from agentflow.core.models import validation_messages
-from agentflow.core.names import Template
+from agentflow.core.names import Template, narrowed
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -260,10 +260,11 @@ class ProgramFunction(Generic[R]):
     async def _evaluate(self, strand: Strand, bindings: dict[str, Any]) -> Any:
         engine, env = self._host.engine, SexpEnvironment(bindings)
         source = await load_program(self._program)
+        grants = narrowed(strand.grants, strand.call.held)
         program = await engine.compiler.compiled(
-            source, env=env, grants=strand.grants, defined=strand.definitions(), budget=strand.budget
+            source, env=env, grants=grants, defined=strand.definitions(), budget=strand.budget
         )
-        call = strand.call.at(strand.call.next_path("program", program.source.digest, bindings))
+        call = strand.call.at(strand.call.next_path("program", program.source.digest, bindings), grants=grants)
         return await engine.evaluate(program, env, call, fitted=True)
 
     def _checked(self, bindings: Mapping[str, Any], *, some: bool = False) -> dict[str, Any]:

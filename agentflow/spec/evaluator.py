@@ -8,7 +8,7 @@ from typing import Any
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.host_code import executing_call
 from agentflow.core.memory_ports import MemoryPort
-from agentflow.core.names import Template
+from agentflow.core.names import Template, narrowed
 from agentflow.core.ports import ToolPort
 from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
@@ -75,10 +75,13 @@ class SexpEvaluator:
         engine = self.joint.engine
         inside = executing_call() is not None
         async with in_run(engine, "evaluate_string", self.handler.session) as call:
+            grants = narrowed(call.grants, call.held)
             compiled = await engine.compiler.compiled(
-                program, env=env, grants=call.grants, defined=call.definitions, budget=budget_of(call)
+                program, env=env, grants=grants, defined=call.definitions, budget=budget_of(call)
             )
-            child = call if call.is_ordered else call.at(call.next_path("program", compiled.source.digest))
+            child = call
+            if grants != call.grants or not call.is_ordered:
+                child = call.at(call.next_path("program", compiled.source.digest), grants=grants)
 
             def publish(template: Template) -> None:
                 engine.effects.publish([template], call)

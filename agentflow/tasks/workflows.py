@@ -36,6 +36,7 @@ from agentflow.core.effects import CallWorkflow
 from agentflow.core.errors import AgentflowError, DataError, TaskError, cut
 from agentflow.core.events import TaskStarted
 from agentflow.core.models import MappingModel, validation_messages
+from agentflow.core.names import narrowed
 from agentflow.core.ports import ProgramChecker
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -256,8 +257,8 @@ class WorkflowLibrary:
         except TaskError as error:
             return TaskResult.from_error(error, workflow=workflow.name)
         allow = None if workflow.allow is None else frozenset(workflow.allow)
-        if allow is not None and call.grants is not None:
-            allow &= call.grants
+        if allow is not None:
+            allow = narrowed(narrowed(call.grants, call.held), allow)
         value = await call.run.run_program(workflow.source, allow, values, call)
         result = TaskResult.of(value)
         if undeclared:

@@ -347,12 +347,12 @@ async def test_a_body_that_returns_text_is_the_prompt(tmp_path: Path) -> None:
 
 async def test_a_model_calls_a_task_whose_body_is_its_prompt(tmp_path: Path) -> None:
     """Offered as a tool, the body gets what the model said in its types, and its text is what the subtask is asked. Arguments that do
-    not fit come back to the model as an error, and the body does not run; what the body does, it does with the model's grants.
+    not fit come back to the model as an error, and the body does not run; what the body does, it does with the host's authority.
     """
     asked: list[Any] = []
     windows = ({"first": 1}, {"first": 1, "last": 4}, {"first": 0, "last": 0})
     cuts, last = [{"tool_calls": [{"name": "cut", "arguments": {"window": window}}]} for window in windows], "done"
-    flow, model = flow_of(tmp_path, *cuts[:2], "in three", cuts[2], last)
+    flow, model = flow_of(tmp_path, *cuts[:2], "in three", cuts[2], "twice", "in two", last)
 
     @flow.task
     async def cut(window: Window, unit: str = "line") -> str:
@@ -367,10 +367,10 @@ async def test_a_model_calls_a_task_whose_body_is_its_prompt(tmp_path: Path) -> 
 
     async with flow:
         result = await flow.run(work("Begin."))
-    assert result.value == last and result.usage.requests == 5 and asked == [Window(1, 4), Window(0, 0)]
+    assert result.value == last and result.usage.requests == 7 and asked == [Window(1, 4), Window(0, 0)]
     told = [request.messages[-1].parts[0].text for request in model.requests]  # type: ignore[union-attr]
     assert "'last' is missing" in told[1] and told[2] == "Cut 3 times by line." and told[3] == "in three"
-    assert "'ask' is not granted" in told[4]
+    assert told[4:6] == ["How often?", "twice"]
 
 
 async def test_a_body_that_gives_no_prompt(tmp_path: Path) -> None:
