@@ -12,7 +12,16 @@ from typing import Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from agentflow.arguments import directory, notes_of, patterns, policy_of, recording_of, roots_of
+from agentflow.arguments import (
+    base_system_of,
+    check_run,
+    directory,
+    notes_of,
+    patterns,
+    policy_of,
+    recording_of,
+    roots_of,
+)
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
 from agentflow.connect.servers import McpServer
@@ -87,6 +96,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
 
     Parameters:
         model: ``dialect:name`` (``anthropic:``, ``openai:`` = responses, ``openai-chat:``), ``offline`` or ``scripted``.
+        system: the text that precedes the system text of every task and prompt; None: that of the settings. It is the
+            handler's ``base_system_prompt``.
         root: what file tools and the index may see; a sequence for several.
         base_url: the address of the model server. api_key: its key. Else the SDKs' own environment variables.
         provider: a ready ProviderAdapter, instead of ``model``.
@@ -138,6 +149,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         self,
         model: str | None = None,
         *,
+        system: str | None = None,
         root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         base_url: str | None = None,
         api_key: str | Secret | None = None,
@@ -176,6 +188,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
         roots = roots_of(root)
         settings = settings or load_settings()
         self.settings = settings
+        check_run(None, limits)
+        base_system = base_system_of(system, settings.system)
         roots = roots or [settings.root, *settings.roots]
         self.limits = limits or settings.make_limits()
         self.redactor = Redactor.from_environment(os.environ, [api_key] if api_key else [])
@@ -213,7 +227,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         prompts = TurnLoop(
             FallbackRouter(self.router, others) if others else self.router,
             self.tools,
-            base_system=settings.system,
+            base_system=base_system,
             fallback=FallbackProvider,
             pricing=self.router.prices,
             rated=any([rate.tokens_per_min is not None for rate in paces.values()]),
@@ -298,7 +312,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             self.task_system,
             self.memory_system,
             provider,
-            {"base_system_prompt": settings.system} if settings.system else {},
+            {"base_system_prompt": base_system} if base_system else {},
             registry=self.tools,
             turn_loop=prompts,
             file_manager=self.files,
@@ -372,10 +386,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
     def tool(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Register a typed function as a tool; usable as a decorator. Gives the function back.
 
-        ``reuse="1d"`` gives the result of an equal call, of any run of a flow with the same ``durable=`` database, that is
-        not older than that. ``read_only=True`` says that it changes nothing, ``idempotent=True`` that it may be repeated,
-        ``source="web"`` where its result comes from, and ``sinks={"to": "user"}`` who may fill arguments that leave the
-        program by it. Raises ConfigurationError (``config/durable`` without a database, ``tool/options``).
+        The options are those of :func:`agentflow.tool`. Raises ConfigurationError: ``config/option`` for one that there is
+        not, ``tool/options``, and ``config/durable`` for ``reuse`` without a database.
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:

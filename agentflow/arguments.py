@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.limits import Limits
 from agentflow.core.provenance import Provenance, narrowing
 from agentflow.core.remembered import NoteSharing
+from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.core.store_ports import EventStore
 from agentflow.journal.urls import database_file, is_postgres, open_events
 from agentflow.lang.program import Program, as_source
+from agentflow.lib.option_table import wrong_value
 from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
 from agentflow.memory.notes import NoteBook, Notes
@@ -21,6 +24,7 @@ from agentflow.observe.files import EventFiles
 from agentflow.observe.recording import Recording
 from agentflow.providers.shown import Wire
 from agentflow.runtime.program_files import ProgramLike, load_program
+from agentflow.runtime.python import FlowCall
 
 
 def recording_of(
@@ -73,6 +77,33 @@ def patterns(commands: Iterable[str]) -> list[str]:
             hint=f"write allow_commands=[{commands!r}]",
         )
     return list(commands)
+
+
+def base_system_of(system: object, setting: str) -> str:
+    """The system text of a flow, else the one of its settings. Raises ConfigurationError (``config/option``) for what is no text."""
+    if system is None:
+        return setting
+    if not isinstance(system, str):
+        raise wrong_value("AgentFlow", "system", system, "is no text", "write system='You are ...'")
+    return system
+
+
+def check_run(program: object, limits: object, session: object = None) -> None:
+    """Check the ``limits`` and the ``session`` of a run. Raises ConfigurationError (``config/option``) for what is neither these nor None."""
+    problem: ConfigurationError | None = None
+    if limits is not None and not isinstance(limits, Limits):
+        entries = cast("Mapping[object, object]", limits) if isinstance(limits, Mapping) else {"usd": 1.0}
+        shown = ", ".join([f"{name}={value!r}" for name, value in entries.items()])
+        hint = f"write limits=Limits({clip(shown, 200)})"
+        problem = wrong_value("a run", "limits", cast(object, limits), "are no Limits", hint)
+    elif session is not None and not isinstance(session, Session):
+        name = repr(session) if isinstance(session, str) else "'user-42'"
+        hint = f"async with flow.session({clip(name, 80)}) as session: ... session=session; or agentflow.Session()"
+        problem = wrong_value("a run", "session", session, "is no session", hint)
+    if problem is not None:
+        if isinstance(program, FlowCall):
+            program.close()  # nobody will await it
+        raise problem
 
 
 def roots_of(root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:

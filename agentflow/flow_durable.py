@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypedDict, Unpack
 
-from agentflow.arguments import load_source
+from agentflow.arguments import check_run, load_source
 from agentflow.core.errors import ConfigurationError, JournalError
 from agentflow.core.event_log import LogBounds
 from agentflow.core.host_code import executing_call
@@ -104,6 +104,7 @@ class DurableMethods:
         living process, or is one of another program; SessionBusy; and what :meth:`compile` raises.
         """
         runs = self._durable_runs()
+        check_run(program, limits, session)
         if where not in ("here", "workers") or not queue:
             raise ConfigurationError(
                 f"where={where!r}, queue={queue!r}: nobody does such runs",
@@ -154,6 +155,7 @@ class DurableMethods:
         JournalError ``durable/unknown-run``, ``durable/bindings`` and ``durable/override``.
         """
         runs = self._durable_runs()
+        check_run(None, limits)
         if program is None and not overrides:
             return await runs.resume(
                 run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, tenant=tenant
@@ -229,6 +231,7 @@ class DurableMethods:
         answered from records. ``as_run`` is the id of the fork, which else gets one that is the same for the same fork.
         The other parameters and errors are those of :meth:`resume`; ``durable/path`` for a path without a record.
         """
+        check_run(None, limits)
         change = Change(overrides=overrides or {}, cut=at)
         return await self._durable_runs().derive(
             run_id, change, as_run=as_run, bindings=bindings, limits=limits, approve=approve

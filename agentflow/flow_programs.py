@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 from typing_extensions import TypedDict, Unpack
 
+from agentflow.arguments import check_run
 from agentflow.core.call import CallContext
 from agentflow.core.host_code import executing, executing_call, executing_line
 from agentflow.core.labels import NO_SOURCES
@@ -106,6 +107,7 @@ class ProgramMethods:
         are one call. Raises SexpSyntaxError and SexpEvaluationError with the span, ConfigurationError for a policy with a rule that
         would never apply.
         """
+        check_run(program, limits)
         loaded = await load_program(in_surface(program, surface))
         source = loaded.source if isinstance(loaded, Program) else as_source(loaded)
         own = loaded.allow if isinstance(loaded, Program) else None
@@ -159,6 +161,7 @@ class ProgramMethods:
         LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be, and for names in
         ``allow`` that mean nothing.
         """
+        check_run(program, limits, session)
         if max_cost is not None or max_tokens is not None:
             limits = self._lowered(limits, max_cost, max_tokens)
         with in_turn(executing_line(), "flow.run"):
@@ -203,6 +206,7 @@ class ProgramMethods:
 
         Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
         """
+        check_run(program, limits, session)
         if max_cost is not None or max_tokens is not None:
             limits = self._lowered(limits, max_cost, max_tokens)
         return RunStream(

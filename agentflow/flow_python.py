@@ -13,7 +13,15 @@ from agentflow.core.ports import Tool
 from agentflow.flow_programs import ProgramMethods
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import tool_from_function
-from agentflow.runtime.functions import ProgramFunction, Task, TaskFunction, TaskSettings, WorkflowFunction
+from agentflow.runtime.functions import (
+    AskSettings,
+    ProgramFunction,
+    Task,
+    TaskFunction,
+    TaskSettings,
+    WorkflowFunction,
+    check_options,
+)
 from agentflow.runtime.host_spans import HostSpans
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import ProgramLike
@@ -51,32 +59,34 @@ class PythonMethods(ProgramMethods):
         before any model is asked, and the answer into the type that the function returns: ``str`` is text, ``TaskResult``
         the whole result, which raises nothing. Programs call it by its name, ``(review (path "a.py"))``. The options are
         those of :class:`TaskSettings`. Raises ConfigurationError: ``python/annotation``, ``python/returns``,
-        ``python/no-prompt``, ``python/not-async``, ``tool/signature``; DataError ``tasks/undeclared-parameter`` for a slot
+        ``python/no-prompt``, ``python/not-async``, ``tool/signature``, ``config/option`` for an option that there is not; DataError ``tasks/undeclared-parameter`` for a slot
         that is no parameter, and what else a template may be refused for.
         """
 
         def register(function: Callable[..., Any]) -> TaskFunction[..., Any]:
             task = TaskFunction(self, function, cast(TaskSettings, settings))
-            self.engine.tasks.publish([task.template])
-            self.engine.functions[task.reference] = task
+            task.declare()
             return task
 
         return register if function is None else register(function)
 
     @overload
-    def ask(self, prompt: PromptParts, **settings: Unpack[TaskSettings]) -> FlowCall[str]: ...
+    def ask(self, prompt: PromptParts, **settings: Unpack[AskSettings]) -> FlowCall[str]: ...
     @overload
-    def ask(self, prompt: PromptParts, *, output: type[R], **settings: Unpack[TaskSettings]) -> FlowCall[R]: ...
+    def ask(self, prompt: PromptParts, *, output: type[R], **settings: Unpack[AskSettings]) -> FlowCall[R]: ...
     @overload
-    def ask(self, prompt: PromptParts, *, output: Any, **settings: Unpack[TaskSettings]) -> FlowCall[Any]: ...
+    def ask(self, prompt: PromptParts, *, output: Any, **settings: Unpack[AskSettings]) -> FlowCall[Any]: ...
     def ask(self, prompt: PromptParts, *, output: Any = str, **settings: Any) -> FlowCall[Any]:
         """Ask the model once: a task without a function. ``output`` is the type of the answer, text unless it says so.
 
         ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
-        :func:`agentflow.media.attachment`. The other options are those of :meth:`task`. Raises the error of a task that
-        fails, InvalidOutput for an answer of another type.
+        :func:`agentflow.media.attachment`. The other options are those of :class:`~agentflow.runtime.functions.AskSettings`.
+        Raises ConfigurationError (``config/option``) for one that there is not, the error of a task that fails, InvalidOutput
+        for an answer of another type.
         """
         check_arguments("ask", (prompt,), {})
+        if settings:
+            check_options(settings, "ask")
         span = self.spans.here()
 
         async def work(line: Line) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from agentflow.arguments import check_run
 from agentflow.core.event_log import FIRST, EventId
 from agentflow.core.journal import FleetCounts, QueueLoad, Schedule, WorkerInfo
 from agentflow.core.limits import Limits
@@ -84,6 +85,7 @@ class WorkerMethods(DurableMethods):
         """
         runs = self._durable_runs()
         check_name(f"{name}@20261124T0700Z", None, self.redactor)
+        check_run(program, limits)
         compiled, values = await self._to_store(program, bindings, allow, limits)
         new = await runs.new_run(
             compiled,

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast, overload
 from weakref import WeakKeyDictionary
 
@@ -25,6 +25,7 @@ from agentflow.core.reuse import seconds_of
 from agentflow.core.templates import ContextManagement
 from agentflow.lib.json_schema import Schema, is_large
 from agentflow.lib.json_types import simple_schema
+from agentflow.lib.option_table import NAMES, unknown_option
 from agentflow.lib.signature import Signature, ToolInputError, is_plain, plain_arguments
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,10 +53,16 @@ class ToolOptions:
 
 
 class ToolSettings(TypedDict, total=False):
-    """The options of :func:`tool` that ``flow.tool`` takes too."""
+    """The options of :func:`tool`, for type checkers of ``flow.tool``."""
 
+    name: str | None
+    description: str | None
     read_only: bool
     idempotent: bool | None
+    sequential: bool
+    timeout_s: float | None
+    retries: int
+    approval: bool
     reuse: str | None
     source: str | None
     sinks: Mapping[str, str]
@@ -93,16 +100,25 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     run's approver before every call that is not the host's own. ``reuse="1d"`` reuses the result of an equal call of at
     most that age, from any run of a flow with the same ``durable=`` database. ``source`` says where its result comes from
     (``source="web"``), ``sinks`` who may fill arguments that leave the program through it (``sinks={"to": "user"}``): both
-    are shown to whoever approves a program. Raises ConfigurationError for an option out of range.
+    are shown to whoever approves a program. Raises ConfigurationError for an option that there is not (``config/option``) or
+    that is out of range (``tool/options``).
     """
-    chosen = ToolOptions(**options)
-    _check_options(chosen)
+    chosen = _chosen(ToolOptions(), options)
 
     def mark(target: F) -> F:
         setattr(target, OPTIONS, chosen)
         return target
 
     return mark(function) if function is not None else mark
+
+
+def _chosen(before: ToolOptions, options: Mapping[str, Any]) -> ToolOptions:
+    """``before`` with these options in place of its own, checked."""
+    if not options.keys() <= NAMES["tool"]:
+        raise unknown_option(options, "tool")
+    chosen = replace(before, **options)
+    _check_options(chosen)
+    return chosen
 
 
 def _check_options(options: ToolOptions) -> None:
@@ -139,10 +155,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
     """
     chosen: ToolOptions = getattr(function, OPTIONS, None) or ToolOptions()
     if overrides:
-        import dataclasses
-
-        chosen = dataclasses.replace(chosen, **overrides)
-        _check_options(chosen)
+        chosen = _chosen(chosen, overrides)
     name = chosen.name or _function_name(function)
     signature = Signature(function, name, chosen.description)
     _check_sinks(name, chosen.sinks, signature.schema)
@@ -226,6 +239,10 @@ def _for_thread(value: Any) -> Any:
     return value.in_thread() if isinstance(value, CallContext) else value
 
 
+_SPEC = ("name", "description", "input_schema", "parameters")
+"""The keys of the specification's dict for a tool."""
+
+
 def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Tool:
     """Build a Tool from the specification's ``{"name", "description", "input_schema"}`` and an executor of one dict.
 
@@ -256,8 +273,8 @@ def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Too
     async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
         return await (run(arguments, call) if takes_call else run(arguments))
 
-    chosen = {key: spec[key] for key in ToolOptions.__slots__ if key in spec and key not in ("name", "description")}
-    _check_options(ToolOptions(**chosen))
+    chosen = {key: value for key, value in spec.items() if key not in _SPEC}
+    _chosen(ToolOptions(), chosen)
     _check_sinks(name, chosen.get("sinks", {}), checked)
     return Tool(spec=ToolSpec(name, str(spec.get("description") or ""), checked), call=execute, **chosen)
 

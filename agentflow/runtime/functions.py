@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -16,7 +16,7 @@ from typing_extensions import TypedDict, Unpack
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import TaskCall
-from agentflow.core.errors import TaskError
+from agentflow.core.errors import ConfigurationError, TaskError
 from agentflow.core.messages import Effort, PromptCache, ToolSpec
 from agentflow.core.models import validation_messages
 from agentflow.core.names import Template, narrowed
@@ -27,6 +27,7 @@ from agentflow.core.source import Source, Span
 from agentflow.core.templates import ContextManagement, HistoryConfig
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
+from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
 from agentflow.lib.signature import FunctionKind, Signature, annotated, plain_arguments
 from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.line import Line
@@ -40,30 +41,50 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TaskSettings(TypedDict, total=False):
-    """The options of a task.
+class AskSettings(TypedDict, total=False):
+    """The options that ``flow.ask`` and ``@flow.task`` share.
 
-    ``model`` and ``fallbacks`` are names of models; ``tools`` are those that the model may call; ``system`` is the system
-    prompt; ``settings`` are native to the model's dialect; ``timeout_s`` are the seconds for one attempt, ``retries`` the
-    further attempts after a failure. ``context`` is what the task gets to read, ``history`` how it uses the conversation
-    (False: it neither sends it nor adds to it). ``reuse="1d"`` says how old the result of an equal call may be to be used
-    again, ``effort`` how hard the model thinks, ``prompt_cache`` how long the provider keeps the prompt,
-    ``provider_tools`` what the provider itself may do, such as searching the web.
+    ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own; ``tools``
+    are those that the model may call, ``provider_tools`` what the provider itself may do, such as searching the web.
+    ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer; ``effort`` says how hard the
+    model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the seconds for one attempt,
+    ``retries`` the further attempts after a failure. ``history`` says how the task uses the conversation (False: it neither
+    sends it nor adds to it), ``context`` what it gets to read, ``file_paths`` the files that it always reads.
+    ``reuse="1d"`` says how old the result of an equal call may be to be used again, ``prompt_cache`` how long the provider
+    keeps the prompt, ``priority`` (-1000 to 1000) which call goes first where calls wait, ``decompose`` in how many rounds a
+    model may split the task by a program once it ran out of room.
     """
 
     model: str
     fallbacks: Sequence[str]
-    tools: Sequence[str | Callable[..., Any]]
     system: str
+    tools: Sequence[str | Callable[..., Any]]
+    provider_tools: Sequence[Mapping[str, Any]]
+    max_turns: int
+    max_output_tokens: int
+    effort: Effort
     settings: Mapping[str, Any]
     timeout_s: float
     retries: int
-    context: ContextManagement | Mapping[str, Any]
     history: HistoryConfig | Mapping[str, Any] | bool
+    context: ContextManagement | Mapping[str, Any]
+    file_paths: Sequence[str]
     reuse: str
-    effort: Effort
     prompt_cache: PromptCache
-    provider_tools: Sequence[str | Mapping[str, Any]]
+    priority: int
+    decompose: int
+
+
+class TaskSettings(AskSettings, total=False):
+    """The options of a task: those of :class:`AskSettings`, and what only a task with a name has.
+
+    ``name`` is the name by which programs, models and records know the task, in place of the function's; ``description``
+    says what it is for, and ``subtype`` groups it: ``atomic:SUBTYPE`` finds the last one of it.
+    """
+
+    name: str
+    description: str
+    subtype: str
 
 
 class Task(Generic[R]):
@@ -96,9 +117,11 @@ class Task(Generic[R]):
 class _Declared(ABC, Generic[P, R]):
     """A function that was declared with a decorator of a flow: Python calls it, and a durable run refers to it."""
 
-    def __init__(self, host: Host, function: Callable[P, Awaitable[R]], kind: FunctionKind) -> None:
+    def __init__(
+        self, host: Host, function: Callable[P, Awaitable[R]], kind: FunctionKind, name: str | None = None
+    ) -> None:
         functools.update_wrapper(cast(Any, self), function)
-        self.name = _name(function)
+        self.name = name or _name(function)
         self._host = host
         self._function = function
         self._signature = Signature(function, self.name, None, kind)
@@ -133,11 +156,18 @@ class _Declared(ABC, Generic[P, R]):
 
 
 class TaskFunction(_Declared[P, R]):
-    """A task declared with ``@flow.task``. A call validates the arguments, then asks the model."""
+    """A task declared with ``@flow.task``. A call validates the arguments, then asks the model.
 
-    def __init__(self, host: Host, function: Callable[P, Awaitable[R]], settings: TaskSettings) -> None:
-        super().__init__(host, function, "task")
+    ``copied`` is a copy by :meth:`with_options`, which durable runs find by its own ``name`` only.
+    """
+
+    def __init__(
+        self, host: Host, function: Callable[P, Awaitable[R]], settings: TaskSettings, *, copied: bool = False
+    ) -> None:
+        check_options(settings, "task")
+        super().__init__(host, function, "task", settings.get("name"))
         self._settings = settings
+        self._copied = copied
         label = f"task '{self.name}'"
         self._returns: Returns[R] = Returns(returns_of(function, self._signature, label), label)
         self._task = Task(host, template_fields(function, self.name, self._signature), self._returns, settings)
@@ -171,8 +201,36 @@ class TaskFunction(_Declared[P, R]):
         return Tool(spec=spec, call=request, kind="subtask", builtin=True)
 
     def with_options(self, **settings: Unpack[TaskSettings]) -> TaskFunction[P, R]:
-        """A copy with other options, for calls from Python: programs still call the original. Raises as ``@flow.task``."""
-        return TaskFunction(self._host, self._function, cast(TaskSettings, {**self._settings, **settings}))
+        """A copy with other options, for calls from Python: programs still call the original.
+
+        With a ``name`` of its own the copy is a task beside the original, which programs and durable runs find by that name;
+        ``flow.start`` refuses a copy without one. Raises as ``@flow.task``.
+        """
+        merged = cast(TaskSettings, {**self._settings, **settings})
+        copy = TaskFunction(self._host, self._function, merged, copied=True)
+        if "name" in settings:
+            copy.declare()
+        return copy
+
+    def declare(self) -> None:
+        """Let programs and durable runs find the task."""
+        engine = self._host.engine
+        engine.tasks.publish([self.template])
+        engine.functions[self.reference] = self
+
+    @property
+    def reference(self) -> str:
+        """Its module and qualified name, and the name of a copy, by which durable runs refer to it."""
+        return f"{super().reference}@{self.name}" if self._copied else super().reference
+
+    def _stored(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[PythonTarget, dict[str, Any]]:
+        if self._copied and self._host.engine.functions.get(self.reference) is not self:
+            raise ConfigurationError(
+                f"this is a copy of the task '{self.name}' with other options, which another process could not find",
+                code="python/not-durable",
+                hint=f"give the copy a name where it is made: with_options(name='{self.name}-2', ...)",
+            )
+        return super()._stored(arguments, named)
 
 
 class WorkflowFunction(_Declared[P, R]):
@@ -331,12 +389,22 @@ def _alone(template: Template) -> SexpEnvironment:
     return env
 
 
-_NAMES: Mapping[str, str] = {"context": "context_management", "history": "history_config"}
+def check_options(settings: Mapping[str, Any], where: Place) -> None:
+    """Raise ConfigurationError (``config/option``) for an option that is none at ``where``, or cannot have its value."""
+    if not settings.keys() <= NAMES[where]:
+        raise unknown_option(settings, where)
+    tools: object = settings.get("tools", ())
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        shown = f"tools=[{tools!r}]" if isinstance(tools, str) else "tools=[search]"
+        raise wrong_value(CALLED[where], "tools", tools, "is no list of tools", f"write {shown}")
+    retries: object = settings.get("retries", 0)
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise wrong_value(CALLED[where], "retries", retries, "is no number of attempts", "0 or more: retries=2")
 
 
 def _fields(host: Host, settings: TaskSettings) -> dict[str, Any]:
     """The fields of a template for the options of a task."""
-    fields: dict[str, Any] = {_NAMES.get(name, name): value for name, value in settings.items() if name != "retries"}
+    fields: dict[str, Any] = {FIELDS.get(name, name): value for name, value in settings.items() if name != "retries"}
     if "tools" in fields:
         fields["tools"] = [each if isinstance(each, str) else host.offer(each) for each in fields["tools"]]
     history = fields.get("history_config")

@@ -1,4 +1,4 @@
-"""The tables of the reference pages that come from the code: limits, settings, system tools, commands.
+"""The tables of the reference pages that come from the code: limits, settings, options, system tools, commands.
 
 ``python -m tests.docs.reference_pages`` writes them anew. A page has them between two comments, among its own text.
 """
@@ -18,6 +18,7 @@ import typer
 from agentflow.cli.main import app
 from agentflow.core.limits import Limits
 from agentflow.executors.tool_specs import SCHEMAS
+from agentflow.lib.option_table import CALLED, OPTIONS, options_of
 from agentflow.settings import ENVIRONMENT, FILE_RULES, Settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -126,12 +127,35 @@ def _default(param: Any) -> str:
     return f"`{str(getattr(value, 'value', value)).lower()}`"
 
 
+def task_options() -> str:
+    """Every option of a prompt in Python and in workflow texts, and where it may stand."""
+    places = [place for place in CALLED if place != "tool"]
+    rows = [
+        (
+            f"`{each.name}`" + (f" (`defatom`: `{each.atom}`)" if each.atom else ""),
+            f"`{each.kind}`",
+            ", ".join([f"`{CALLED[place]}`" for place in places if place in each.places]),
+            each.effect,
+        )
+        for each in OPTIONS
+        if each.places != ("tool",)
+    ]
+    return _table(("option", "type", "where", "effect"), rows)
+
+
+def tool_options() -> str:
+    """Every option of a tool."""
+    return _table(("option", "effect"), [(f"`{each.name}`", each.effect) for each in options_of("tool")])
+
+
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = MappingProxyType(
     {
         ("limits.md", "limits"): limits,
         ("settings.md", "settings"): settings,
         ("system-tools.md", "system tools"): system_tools,
         ("cli.md", "commands"): commands,
+        ("python.md", "options of tasks"): task_options,
+        ("tools.md", "options of tools"): tool_options,
     }
 )
 

@@ -209,7 +209,7 @@ async def test_options_of_the_model_reach_it(tmp_path: Path) -> None:
     async with flow:
         await text("x")
         await flow.ask("Why?", effort="high")
-        with pytest.raises(DataError, match="efort"):
+        with pytest.raises(ConfigurationError, match="efort"):
             await flow.ask("Why?", efort="high")  # type: ignore[call-overload]
     assert [request.effort for request in model.requests] == ["low", "high"]
 

@@ -16,6 +16,7 @@ from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR
 from agentflow.lang.naming import Scope
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
+from agentflow.lib.option_table import hint_for, options_of
 from agentflow.lib.suggest import did_you_mean
 
 USAGE = '(defatom name (params (p type) ...) (instructions "...") (description "...") ...)'
@@ -24,7 +25,7 @@ TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "
 _PAIRS = ("output_format", "history_config", "context", "settings")
 _COUNTS = {"max-turns": "max_turns", "max-output-tokens": "max_output_tokens"}
 """Options whose value is a positive integer, and the fields of the template."""
-_OPTIONS = ("params", *TEXTS, *_PAIRS, "file_paths", "priority", *_COUNTS, "tools", "provider_tools")
+_OPTIONS = ("params", "instructions", "output_format", *[each.atom or each.name for each in options_of("atom")])
 _GUARDED = {"file_paths": "system:read_files", "priority": "", "settings": "", "provider_tools": ""}
 """Options an untrusted program needs a grant for; none allows native request fields and a provider's tools, which
 reach what no grant names, nor going before others."""
@@ -56,8 +57,7 @@ def read_definition(a: Analyzer, node: Form, name: Name, options: Sequence[Node]
         if key is None or not isinstance(option, Form):
             raise a.error(option, "defatom/option", "an option of 'defatom' is a list", f"write {USAGE}")
         if key not in _OPTIONS:
-            hint = did_you_mean(key, _OPTIONS) or f"the options are {', '.join(_OPTIONS)}"
-            raise a.error(option, "defatom/option", f"'defatom' has no option '{key}'", hint)
+            raise a.error(option, "defatom/option", f"'defatom' has no option '{key}'", hint_for(key, "atom"))
         if key in definition.options:
             raise a.error(option, "form/duplicate", f"'defatom' is given '{key}' twice", "give it once")
         if key in _GUARDED and a.allow is not None and _GUARDED[key] not in a.allow:

@@ -15,16 +15,15 @@ from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.functions import DECORATORS, is_literal
 from agentflow.lang.python.names import all_parameters, parameters
+from agentflow.lib.option_table import FIELDS, hint_for, options_of
 from agentflow.lib.suggest import did_you_mean
 
 _SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
-_TEXTS = ("model", "system", "subtype", "description", "effort", "reuse", "prompt_cache")
-_COUNTS = ("max_turns", "max_output_tokens")
-_DATA = ("history", "context", "settings", "file_paths", "priority", "provider_tools")
-OPTIONS = ("model", "tools", *_TEXTS[1:], *_COUNTS, *_DATA)
+OPTIONS = tuple([each.name for each in options_of("text")])
 """The options of ``@task``."""
-_FIELDS = {"history": "history_config", "context": "context_management"}
-"""Options whose field of the template has another name."""
+_TEXTS = frozenset([each.name for each in options_of("text") if each.kind in ("str", "Effort", "PromptCache")])
+_COUNTS = frozenset(("max_turns", "max_output_tokens"))
+_DATA = frozenset(OPTIONS) - _TEXTS - _COUNTS - {"tools"}
 _GUARDED = {"file_paths": READ_FILES, "priority": "", "settings": "", "provider_tools": ""}
 """Options that an untrusted program needs a grant for, as in S-expressions; none allows those without one."""
 _RESERVED = {each: ParameterInfo(required=False) for each in ("files", "context", "history_config", "inputs")}
@@ -249,7 +248,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
     for option in decorator.keywords if isinstance(decorator, ast.Call) else ():
         value = _option(g, option)
         if value is not None and option.arg is not None:
-            fields[_FIELDS.get(option.arg, option.arg)] = value
+            fields[FIELDS.get(option.arg, option.arg)] = value
     if isinstance(decorator, ast.Call) and decorator.args:
         g.wrong(decorator, "defatom/option", "the options of a task are keywords", '@task(model="...")')
     return fields
@@ -348,8 +347,7 @@ def _parameter(annotation: ast.expr | None) -> dict[str, Any]:
 def _option(g: Emitter, option: ast.keyword) -> Any:
     name, node = option.arg, option.value
     if name not in OPTIONS:
-        hint = did_you_mean(name or "", OPTIONS) or f"the options are {', '.join(OPTIONS)}"
-        g.wrong(node, "defatom/option", f"'@task' has no option '{name}'", hint)
+        g.wrong(node, "defatom/option", f"'@task' has no option '{name}'", hint_for(name or "", "text"))
         return None
     value: object = node.value if isinstance(node, ast.Constant) else None
     if name in _TEXTS and isinstance(value, str):

@@ -31,7 +31,19 @@ def measure(text: str) -> int:
     return len(text)
 
 
+@flow.tool(approval=True, timeout_s=5)
+def send(to: str) -> bool:
+    """Send."""
+    return bool(to)
+
+
 async def main() -> None:
+    send(3)  # slip
+    flow.tool(needs_approval=True)  # slip
+    flow.task(instructions="Be brief.")  # slip
+    flow.ask("Why?", instructions="Be brief.")  # slip
+    flow.ask("Why?", name="why")  # slip
+    review.with_options(temperature=0)  # slip
     await flow.run(audit("a.py"))  # slip
     await flow.start(audit(["a.py"]), priority="high")  # slip
     value: int = (await flow.run(audit(["a.py"]))).value  # slip

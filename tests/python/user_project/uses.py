@@ -8,7 +8,7 @@ from typing import Any, Literal, assert_type
 
 from pydantic import BaseModel
 
-from agentflow import AgentFlow, Limits, RunResult, TaskResult, Usage
+from agentflow import AgentFlow, Limits, RunResult, TaskResult, Usage, tool
 from agentflow.events import PartialOutput, TextDelta
 
 
@@ -38,6 +38,18 @@ def measure(text: str) -> int:
     return len(text)
 
 
+@flow.tool(name="deep", description="Digs.", sequential=True, timeout_s=5, retries=1, approval=True, source="web")
+async def dig(depth: int) -> str:
+    """Dig."""
+    return str(depth)
+
+
+@tool(approval=True, sinks={"to": "user"}, idempotent=False)
+def send(to: str) -> bool:
+    """Send."""
+    return bool(to)
+
+
 @flow.task
 async def review(path: str, strict: bool = False) -> Review:
     """Name the worst bug in {{path}} (strict: {{strict}})."""
@@ -47,6 +59,14 @@ async def review(path: str, strict: bool = False) -> Review:
 @flow.task(model="openai:gpt-5", tools=[search, "measure"], retries=2, timeout_s=60, settings={"temperature": 0})
 async def cut(window: Window) -> list[Window]:
     """Cut {{window}}."""
+    raise NotImplementedError
+
+
+@flow.task(
+    name="named", description="Answers.", subtype="qa", max_turns=4, max_output_tokens=500, priority=1, decompose=0
+)
+async def named(question: str) -> str:
+    """{{question}}"""
     raise NotImplementedError
 
 
@@ -74,6 +94,7 @@ async def audit(paths: list[str], limit: int = 8) -> str:
     assert_type(await flow.retry(3, lambda: review("a")), Review)
     assert_type(await flow.ask("Why?"), str)
     assert_type(await flow.ask("Why?", output=Review, model="offline"), Review)
+    assert_type(await flow.ask("Why?", system="Be brief.", max_output_tokens=100), str)
     assert_type(await flow.step(weigh, "a", unit="kg"), float)
     assert_type(await flow.step(fetch, 3), bytes)
     assert_type(await flow.now(), float)
@@ -107,3 +128,6 @@ async def main() -> None:
         assert_type((await handle.result()).value, str)
         assert_type(await search("cats", most=3), list[str])
         assert_type(measure("cats"), int)
+        assert_type(await dig(3), str)
+        assert_type(send("ann"), bool)
+        assert_type(await named("Why?"), str)

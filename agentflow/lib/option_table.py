@@ -1,0 +1,222 @@
+"""The options of tasks and tools: one closed table, and what to write in place of an option that is not in it.
+
+``TaskSettings``, ``ToolSettings``, the stub of workflow texts and the pages repeat rows for type checkers and readers; tests
+compare them with the table. ``@task`` of workflow texts, ``defatom`` and the hints read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.frozen import frozen
+from agentflow.lib.suggest import did_you_mean
+
+Place: TypeAlias = Literal["task", "ask", "text", "atom", "tool"]
+"""Where an option may stand: ``@flow.task`` and ``with_options``; ``flow.ask``; ``@task`` of a workflow text in Python;
+``defatom``; ``@tool`` and ``@flow.tool``."""
+
+CALLED: Mapping[Place, str] = MappingProxyType(
+    {"task": "@flow.task", "ask": "flow.ask", "text": "@task", "atom": "defatom", "tool": "@tool"}
+)
+"""How messages and pages call a place."""
+
+
+@frozen
+class Option:
+    """One option: its name, its type as annotations write it, the places where it may stand, and its effect.
+
+    ``field`` is its name as a field of a template, where that is another; ``atom`` its name in ``defatom``.
+    """
+
+    name: str
+    kind: str
+    places: tuple[Place, ...]
+    effect: str
+    field: str = ""
+    atom: str = ""
+
+
+_PROMPTS: tuple[Place, ...] = ("task", "ask", "text", "atom")
+_PYTHON: tuple[Place, ...] = ("task", "ask")
+_NAMED: tuple[Place, ...] = ("task", "text", "atom")
+
+OPTIONS: tuple[Option, ...] = (
+    Option("name", "str", ("task",), "the task's name for programs, models and records; else the function's"),
+    Option("model", "str", _PROMPTS, "the model, as `dialect:name`; else the flow's"),
+    Option("fallbacks", "Sequence[str]", _PYTHON, "models to try after it, in order"),
+    Option("system", "str", _PROMPTS, "the system prompt, with `{{slots}}` of the parameters; it follows the flow's own"),
+    Option("output", "type", ("ask",), "the type of the answer: `str` unless it says so"),
+    Option("tools", "Sequence[str | Callable[..., Any]]", _PROMPTS, "what the model may call"),
+    Option("provider_tools", "Sequence[Mapping[str, Any]]", _PROMPTS, "tools that the provider runs, such as a web search"),
+    Option("max_turns", "int", _PROMPTS, "model calls of the tool loop, at most", atom="max-turns"),
+    Option("max_output_tokens", "int", _PROMPTS, "tokens of one answer, at most", atom="max-output-tokens"),
+    Option("effort", "Effort", _PROMPTS, "how hard the model thinks: `none`, `low`, `medium`, `high` or `max`"),
+    Option("settings", "Mapping[str, Any]", _PROMPTS, "request fields of the model's dialect: `{\"temperature\": 0}`"),
+    Option("timeout_s", "float", _PYTHON, "seconds for one attempt"),
+    Option("retries", "int", _PYTHON, "further attempts after a failure"),
+    Option("history", "HistoryConfig | Mapping[str, Any] | bool", _PROMPTS, "whether and how the task takes part in the conversation",
+           "history_config", "history_config"),
+    Option("context", "ContextManagement | Mapping[str, Any]", _PROMPTS, "what the task gets to read, besides its arguments",
+           "context_management"),
+    Option("file_paths", "Sequence[str]", _PROMPTS, "files that the task always reads"),
+    Option("reuse", "str", _PROMPTS, "how old the result of an equal call may be to be used again: `1d`, `12h`"),
+    Option("prompt_cache", "PromptCache", _PROMPTS, "how long the provider keeps what the prompt begins with"),
+    Option("priority", "int", _PROMPTS, "-1000 to 1000: which call goes first where calls wait"),
+    Option("decompose", "int", _PYTHON, "rounds in which a model may split the task by a program, once it ran out of room"),
+    Option("description", "str", _NAMED, "what the task is for, as models and lookups read it"),
+    Option("subtype", "str", _NAMED, "the group by which `atomic:SUBTYPE` finds the task"),
+    Option("name", "str | None", ("tool",), "the tool's name; else the function's"),
+    Option("description", "str | None", ("tool",), "what models read of the tool; else the docstring"),
+    Option("read_only", "bool", ("tool",), "the tool changes nothing"),
+    Option("idempotent", "bool | None", ("tool",), "a call may be repeated; with `False` an interrupted durable run goes by its `on_inflight`"),
+    Option("sequential", "bool", ("tool",), "never runs beside another call of the same answer, and keeps its place among them"),
+    Option("timeout_s", "float | None", ("tool",), "bounds one try, in seconds: FAILED, `execution_timeout`"),
+    Option("retries", "int", ("tool",), "further tries after a failure, with growing pauses; wrong arguments are not tried again"),
+    Option("approval", "bool", ("tool",), "the run's approver is asked before every call that is not the host's own"),
+    Option("reuse", "str | None", ("tool",), "how old the result of an equal call may be to be used again, in any run: `1d`, `12h`"),
+    Option("source", "str | None", ("tool",), "where its result comes from: `web`; read by policies"),
+    Option("sinks", "Mapping[str, str]", ("tool",), "who may fill arguments that leave the program by it: `{\"to\": \"user\"}`; held to under a policy"),
+)  # fmt: skip
+
+
+def options_of(where: Place) -> tuple[Option, ...]:
+    """The options that may stand at a place."""
+    return tuple([each for each in OPTIONS if where in each.places])
+
+
+NAMES: Mapping[Place, frozenset[str]] = MappingProxyType(
+    {where: frozenset([each.name for each in options_of(where)]) for where in CALLED}
+)
+"""The names of the options at each place."""
+FIELDS: Mapping[str, str] = MappingProxyType({each.name: each.field for each in OPTIONS if each.field})
+"""Options whose field of a template has another name."""
+
+_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "system": "instructions system_prompt systemPrompt system_message system_instruction prompt role",
+        "output": "output_type result_type response_model response_format response_schema output_schema output_model"
+        " output_format outputFormat outputModel returns schema",
+        "settings": "temperature top_p top_k seed stop stop_sequences presence_penalty frequency_penalty logit_bias logprobs"
+        " service_tier verbosity extra_body model_settings generation_config config parallel_tool_calls",
+        "max_output_tokens": "max_tokens max_completion_tokens maxTokens",
+        "max_turns": "max_iterations max_steps max_iter recursion_limit turns",
+        "effort": "reasoning reasoning_effort thinking",
+        "timeout_s": "timeout request_timeout timeout_seconds",
+        "retries": "max_retries num_retries retry attempts tries",
+        "tools": "functions toolsets tool mcp_servers builtin_tools",
+        "provider_tools": "web_search_options native_tools",
+        "history": "memory messages message_history chat_history history_config historyConfig",
+        "context": "context_management contextManagement",
+        "model": "llm model_name model_id",
+        "fallbacks": "fallback fallback_models",
+        "file_paths": "files attachments filePaths",
+        "description": "docstring doc handoff_description description_override",
+        "name": "name_override func_name title",
+        "reuse": "cache cache_ttl ttl",
+        "approval": "needs_approval requires_approval require_approval confirm",
+    }
+)
+"""What other frameworks call an option, and fields of templates that are options under another name."""
+_PEERS: Mapping[str, str] = MappingProxyType({word: name for name, words in _WORDS.items() for word in words.split()})
+_EXAMPLES: Mapping[str, str] = MappingProxyType(
+    {
+        "system": "system='You are ...' is the system prompt",
+        "output": "output=Review is the type of the answer",
+        "settings": "settings={'temperature': 0.2} holds the request fields of the model's dialect",
+        "max_output_tokens": "max_output_tokens=2000 bounds an answer",
+        "max_turns": "max_turns=8 bounds the tool loop",
+        "tools": "tools=[search] is what the model may call",
+        "history": "history=True takes part in the conversation",
+        "context": "context={'fresh_context': 'enabled'} says what the task gets to read",
+    }
+)
+_PROMPT: Mapping[Place, str] = MappingProxyType(
+    {
+        "task": "the prompt is the docstring, or what the body returns",
+        "ask": "the prompt is the first argument",
+        "text": "the prompt is the function's body",
+    }
+)
+_DEPS = "there are no declared dependencies yet: let the tool be a closure or a bound method that holds what it needs"
+_AROUND = "there is no middleware around calls yet: check in the workflow, or in the tool"
+_HANDOFF = "there are no handoffs yet: give the other task as a tool, tools=[billing]"
+_ROUNDS = "an answer of another type is repaired once; retries=2 repeats the whole task"
+_ABSENT: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("deps", "deps_type", "context_type", "dependencies"), _DEPS),
+        **dict.fromkeys(("handoffs", "sub_agents", "agents", "team"), _HANDOFF),
+        **dict.fromkeys(
+            ("guardrails", "input_guardrails", "output_guardrails", "hooks", "callbacks", "middleware"), _AROUND
+        ),
+        **dict.fromkeys(("output_retries", "result_retries", "rounds", "max_rounds"), _ROUNDS),
+        "tool_choice": "there is no tool_choice yet: it goes into settings={...}, as the model's dialect has it",
+        "params": "the parameters are those of the function",
+        "is_function": "a text function is a template: flow.task_system.register_template({..., 'is_function': True})",
+        "sources": "files come by file_paths=[...] or context={...}; AgentFlow(sources=) proposes files",
+        "limits": "limits belong to a run: flow.run(call, limits=Limits(usd=1))",
+        "session": "a conversation belongs to a run: flow.run(call, session=session)",
+    }
+)
+"""What other frameworks have, or templates, and no option is."""
+
+
+def hint_for(name: str, where: Place) -> str:
+    """What to write ``where`` it stands, instead of ``name``, which is no option there."""
+    there = NAMES[where]
+    meant = _PEERS.get(name)
+    if where == "atom":
+        own = {each.name: each.atom or each.name for each in options_of(where)}
+        shown = ["params", "instructions", "output_format", *own.values()]
+        written = {**own, "output": "output_format"}.get(meant or name)
+        written = "instructions" if name == "prompt" else written
+        near = did_you_mean(name, shown) if written is None else f"did you mean '{written}'?"
+        return near or f"the options are {', '.join(shown)}"
+    if name in ("prompt", "instructions") and where in _PROMPT:
+        return f"{_EXAMPLES['system']}; {_PROMPT[where]}"
+    if meant == "output" and where in ("task", "text"):
+        return "the annotation of what the function returns is the type of the answer: -> Review"
+    if meant in there:
+        return _EXAMPLES.get(meant, f"the option is called '{meant}'")
+    if name in _ABSENT and where != "tool":
+        return _ABSENT[name]
+    if name in NAMES["task"] and where == "ask":
+        return f"'{name}' is an option of a task with a name of its own: @flow.task({name}=...)"
+    return did_you_mean(name, there) or f"the options are {', '.join(sorted(there))}"
+
+
+def unknown_option(names: Iterable[str], where: Place) -> ConfigurationError:
+    """The error (``config/option``) for keywords of which one or more are no options at ``where``."""
+    name = next(name for name in names if name not in NAMES[where])
+    return ConfigurationError(
+        f"{CALLED[where]} has no option '{clip(name, 80)}'",
+        code="config/option",
+        hint=hint_for(name, where),
+        details={"option": name},
+    )
+
+
+def wrong_value(where: str, name: str, value: object, problem: str, instead: str) -> ConfigurationError:
+    """The error (``config/option``) for a value that the option or argument ``name`` cannot have."""
+    return ConfigurationError(
+        f"{where}: {name}={clip(repr(value), 120)} {problem}",
+        code="config/option",
+        hint=instead,
+        details={"option": name},
+    )
+
+
+__all__ = [
+    "CALLED",
+    "FIELDS",
+    "NAMES",
+    "OPTIONS",
+    "Option",
+    "Place",
+    "hint_for",
+    "options_of",
+    "unknown_option",
+    "wrong_value",
+]
