@@ -26,7 +26,7 @@ from agentflow.core.templates import ContextManagement
 from agentflow.lib.json_schema import Schema, is_large
 from agentflow.lib.json_types import simple_schema
 from agentflow.lib.option_table import NAMES, unknown_option
-from agentflow.lib.signature import Signature, ToolInputError, is_plain, plain_arguments
+from agentflow.lib.signature import ToolInputError, is_plain, plain_arguments, signature_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 THREADS = 40
@@ -157,7 +157,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
     if overrides:
         chosen = _chosen(chosen, overrides)
     name = chosen.name or _function_name(function)
-    signature = Signature(function, name, chosen.description)
+    signature = signature_of(function, name, chosen.description)
     _check_sinks(name, chosen.sinks, signature.schema)
     run = as_async(function)
 

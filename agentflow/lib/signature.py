@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 from math import inf
-from typing import Any, Literal, TypeAlias, cast, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
@@ -31,36 +35,31 @@ class ToolInputError(AgentflowError):
 
 
 class Signature:
-    """The parameters of a typed function, as a schema for models and as arguments for Python.
+    """The parameters of a typed function, as a schema for models and as arguments for Python; see :func:`signature_of`.
 
-    Parameters: ``function`` any function without positional-only parameters and ``*args``; ``kind`` what it is to be, in
-    messages: of a tool alone may parameters have no annotation. Attributes: ``name``,
-    ``description``, ``schema`` the JSON Schema of the arguments object, ``returns`` the annotation of what it returns. A parameter annotated ``CallContext`` is hidden
-    from models and filled in. Raises ConfigurationError if no JSON object can represent the arguments.
+    Attributes: ``description``, ``schema`` the JSON Schema of the arguments object, ``returns`` the annotation of what the
+    function returns. It holds nothing of the function itself.
     """
 
-    __slots__ = ("_context", "_fields", "_label", "_open", "_validate", "description", "returns", "schema")
+    __slots__ = ("_context", "_defaults", "_fields", "_label", "_open", "_validate", "description", "returns", "schema")
 
-    def __init__(
-        self, function: Callable[..., Any], name: str, description: str | None, kind: FunctionKind = "tool"
-    ) -> None:
-        about, documented = describe(function)
-        self.description = description if description is not None else about
-        self._label = f"{kind} '{name}'"
+    def __init__(self, origin: _Origin) -> None:
+        self.description = origin.description
+        self._label = f"{origin.kind} '{origin.name}'"
         self._context: list[str] = []
         self._open = False
-        hints = _hints(function, self._label)
-        self.returns = hints.get("return", inspect.Signature.empty)
+        self.returns = origin.hints.get("return", inspect.Signature.empty)
         fields: dict[str, Any] = {}
         self._fields: list[tuple[str, str]] = []
-        for index, parameter in enumerate(inspect.signature(function).parameters.values()):
-            if kind != "tool" and parameter.name not in hints:
+        self._defaults: dict[str, FieldInfo] = {}
+        for index, parameter in enumerate(origin.parameters):
+            if origin.kind != "tool" and parameter.name not in origin.hints:
                 raise ConfigurationError(
                     f"{self._label}: its parameter '{parameter.name}' has no annotation",
                     code="python/annotation",
                     hint=f"say what it is: {parameter.name}: str",
                 )
-            hint = hints.get(parameter.name, Any)
+            hint = origin.hints.get(parameter.name, Any)
             if hint is CallContext or CallContext in get_args(hint):
                 self._context.append(parameter.name)
             elif parameter.kind is parameter.VAR_KEYWORD:
@@ -72,11 +71,14 @@ class Signature:
                     hint="give every parameter a name that may be used as a keyword",
                 )
             else:
-                default = ... if parameter.default is parameter.empty else parameter.default
-                field: Any = Field(default=default, description=documented.get(parameter.name), alias=parameter.name)
-                fields[f"p{index}"] = (hint, field)
-                self._fields.append((f"p{index}", parameter.name))
-        model = _argument_model(name, fields, self._open)
+                field = f"p{index}"
+                fields[field] = _field(parameter, hint, origin.documented.get(parameter.name))
+                self._fields.append((field, parameter.name))
+        model = _argument_model(origin.name, fields, self._open)
+        for field, name in self._fields:  # a default that pydantic knows and Python does not
+            info, own = model.model_fields[field], fields[field][1].default
+            if own is PydanticUndefined and not info.is_required():
+                self._defaults[name] = info
         self.schema = _schema(model, self._label)
         self._validate: Callable[[object], BaseModel] = TypeAdapter(model).validator.validate_python
 
@@ -86,8 +88,7 @@ class Signature:
             checked = self._validate(arguments)
         except ValidationError as error:
             raise self._refused(error, arguments) from None
-        present = checked.model_fields_set
-        bound = {name: getattr(checked, field) for field, name in self._fields if field in present}
+        bound = self._values(checked)
         if self._open and checked.model_extra:
             bound.update(checked.model_extra)
         for name in self._context:
@@ -111,12 +112,24 @@ class Signature:
             checked = self._validate(named)
         except ValidationError as error:
             raise self._refused(error, named) from None
-        values = {name: getattr(checked, field) for field, name in self._fields if field in checked.model_fields_set}
+        values = self._values(checked)
         if LEAVES.issuperset(map(type, values.values())):
             return values
         media = {name: value for name, value in values.items() if is_media(value)}
-        include = {field for field, name in self._fields if field in checked.model_fields_set and name not in media}
+        include = {field for field, name in self._fields if name in values and name not in media}
         return {**checked.model_dump(mode="json", by_alias=True, include=include), **media}
+
+    def completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """The keyword arguments of a call from Python, with what ``= Field(3)`` stands for, which Python takes for the default."""
+        if not self._defaults:
+            return named
+        missing = self._defaults.keys() - named.keys() - set(self.parameters[: len(arguments)])
+        return {**named, **{name: self._defaults[name].get_default(call_default_factory=True) for name in missing}}
+
+    def _values(self, checked: BaseModel) -> dict[str, Any]:
+        """The validated arguments that were given, and the defaults that Python does not know, by name."""
+        present, own = checked.model_fields_set, self._defaults
+        return {name: getattr(checked, field) for field, name in self._fields if field in present or name in own}
 
     def _by_name(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         names = self.parameters
@@ -151,6 +164,119 @@ class Signature:
                 "arguments": wrong,
             },
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """All that a signature is made of."""
+
+    name: str
+    kind: FunctionKind
+    description: str
+    hints: dict[str, Any]
+    parameters: tuple[inspect.Parameter, ...]
+    documented: dict[str, str]
+
+
+_MOST_KEPT = 1_000
+_kept: dict[Any, Signature] = {}
+"""The signatures that were made, by what they were made of: closures of one function share theirs."""
+_LASTING = (*LEAVES, Enum, FieldInfo, type)
+"""Types of defaults that stay what they are."""
+
+
+def signature_of(
+    function: Callable[..., Any], name: str, description: str | None = None, kind: FunctionKind = "tool"
+) -> Signature:
+    """The signature of a function without positional-only parameters and ``*args``.
+
+    ``kind`` is what it is to be: of a tool alone may parameters have no annotation. A parameter annotated ``CallContext`` is
+    hidden from models and filled in. ``Annotated[str, "text"]`` and ``Field(description=...)`` describe a parameter, before the
+    docstring; ``= Field(3)`` has the default 3. What was made once is used again for every function of the same annotations,
+    defaults and documentation. Raises ConfigurationError if no JSON object can represent the arguments.
+    """
+    hints = _hints(function, f"{kind} '{name}'")
+    parameters = tuple(inspect.signature(function).parameters.values())
+    text = getattr(function, "__doc__", None) or inspect.getdoc(function)
+    key = _key(name, description, kind, text, hints, parameters)
+    kept = None if key is None else _kept.get(key)
+    if kept is not None:
+        return kept
+    about, documented = describe(function)
+    about = about if description is None else description
+    signature = Signature(_Origin(name, kind, about, hints, parameters, documented))
+    if key is not None:
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        _kept[key] = signature
+    return signature
+
+
+def _key(
+    name: str,
+    description: str | None,
+    kind: str,
+    text: str | None,
+    hints: dict[str, Any],
+    parameters: tuple[inspect.Parameter, ...],
+) -> Any:
+    """What is equal for functions of the same signature; None where that cannot be told.
+
+    What is equal in Python may differ here, ``1`` and ``True`` or ``int | str`` and ``str | int``: how it is written counts too.
+    """
+    if any([each.default is not each.empty and not isinstance(each.default, _LASTING) for each in parameters]):
+        return None
+    annotations = tuple([(each, hint, repr(hint)) for each, hint in hints.items()])
+    shape = tuple([(each.name, each.kind, *_default_key(each.default)) for each in parameters])
+    key = (name, description, kind, text, annotations, shape)
+    try:
+        hash(key)
+    except TypeError:  # an annotation that has no hash
+        return None
+    return key
+
+
+def _default_key(default: object) -> tuple[object, ...]:
+    kind = type(default)
+    return (kind, repr(default)) if kind in LEAVES else (None, _Same(default))
+
+
+class _Same:
+    """Equal for the same object only, which it keeps."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _field(parameter: inspect.Parameter, hint: Any, documented: str | None) -> tuple[Any, FieldInfo]:
+    """The field of a parameter: its annotation, and what stands beside it.
+
+    A ``Field(...)`` in place of the default is the last of the annotations. The description is that of a Field, else a text
+    in ``Annotated``, else that of the docstring.
+    """
+    default: Any = parameter.default
+    if isinstance(default, FieldInfo):
+        hint, default = Annotated[hint, default], parameter.empty
+    more: dict[str, Any] = {} if default is parameter.empty else {"default": default}
+    beside = getattr(hint, "__metadata__", ())
+    if not any([isinstance(each, FieldInfo) and each.description is not None for each in beside]):
+        texts = [each for each in (_said(one) for one in beside) if each is not None]
+        more["description"] = texts[-1] if texts else documented
+    return hint, Field(alias=parameter.name, **more)
+
+
+def _said(beside: object) -> str | None:
+    """What an annotation says in words: a text, or ``Doc("text")``."""
+    text = beside if isinstance(beside, str) else getattr(beside, "documentation", None)
+    return text if isinstance(text, str) else None
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, Any]:

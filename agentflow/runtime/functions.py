@@ -28,7 +28,7 @@ from agentflow.core.templates import ContextManagement, HistoryConfig
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
-from agentflow.lib.signature import FunctionKind, Signature, annotated, plain_arguments
+from agentflow.lib.signature import FunctionKind, annotated, plain_arguments, signature_of
 from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import ProgramLike, load_program
@@ -124,7 +124,7 @@ class _Declared(ABC, Generic[P, R]):
         self.name = name or _name(function)
         self._host = host
         self._function = function
-        self._signature = Signature(function, self.name, None, kind)
+        self._signature = signature_of(function, self.name, kind=kind)
 
     @abstractmethod
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
@@ -243,13 +243,14 @@ class WorkflowFunction(_Declared[P, R]):
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
         check_arguments(self.name, arguments, named)
+        whole = self._signature.completed(arguments, named)
 
         async def work(line: Line) -> R:
             if line.entered:
-                return await line.body(lambda: self._function(*arguments, **named))
+                return await line.body(lambda: cast(Callable[..., Awaitable[R]], self._function)(*arguments, **whole))
             call = line.strand.call
             inner = call.at(call.next_path("workflow", self.name, arguments, named))
-            return await self._on_a_line(inner, arguments, named)
+            return await self._on_a_line(inner, arguments, whole)
 
         span, source = self._host.spans.here(), source_of(self._host, self._function)
         return WorkCall(
