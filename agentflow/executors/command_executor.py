@@ -9,6 +9,7 @@ approval, which is bound to a hash of what will run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fnmatch
 import hashlib
 import json
@@ -19,7 +20,8 @@ import stat
 import tempfile
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,6 +102,22 @@ class Approval:
 
     digest: str
     executed: tuple[ProgramFile, ...]
+
+
+_asked: ContextVar[tuple[CallContext | None, bool]] = ContextVar("agentflow_command_asked", default=(None, False))
+
+
+@contextlib.contextmanager
+def asked_for(call: CallContext | None, *, read_only: bool = False) -> Generator[None]:
+    """A block in which commands for which no call is named have the authority of ``call``, and may be ``read_only``.
+
+    For an executor of the host that adds to the inherited methods, which the specification gives no call.
+    """
+    token = _asked.set((call, read_only))
+    try:
+        yield
+    finally:
+        _asked.reset(token)
 
 
 class CommandExecutor:
@@ -220,6 +238,9 @@ class CommandExecutor:
         The returned function runs it once, or returns the refusal. A ``read_only`` command cannot write in the workspace.
         """
         began = time.perf_counter()
+        if call is None:
+            call, only = _asked.get()
+            read_only = read_only or only
         try:
             limit = self._timeout(timeout)
             # shlex works character by character: a long text would hold up the event loop

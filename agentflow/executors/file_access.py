@@ -15,13 +15,16 @@ import io
 import os
 import stat
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
 from aiofiles import threadpool
 
-from agentflow.core.errors import ConfigurationError, FileFailure, PathDenied
+from agentflow.core.errors import AgentflowError, ConfigurationError, FileFailure, PathDenied
 from agentflow.core.executor_ports import FileText
 from agentflow.executors.atomic import TEMPORARY, replace, sweep
 from agentflow.executors.confine import Root
@@ -380,15 +383,19 @@ class FileAccessManager:
         """The text of a file; None if it cannot be read. :meth:`read` raises the reason."""
         try:
             file = await self.read(file_path, max_bytes=max_size)
-        except (PathDenied, FileFailure):
+            if file.binary:
+                raise FileFailure(f"{shown(file_path)} is binary", code="files/binary")
+        except (PathDenied, FileFailure) as error:
+            _note(error)
             return None
-        return None if file.binary else file.text
+        return file.text
 
     async def write_file(self, file_path: str, content: str, overwrite: bool = False) -> bool:
         """Write a file; False if it cannot be written. :meth:`write` raises the reason."""
         try:
             await self.write(file_path, content, overwrite=overwrite)
-        except (PathDenied, FileFailure):
+        except (PathDenied, FileFailure) as error:
+            _note(error)
             return False
         return True
 
@@ -397,7 +404,28 @@ class FileAccessManager:
         try:
             return await self.list(directory_path)
         except (PathDenied, FileFailure) as error:
+            _note(error)
             return {"error": error.message}
+
+
+_noted: ContextVar[deque[AgentflowError] | None] = ContextVar("agentflow_files_not_done", default=None)
+
+
+def _note(error: AgentflowError) -> None:
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(error)
+
+
+@contextmanager
+def not_done() -> Generator[deque[AgentflowError]]:
+    """The errors behind each None, False and ``{"error": ...}`` that the specification's methods give in the block."""
+    noted: deque[AgentflowError] = deque(maxlen=8)
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
 
 
 def newline_of(text: str) -> str:

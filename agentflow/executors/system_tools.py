@@ -7,7 +7,7 @@ specification document 4.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from agentflow.core.messages import ToolSpec
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.ports import DataContextPort, Tool
 from agentflow.core.reading import found_in
+from agentflow.core.reasons import Reason
 from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json
 from agentflow.executors.tool_specs import SCHEMAS, problem_with
@@ -29,6 +30,16 @@ from agentflow.lib.suggest import did_you_mean
 _FILE_TAG = re.compile(r"<(?=\s*/?\s*file\b)", re.IGNORECASE)
 
 
+_FAILED: Mapping[str, Reason] = {
+    "system:get_context": "context_retrieval_failure",
+    "system:read_files": "unexpected_error",
+    "system:list_directory": "unexpected_error",
+    "system:write_file": "unexpected_error",
+    "system:execute_shell_command": "unexpected_error",
+    "system:clear_handler_data_context": "unexpected_error",
+    "system:prime_handler_data_context": "context_priming_failure",
+}
+"""The reason of a failure that nobody foresaw, by tool."""
 Method = Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]
 
 
@@ -101,9 +112,16 @@ class SystemTools:
         return call_tool
 
     async def run(self, name: str, params: dict[str, Any], call: CallContext) -> TaskResult:
-        """Run the tool ``name`` with ``params``. Errors become FAILED results."""
+        """Run the tool ``name`` with ``params``. Whatever is raised, a limit apart, becomes a FAILED result."""
         refusal = _refusal(name, params)
-        return refusal if refusal is not None else await self._methods[name](params, call)
+        if refusal is not None:
+            return refusal
+        try:
+            return await self._methods[name](params, call)
+        except RunStopped:
+            raise
+        except Exception as error:  # noqa: BLE001 - any part may be an object of the host; document 4 requires a result
+            return TaskResult.from_error(error, reason=_FAILED[name])
 
     # -- context ----------------------------------------------------------------------------------------------------
 
@@ -141,12 +159,7 @@ class SystemTools:
     async def _lookup(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult | TaskResult:
         if self._memory is None:
             return TaskResult.failure("context_retrieval_failure", "there is no memory system to search")
-        try:
-            return await self._memory.find(question, call)
-        except RunStopped:
-            raise
-        except Exception as error:  # noqa: BLE001 - the memory may be any object; document 4 requires its failure as a result
-            return TaskResult.from_error(error, reason="context_retrieval_failure")
+        return await self._memory.find(question, call)
 
     async def _clear_handler_data_context(self, params: dict[str, Any], call: CallContext) -> TaskResult:
         if self._contexts is None:
@@ -160,12 +173,7 @@ class SystemTools:
         query, files = params.get("query"), params.get("initial_files")
         if not query and not files:
             return _invalid("there is nothing to prime with: pass query, initial_files or both")
-        try:
-            primed = await self._contexts.prime(query, files, call)
-        except RunStopped:
-            raise
-        except Exception as error:  # noqa: BLE001 - the handler may be any object; document 4 requires its failure as a result
-            return TaskResult.from_error(error, reason="context_priming_failure")
+        primed = await self._contexts.prime(query, files, call)
         count = len(primed.items)
         result = TaskResult.complete(
             f"the data context holds {count} item{'' if count == 1 else 's'}",

@@ -25,6 +25,8 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any]) -> Prompt:
     if isinstance(prompt, Prompt):
         return replace(prompt, **options) if options else prompt
     built = Prompt(parts=await load_parts(prompt), **options)
+    if "schema_text" in options:
+        return built  # whoever asks has said what the answer must meet
     schema = built.output_schema
     if schema is not None:
         Schema(schema)  # refuse an invalid schema before a model is called

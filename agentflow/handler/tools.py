@@ -8,15 +8,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast, overload
-from weakref import WeakKeyDictionary
 
-import anyio
-import anyio.to_thread
 from pydantic import PydanticUserError, TypeAdapter
 from typing_extensions import TypedDict
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError
+from agentflow.core.host_threads import as_async
 from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
@@ -29,8 +27,6 @@ from agentflow.lib.option_table import NAMES, unknown_option
 from agentflow.lib.signature import ToolInputError, is_plain, plain_arguments, signature_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-THREADS = 40
-"""Maximum number of worker threads of one plain function."""
 OPTIONS = "__agentflow_tool__"
 """The attribute of a function in which :func:`tool` stores its options."""
 
@@ -208,35 +204,6 @@ def _function_name(function: Callable[..., Any]) -> str:
             hint="write @tool(name='...') above it, or use a named function",
         )
     return name
-
-
-def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """``function`` as an async function; a plain one runs in a worker thread, with a copy of the context.
-
-    A CallContext among its arguments is one whose events are published on the event loop. A cancellation abandons the
-    thread and drops its result.
-    """
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        return function
-
-    # One limit per function and loop: a stuck function blocks threads of its own only.
-    limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = WeakKeyDictionary()
-
-    async def in_thread(*arguments: Any, **named: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        limiter = limiters.get(loop)
-        if limiter is None:
-            limiter = limiters[loop] = anyio.CapacityLimiter(THREADS)
-        plain = [_for_thread(value) for value in arguments]
-        work = functools.partial(function, *plain, **{name: _for_thread(value) for name, value in named.items()})
-        result = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
-        return await result if inspect.isawaitable(result) else result
-
-    return in_thread
-
-
-def _for_thread(value: Any) -> Any:
-    return value.in_thread() if isinstance(value, CallContext) else value
 
 
 _SPEC = ("name", "description", "input_schema", "parameters")

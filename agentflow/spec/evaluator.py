@@ -9,50 +9,62 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.host_code import executing_call
 from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.names import Template, narrowed
-from agentflow.core.ports import ToolPort
 from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.budget import budget_of
 from agentflow.runtime.engine import Engine
 from agentflow.spec.handler import BaseHandler
-from agentflow.spec.host import commands_of, finder_of
-from agentflow.spec.joining import Joint, in_run
+from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double
+from agentflow.spec.joining import Face, House, Joint, Parts, in_run
 from agentflow.spec.task_system import TaskSystem
+from agentflow.spec.wiring import parts_of
 from agentflow.tasks.history import SequentialHistory
 
 
-class SexpEvaluator:
+class SexpEvaluator(Face):
     """Parses, checks and runs workflow programs.
 
     Parameters: ``task_system`` holds the atomic tasks, ``handler`` the tools (its ``registry``) and the session of
     calls made outside a run, ``memory_system`` answers ``get_context``. ``engine`` is the flow's; without it the
-    evaluator shares the engine of the two, or builds its own.
+    evaluator shares the engine of the two, or builds its own. All three may be assigned later, and may be objects of
+    the host's own: what these lack is said when the evaluator is built (``config/part``, ``config/handler``).
     """
+
+    parts = frozenset({"task_system", "handler", "memory_system"})
 
     def __init__(
         self, task_system: Any, handler: Any, memory_system: MemoryPort | None, *, engine: Engine | None = None
     ) -> None:
-        tools = getattr(handler, "registry", None)
-        if tools is None:
-            raise ConfigurationError(
-                f"SexpEvaluator: the handler {handler!r} has no tool registry (`registry`)", code="config/handler"
-            )
         self.task_system = task_system
         self.handler = handler
         self.memory_system = memory_system
-        self.joint = self._joint(tools, engine)
+        self._house = House()
+        self.joint = Joint(self._home, self._found, engine)
+        if engine is None:
+            if isinstance(task_system, TaskSystem) and isinstance(handler, BaseHandler):
+                task_system.adopt(handler)
+            self._found()  # what cannot serve is refused now
 
-    def _joint(self, tools: ToolPort, engine: Engine | None) -> Joint:
-        system, handler = self.task_system, self.handler
-        if engine is not None:
-            return Joint(engine.tasks, engine=engine)
+    def _home(self) -> House:
+        return self.task_system.house if isinstance(self.task_system, TaskSystem) else self._house
+
+    def _found(self) -> Parts | Engine:
+        """The flow's engine if all three are the flow's; else the parts of these three."""
+        system, handler, memory = self.task_system, self.handler, self.memory_system
+        tools = getattr(handler, "registry", None)
+        if tools is None:
+            raise ConfigurationError(
+                f"SexpEvaluator: the handler {handler!r} has no tool registry (`registry`)",
+                code="config/handler",
+                hint="subclass BaseHandler, or give the object a ToolRegistry as `registry`",
+            )
         if not isinstance(system, TaskSystem):
-            return Joint(system, tools, finder_of(self.memory_system))
-        if isinstance(handler, BaseHandler):
-            system.joint.take(tools, handler.prompts, handler.file_manager, commands_of(handler.command_executor))
-        if system.memory_system is self.memory_system and system.joint.engine.tools is tools:
-            return system.joint
-        return Joint(system.service, tools, finder_of(self.memory_system))
+            check_double(system)
+            return parts_of(system, handler, memory, own=(*LOOKED_UP, *RUN), lookups=memory)
+        engine = system.joint.given
+        if engine is not None and engine.tools is tools and system.memory_system is memory:
+            return engine
+        return system.parts_with(handler, memory)
 
     async def evaluate_string(
         self, sexp_string: str, initial_env: SexpEnvironment | Mapping[str, Any] | None = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
+from agentflow.core.call import CallContext
 from agentflow.core.executor_ports import CommandPort, FilePort, HostCommandPort
+from agentflow.core.host_threads import as_async
 from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.ports import HandlerPort, Tool
 from agentflow.core.results import TaskResult
@@ -12,14 +15,15 @@ from agentflow.core.session import Session
 from agentflow.executors.system_tools import SystemTools
 from agentflow.runtime.engine import Engine
 from agentflow.spec.handler import BaseHandler
-from agentflow.spec.host import HandlerContexts, commands_of, finder_of
-from agentflow.spec.joining import Joint, in_run
+from agentflow.spec.host import HandlerContexts, check_part, commands_of, finder_of, hosts
+from agentflow.spec.host_files import files_of
+from agentflow.spec.joining import Face, House, Joint, Parts, in_run, over
 from agentflow.tasks.executor import AtomicTaskExecutor
-from agentflow.tasks.prompt_runners import NoPrompts
+from agentflow.tasks.prompt_runners import NO_PROMPTS
 from agentflow.tasks.service import TaskService
 
 
-class SystemExecutorFunctions:
+class SystemExecutorFunctions(Face):
     """The system tools, to be called by the host.
 
     Parameters: ``memory_system`` answers context queries, ``file_manager`` reads and writes, ``command_executor`` runs
@@ -39,19 +43,23 @@ class SystemExecutorFunctions:
         *,
         engine: Engine | None = None,
     ) -> None:
-        finder = finder_of(memory_system)
-        commands = cast(CommandPort, commands_of(command_executor))
-        contexts = HandlerContexts(handler) if handler is not None else None
-        self._tools = SystemTools(finder, file_manager, commands, contexts)
         self._memory_system = memory_system
         self._file_manager = file_manager
         self._command_executor = command_executor
         self._handler = handler
-        if engine is None and isinstance(handler, BaseHandler):
-            self.joint = handler.joint
-        else:
-            service = TaskService(AtomicTaskExecutor(NoPrompts(), file_manager), finder, commands=commands)
-            self.joint = Joint(service, memory=finder, engine=engine)
+        self._contexts = HandlerContexts(handler) if handler is not None else None
+        if handler is not None:
+            check_part(handler, "handler", "prime_data_context", "clear_data_context")
+        self._tools()  # what cannot serve is refused now
+        house, tasks = House(), over(TaskService(AtomicTaskExecutor(NO_PROMPTS)))
+        alone = Parts(self, tasks, NO_PROMPTS, memory=finder_of(memory_system))
+        joined = handler.joint if isinstance(handler, BaseHandler) else None
+        self.joint = joined if engine is None and joined is not None else Joint(lambda: house, lambda: alone, engine)
+
+    def _tools(self) -> SystemTools:
+        """The tools over what the parts are now: methods may have been assigned to them."""
+        commands = cast(CommandPort, commands_of(self._command_executor))
+        return SystemTools(finder_of(self._memory_system), files_of(self._file_manager), commands, self._contexts)
 
     @property
     def memory_system(self) -> MemoryPort | None:
@@ -74,12 +82,26 @@ class SystemExecutorFunctions:
         return self._handler
 
     def tools(self) -> list[Tool]:
-        """The seven tools, to be registered. They are built in: a model is offered only those that a task names."""
-        return self._tools.tools()
+        """The seven tools, to be registered. They are built in: a model is offered only those that a task names.
+
+        A tool whose ``execute_*`` method a subclass overrides calls that method.
+        """
+        return [self._as_own(tool) for tool in self._tools().tools()]
+
+    def _as_own(self, tool: Tool) -> Tool:
+        name = tool.name.removeprefix("system:")
+        method = name if name.startswith("execute_") else f"execute_{name}"
+        if not hosts(self, SystemExecutorFunctions, method):
+            return tool
+
+        async def call_own(arguments: dict[str, Any], call: CallContext) -> Any:
+            return await as_async(getattr(self, method))(arguments)
+
+        return replace(tool, call=call_own, prepare=None)
 
     async def _run(self, name: str, params: dict[str, Any], session: Session | None = None) -> TaskResult:
         async with in_run(self.joint.engine, name, session) as call:
-            return await self._tools.run(name, params, call)
+            return await self._tools().run(name, params, call)
 
     def _session(self) -> Session | None:
         """The handler's own session, used outside of a run."""

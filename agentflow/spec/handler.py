@@ -7,14 +7,14 @@ import logging
 import os
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, overload
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, overload
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import DataContext
-from agentflow.core.errors import ConfigurationError, TaskError, clip
+from agentflow.core.errors import ConfigurationError, RunStopped, TaskError, clip
 from agentflow.core.events import Event, ModelStarted, TextDelta
-from agentflow.core.executor_ports import CommandPort, FilePort, HostCommandPort
+from agentflow.core.executor_ports import CommandPort, FilePort, FoundFiles, HostCommandPort
 from agentflow.core.host_code import executing_call
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import MemoryPort
@@ -35,16 +35,22 @@ from agentflow.lib.event_loop import running_loop
 from agentflow.lib.read_only import ReadOnlyList
 from agentflow.providers.prices import Prices
 from agentflow.runtime.engine import Engine
-from agentflow.spec.host import commands_of, finder_of
-from agentflow.spec.joining import Joint, in_run
+from agentflow.spec.host import HandlerCommands, commands_of, finder_of, hosts
+from agentflow.spec.host_files import files_of
+from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double
+from agentflow.spec.joining import Face, House, Joint, Parts, in_run, over
 from agentflow.spec.task_system import TaskSystem
+from agentflow.spec.wiring import parts_of
 from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.prompt_runners import NO_PROMPTS, HandlerPrompts
 from agentflow.tasks.service import TaskService
 
 _log = logging.getLogger(__name__)
 
 DEFAULT_SYSTEM_PROMPT = "You are a careful assistant. Answer what is asked, from what you are given."
 _CONFIG_KEYS = frozenset({"base_system_prompt", "model", "debug"})
+_ITS_OWN = ("tool_executors", "direct_tool_executors", "registered_tools", "session", "own_session", "data_context")
+"""Properties that say what the handler has, and that nothing inside asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ class ToolExecutors(MutableMapping[str, Callable[..., Any]], dict[str, Callable[
         return repr(dict(self))
 
 
-class BaseHandler:
+class BaseHandler(Face):
     """Models, tools and a conversation behind the specification's methods.
 
     Parameters: ``task_system`` and ``memory_system`` as in the specification (priming queries memory);
@@ -122,7 +128,13 @@ class BaseHandler:
 
     Inside a run (in a tool) the methods use the run's session, outside the handler's own; two concurrent prompts in one
     session raise SessionBusy.
+
+    Attributes may be assigned later; the next run has them. A subclass may override ``execute_prompt``, which tasks ask then,
+    ``execute_file_path_command``, ``prime_data_context`` and ``clear_data_context``. Raises ConfigurationError (``config/part``)
+    for a part that lacks a method, and for overriding a property that nobody asks.
     """
+
+    parts = frozenset({"task_system", "memory_system", "file_manager", "command_executor", "registry", "limits"})
 
     def __init__(
         self,
@@ -145,45 +157,86 @@ class BaseHandler:
         settings = dict(config or {})
         for key in sorted(set(settings) - _CONFIG_KEYS):
             _log.warning("the handler's config has no key %r, it is ignored", key)
-        self.task_system = task_system
-        self.memory_system = memory_system
         self._opened: list[Callable[[], object]] = []
+        self.memory_system = memory_system
         self.file_manager = file_manager if file_manager is not None else self._open_roots(["."])
         self.command_executor = command_executor if command_executor is not None else self._make_commands()
+        self.limits = limits
         self._provider = model_provider
         self._router = router or (turn_loop.router if isinstance(turn_loop, TurnLoop) else None)
-        shared = turn_loop.base_system if isinstance(turn_loop, TurnLoop) else DEFAULT_SYSTEM_PROMPT
-        self.base_system_prompt: str = settings.get("base_system_prompt", shared)
         self.debug_mode = False
         self.registry = registry if registry is not None else ToolRegistry(words=WORDS)
         self._session = session or Session()
         self._redact = redact or str
-        self.prompts: PromptRunner = turn_loop or TurnLoop(
+        self._loop: PromptRunner = turn_loop or TurnLoop(
             router or OneModel(model_provider, settings.get("model")),
             self.registry,
-            base_system=self.base_system_prompt,
+            base_system=DEFAULT_SYSTEM_PROMPT,
             fallback=fallback,
             pricing=Prices(),
         )
-        self._contexts = DataContexts(finder_of(memory_system), self.file_manager)
-        self.joint = self._joint(engine, limits)
-        if isinstance(task_system, TaskSystem) and task_system.joint.session is None:
-            task_system.joint.session = self._session
+        if "base_system_prompt" in settings:
+            self.base_system_prompt = settings["base_system_prompt"]
+        closed = hosts(self, BaseHandler, *_ITS_OWN)
+        if closed:
+            raise ConfigurationError(
+                f"{type(self).__name__} overrides {closed[0]}, which nobody asks",
+                code="config/part",
+                hint="register tools with register_tool, and pass session= for a conversation",
+            )
+        self.task_system = task_system
+        self._alone = TaskService(AtomicTaskExecutor(NO_PROMPTS), words=WORDS)
+        self._house = House()
+        shared = task_system.joint.given if isinstance(task_system, TaskSystem) else None
+        self.joint = Joint(self._home, self._parts, engine or shared, open=engine is None)
+        if isinstance(task_system, TaskSystem):
+            task_system.adopt(self)
+        if engine is None:
+            self._parts()  # what cannot serve is refused now
         if settings.get("debug"):
             self.set_debug_mode(True)
 
-    def _joint(self, engine: Engine | None, limits: Limits | None) -> Joint:
-        if engine is not None:
-            return Joint(engine.tasks, engine.tools, engine=engine)
-        system, memory = self.task_system, finder_of(self.memory_system)
+    def _home(self) -> House:
+        return self.task_system.house if isinstance(self.task_system, TaskSystem) else self._house
+
+    def _parts(self) -> Parts:
+        system, memory = self.task_system, self.memory_system
         if isinstance(system, TaskSystem):
-            commands = commands_of(self.command_executor)
-            system.joint.take(self.registry, self.prompts, self.file_manager, commands, limits)
-            return system.joint
-        if system is None:
-            executor = AtomicTaskExecutor(self.prompts, self.file_manager)
-            system = TaskService(executor, memory, commands=commands_of(self.command_executor), words=WORDS)
-        return Joint(system, self.registry, memory, limits=limits)
+            return system.parts_with(self, memory)
+        if system is not None:
+            check_double(system)
+            return parts_of(system, self, memory, own=(*LOOKED_UP, *RUN), lookups=memory)
+        parts = parts_of(None, self, memory, own=(), lookups=memory)
+        return replace(parts, system=self, tasks=over(self._alone))
+
+    @property
+    def prompts(self) -> PromptRunner:
+        """What runs the prompts of tasks: the turn loop, or :meth:`execute_prompt` where a host overrides it."""
+        return HandlerPrompts(self, whole=True) if hosts(self, BaseHandler, "execute_prompt") else self._loop
+
+    @property
+    def commands(self) -> CommandPort:
+        """The commands of tasks: those of the executor, and :meth:`execute_file_path_command` where a host overrides it."""
+        commands = cast(CommandPort, commands_of(self.command_executor))
+        finds = hosts(self, BaseHandler, "execute_file_path_command")
+        return cast(CommandPort, HandlerCommands(commands, self)) if finds else commands
+
+    @property
+    def base_system_prompt(self) -> str:
+        """What every system text begins with. Raises ConfigurationError if it is set beside a turn loop of the host's own."""
+        return self._loop.base_system if isinstance(self._loop, TurnLoop) else DEFAULT_SYSTEM_PROMPT
+
+    @base_system_prompt.setter
+    def base_system_prompt(self, text: str) -> None:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"base_system_prompt is text, not {type(text).__name__}", code="config/setting", hint="pass a str"
+            )
+        if not isinstance(self._loop, TurnLoop):
+            raise ConfigurationError(
+                f"a {type(self._loop).__name__} has no base system text to be set", code="config/part"
+            )
+        self._loop.base_system = text
 
     def _open_roots(self, roots: Sequence[str | os.PathLike[str]]) -> FileAccessManager:
         files = FileAccessManager(roots)
@@ -192,7 +245,9 @@ class BaseHandler:
 
     def _make_commands(self) -> CommandExecutor:
         files = self.file_manager
-        return CommandExecutor(files if isinstance(files, FileAccessManager) else self._open_roots(files.roots))
+        if isinstance(files, FileAccessManager):
+            return CommandExecutor(files)
+        return CommandExecutor(self._open_roots(getattr(files, "roots", ()) or ["."]))
 
     async def aclose(self) -> None:
         """Close what the handler opened itself: the directories of its file manager and command executor."""
@@ -259,6 +314,11 @@ class BaseHandler:
         return call.session if call is not None else self._session
 
     @property
+    def own_session(self) -> Session:
+        """The handler's own session, also inside of a run."""
+        return self._session
+
+    @property
     def conversation_history(self) -> list[Message]:
         """The messages of the current session, oldest first: a copy that can be read only (``data/read-only``)."""
         instead = "prompts add to it, and reset_conversation() clears it; Session.commit adds a whole exchange"
@@ -281,7 +341,8 @@ class BaseHandler:
         then keeps the old one.
         """
         async with in_run(self.joint.engine, "handler.prime_data_context", self._session) as call:
-            context = await self._contexts.prime(query, initial_files, call)
+            contexts = DataContexts(finder_of(self.memory_system), files_of(self.file_manager))
+            context = await contexts.prime(query, initial_files, call)
         self.log_debug(f"primed with {len(context.items)} items")
         return context
 
@@ -305,7 +366,7 @@ class BaseHandler:
 
     async def _execute(self, prompt: Prompt, call: CallContext) -> TaskResult:
         try:
-            outcome = await self.prompts.run_prompt(prompt, call)
+            outcome = await self._loop.run_prompt(prompt, call)
         except (TaskError, ConfigurationError) as error:
             self.log_debug(f"prompt failed: {error.message}")
             return TaskResult.from_error(error)
@@ -361,7 +422,7 @@ class BaseHandler:
             watched, inner = watch(call, prompt.model, prompt.system, prompt.parts, show=show)
             opened.set_result(watched)
             try:
-                await self.prompts.run_prompt(prompt, inner)
+                await self._loop.run_prompt(prompt, inner)
             finally:
                 watched.end()
 
@@ -374,10 +435,14 @@ class BaseHandler:
         :func:`~agentflow.executors.policy.only_reads` are run. Empty, with a Warning event, if it is refused, fails or
         takes too long.
         """
-        executor = commands_of(self.command_executor)
-        assert executor is not None
+        executor = cast(CommandPort, commands_of(self.command_executor))
         async with in_run(self.joint.engine, "handler.execute_file_path_command") as call:
-            files = await executor.find_files(command, call)
+            try:
+                files = await executor.find_files(command, call)
+            except RunStopped:
+                raise
+            except Exception as error:  # noqa: BLE001 - document 5: whatever an executor raises, the list is empty
+                files = FoundFiles(error=f"{type(error).__name__}: {error}")
             if files.error is not None:
                 self.log_debug(f"command gave no paths: {files.error}")
                 call.warn("commands/no-files", f"a command that finds files gave none: {clip(files.error, 500)}")

@@ -1,22 +1,57 @@
-"""Adapts a host's memory, command executor or handler, which take no call, to the ports of the services."""
+"""One rule for all faces: a method that a host overrides, assigns or gives in an object of its own is the one that is asked.
+
+Services ask each other through ports. Here a face, or a host's object in its place, becomes a port: the service behind the
+face while its methods are agentflow's own, else an adapter that calls the host's methods, async or plain. What they
+call joins the run that asks. An object without the methods is refused (``config/part``).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput, DataContext
-from agentflow.core.errors import cut
+from agentflow.core.errors import ConfigurationError, TaskError, cut
 from agentflow.core.executor_ports import CommandPort, CommandResult, FoundFiles, HostCommandPort
 from agentflow.core.host_code import HostCode
+from agentflow.core.host_threads import as_async
 from agentflow.core.memory_ports import ContextFinder, MemoryPort
 from agentflow.core.ports import HandlerPort
-from agentflow.executors.command_executor import CommandExecutor
+from agentflow.executors.command_executor import CommandExecutor, asked_for
 from agentflow.spec.memory import MemorySystem
+
+
+def hosts(part: object, own: type, *methods: str) -> tuple[str, ...]:
+    """Which of these methods of ``part`` are the host's: all if it is no ``own``, else those that its class overrides or that were
+    assigned to it."""
+    if not isinstance(part, own):
+        return methods
+    kind, assigned = type(part), vars(part)
+    return tuple([name for name in methods if name in assigned or getattr(kind, name) is not getattr(own, name)])
+
+
+def check_part(part: object, what: str, *methods: str) -> None:
+    """Raises ConfigurationError (``config/part``) if an object given as ``what`` lacks one of the methods that are called on it."""
+    lacking = [name for name in methods if not callable(getattr(part, name, None))]
+    if lacking:
+        raise ConfigurationError(
+            f"a {type(part).__name__} is no {what}: it has no method {lacking[0]}",
+            code="config/part",
+            hint=f"give an object with {', '.join(methods)}, async or plain",
+        )
+
+
+async def asked(call: CallContext | None, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """What a method of the host gives. It may be plain, and runs on a thread then; what it calls joins the run of ``call``."""
+    if call is None:
+        return await as_async(method)(*arguments, **named)
+    with HostCode(call.at(call.path)):
+        return await as_async(method)(*arguments, **named)
 
 
 @runtime_checkable
@@ -26,23 +61,21 @@ class DescribedMemory(Protocol):
     async def get_relevant_context_with_description(self, query: str) -> AssociativeMatchResult: ...
 
 
+@dataclass(frozen=True, slots=True)
 class HostMemory:
     """A host's memory as a :class:`~agentflow.core.memory_ports.ContextFinder`; calls it makes join the question's run."""
 
-    def __init__(self, memory: MemoryPort) -> None:
-        self._memory = memory
+    memory: MemoryPort
 
     async def find(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult:
         """Ask the memory. Raises whatever it raises."""
-        with HostCode(_asking(call)):
-            return await self._memory.get_relevant_context_for(question)
+        return _matches(await asked(_asking(call), self.memory.get_relevant_context_for, question))
 
     async def find_described(self, description: str, call: CallContext) -> AssociativeMatchResult:
         """Ask the memory about a description in words, its own way if it has one. Raises whatever it raises."""
-        if not isinstance(self._memory, DescribedMemory):
+        if not isinstance(self.memory, DescribedMemory):
             return await self.find(ContextGenerationInput(query=description), call)
-        with HostCode(_asking(call)):
-            return await self._memory.get_relevant_context_with_description(description)
+        return _matches(await asked(_asking(call), self.memory.get_relevant_context_with_description, description))
 
 
 def _asking(call: CallContext) -> CallContext:
@@ -51,11 +84,24 @@ def _asking(call: CallContext) -> CallContext:
     return inner
 
 
-class HostCommands:
-    """A host's command executor as a :class:`~agentflow.core.executor_ports.CommandPort`; it applies its own policy."""
+def _matches(answer: object) -> AssociativeMatchResult:
+    if not isinstance(answer, AssociativeMatchResult):
+        raise TaskError(
+            f"the memory system gave a {type(answer).__name__}, not an AssociativeMatchResult",
+            reason="context_retrieval_failure",
+            code="context/value",
+        )
+    return answer
 
-    def __init__(self, commands: HostCommandPort) -> None:
-        self._commands = commands
+
+@dataclass(frozen=True, slots=True)
+class HostCommands:
+    """A host's command executor as a :class:`~agentflow.core.executor_ports.CommandPort`; it applies its own policy.
+
+    What one that is a CommandExecutor does by its inherited methods has the authority of the call that asks.
+    """
+
+    commands: HostCommandPort
 
     async def execute_command_safely(
         self,
@@ -65,10 +111,8 @@ class HostCommands:
         call: CallContext | None = None,
     ) -> CommandResult:
         """Run a command."""
-        if call is None:
-            return await self._commands.execute_command_safely(command, cwd, timeout)
-        with HostCode(call):
-            return await self._commands.execute_command_safely(command, cwd, timeout)
+        with asked_for(call):
+            return await asked(call, self.commands.execute_command_safely, command, cwd, timeout)
 
     async def prepare(
         self,
@@ -82,44 +126,75 @@ class HostCommands:
 
     def parse_file_paths_from_output(self, output: str, cwd: str | None = None) -> list[str]:
         """The paths that the output names."""
-        return self._commands.parse_file_paths_from_output(output, cwd)
+        return self.commands.parse_file_paths_from_output(output, cwd)
 
     async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
         """Run a command that names files. Whether it may write is up to the host's executor."""
-        ended = await self.execute_command_safely(command, call=call)
+        with asked_for(call, read_only=True):
+            ended: CommandResult = await asked(call, self.commands.execute_command_safely, command, None, None)
         if not ended.success or ended.exit_code != 0:
             return FoundFiles(error=ended.error or cut(ended.stderr, 500) or f"exit code {ended.exit_code}")
         paths = await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)
         return FoundFiles(tuple(await asyncio.to_thread(lambda: [path for path in paths if os.path.isfile(path)])))
 
 
+@dataclass(frozen=True, slots=True)
+class HandlerCommands:
+    """The ``commands`` of a handler whose way of finding files is the host's."""
+
+    commands: CommandPort | None
+    handler: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.commands, name)
+
+    async def find_files(self, command: str | Sequence[str], call: CallContext | None = None) -> FoundFiles:
+        """What the handler finds."""
+        return FoundFiles(tuple(await asked(call, self.handler.execute_file_path_command, command)))
+
+
+@dataclass(frozen=True, slots=True)
 class HandlerContexts:
     """A handler's data context as a :class:`~agentflow.core.ports.DataContextPort`."""
 
-    def __init__(self, handler: HandlerPort) -> None:
-        self._handler = handler
+    handler: HandlerPort
 
     async def prime(self, query: str | None, initial_files: list[str] | None, call: CallContext) -> DataContext:
         """Prime the handler."""
-        with HostCode(call):
-            return await self._handler.prime_data_context(query=query, initial_files=initial_files)
+        return await asked(call, self.handler.prime_data_context, query=query, initial_files=initial_files)
 
     def clear(self, call: CallContext) -> None:
         """Clear the handler's data context."""
         with HostCode(call):
-            self._handler.clear_data_context()
+            self.handler.clear_data_context()
+
+
+def finding_of(handler: Any) -> CommandPort:
+    """A handler as what finds files by a command. Raises ConfigurationError (``config/part``)."""
+    commands = getattr(handler, "commands", None)
+    if commands is not None:
+        return commands
+    check_part(handler, "handler", "execute_file_path_command")
+    return cast(CommandPort, HandlerCommands(None, handler))
 
 
 def finder_of(memory: MemoryPort | None) -> ContextFinder | None:
-    """A memory as a ContextFinder: the service behind a MemorySystem; any other memory wrapped.
-
-    A subclass of MemorySystem is a host's own memory: what it overrides counts.
-    """
+    """A memory as a ContextFinder: the service behind a MemorySystem, or the host's own methods. Raises ConfigurationError."""
     if memory is None:
         return None
-    return memory.service if type(memory) is MemorySystem else HostMemory(memory)
+    own = hosts(memory, MemorySystem, "get_relevant_context_for", "get_relevant_context_with_description")
+    if not own:
+        return cast(MemorySystem, memory).service
+    check_part(memory, "memory system", "get_relevant_context_for")
+    return HostMemory(memory)
 
 
 def commands_of(commands: CommandPort | HostCommandPort | None) -> CommandPort | None:
-    """A command executor as a CommandPort, wrapped if necessary."""
-    return commands if commands is None or isinstance(commands, CommandExecutor) else HostCommands(commands)
+    """A command executor as a CommandPort: itself, or the host's own methods. Raises ConfigurationError."""
+    if commands is None:
+        return None
+    methods = ("execute_command_safely", "parse_file_paths_from_output")
+    if not hosts(commands, CommandExecutor, *methods):
+        return cast(CommandPort, commands)
+    check_part(commands, "command executor", *methods)
+    return HostCommands(commands)

@@ -1,22 +1,25 @@
 """Decides which run a public method belongs to, and which engine opens it.
 
 A method called from inside a tool or host callable joins the executing run; elsewhere it opens a run. The faces of a
-flow are passed its engine. Faces built by hand, in the specification's order, share one through a :class:`Joint`: the
-task system comes first, without a way to run prompts; the handler built on it adds that and the tools; an evaluator
-built on both finds everything there. This is the only late join, and it happens only here.
+flow are passed its engine. Faces wired by hand have a :class:`Joint`: each run gets an engine built of the
+:class:`Parts` that its faces hold at that moment, so that what a host assigns or overrides counts from the next run on. Faces
+that hold the same parts share an engine.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from agentflow.core.call import CallContext
+from agentflow.core.errors import ConfigurationError
 from agentflow.core.executor_ports import CommandPort, FilePort
-from agentflow.core.host_code import executing
+from agentflow.core.host_code import executing, executing_call
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.ports import PromptRunner, TemplatePort, ToolPort
+from agentflow.core.ports import Observer, PromptRunner, TemplatePort, ToolPort
 from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.card import language_card
@@ -25,6 +28,9 @@ from agentflow.runtime.line import in_turn
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
+
+_ENGINES = 8
+"""Maximum number of engines that a house keeps: those of the parts that were used last."""
 
 
 @contextlib.asynccontextmanager
@@ -48,53 +54,139 @@ async def in_run(engine: Engine, name: str, session: Session | None = None) -> A
                     yield engine.join(call, call.next_path(name), session=call.session)[1]
 
 
-class Joint:
-    """The engine that several faces share, and its parts.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an engine is built of. ``tasks`` makes the task port, and the service behind it, of the other parts; ``system`` and ``own``
+    (the methods of it that are the host's) tell whether it would make others."""
 
-    Parameters: ``tasks``, ``tools`` and ``memory`` for programs (None: the tools of a handler that joins later);
-    ``limits`` of its runs; ``engine`` the flow's, which has all of these. ``session`` is the conversation of the first
-    handler that joins.
+    system: object
+    tasks: Callable[[Parts], tuple[TemplatePort, TaskService | None]] = field(compare=False)
+    prompts: PromptRunner
+    tools: ToolPort | None = None
+    memory: ContextFinder | None = None
+    lookups: ContextFinder | None = None
+    files: FilePort | None = None
+    commands: CommandPort | None = None
+    limits: Limits | None = None
+    own: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An engine built of ``parts``, and the service of its tasks as their own methods use it."""
+
+    engine: Engine
+    parts: Parts | None
+    service: TaskService | None
+
+
+def _build(parts: Parts) -> Built:
+    tasks, service = parts.tasks(parts)
+    tools = parts.tools or ToolRegistry()
+    solver = None if service is None else Solver(service.executor, language_card, GrantedNames(service, tools))
+    engine = Engine(tasks, tools, parts.memory, solver=solver, limits=parts.limits)
+    return Built(engine, parts, service)
+
+
+class House:
+    """The engines of faces that were wired by hand, one for all that hold the same parts, and who watches them."""
+
+    def __init__(self) -> None:
+        self._built: list[Built] = []
+        self._observers: list[Observer] = []
+
+    def of(self, parts: Parts) -> Built:
+        """The engine of these parts."""
+        for built in self._built:
+            if built.parts == parts:
+                return built
+        built = _build(parts)
+        for observer in self._observers:
+            built.engine.subscribe(observer)
+        self._built = [*self._built[-_ENGINES + 1 :], built]
+        return built
+
+    def executing(self) -> Built | None:
+        """The engine of this house in whose run code of the host is executing, if any."""
+        call = executing_call()
+        services = None if call is None else call.run.services
+        return next((built for built in self._built if built.engine is services), None)
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Give every event of every later run to ``observer``. Returns a function that ends that."""
+        self._observers.append(observer)
+        ends = [built.engine.subscribe(observer) for built in self._built]
+
+        def unsubscribe() -> None:
+            self._observers = [other for other in self._observers if other is not observer]
+            for end in ends:
+                end()
+            for built in self._built:
+                built.engine.observers = [other for other in built.engine.observers if other is not observer]
+
+        return unsubscribe
+
+
+class Joint:
+    """The engine of a face: a flow's, or the one of ``house`` for the ``parts`` that its faces hold now.
+
+    ``engine`` is the flow's; what the face was built of cannot be replaced then, unless it is ``open``.
     """
 
     def __init__(
         self,
-        tasks: TemplatePort,
-        tools: ToolPort | None = None,
-        memory: ContextFinder | None = None,
-        *,
-        limits: Limits | None = None,
+        house: Callable[[], House],
+        parts: Callable[[], Parts | Engine],
         engine: Engine | None = None,
+        *,
+        open: bool = False,
     ) -> None:
-        self.tasks = tasks
-        self.tools = tools
-        self.memory = memory
-        self.session: Session | None = None
-        self._limits = limits
-        self._engine = engine
-        self._engine_given = engine is not None
+        self._house = house
+        self._parts = parts
+        self.given = engine
+        self.closed = engine is not None and not open
 
     @property
     def engine(self) -> Engine:
-        """The engine, built from the parts that have joined so far."""
-        if self._engine is None:
-            tools, solver = self.tools or ToolRegistry(), None
-            if isinstance(self.tasks, TaskService):
-                solver = Solver(self.tasks.executor, language_card, GrantedNames(self.tasks, tools))
-            self._engine = Engine(self.tasks, tools, self.memory, solver=solver, limits=self._limits)
-        return self._engine
+        """The engine that opens the next run."""
+        return self._now().engine
 
-    def take(
-        self,
-        tools: ToolPort,
-        prompts: PromptRunner,
-        files: FilePort | None,
-        commands: CommandPort | None,
-        limits: Limits | None = None,
-    ) -> None:
-        """Let what the first handler of a task system has join; what another has does not."""
-        if self._engine_given or self.tools is not None or not isinstance(self.tasks, TaskService):
-            return
-        self.tasks.supply(prompts, files, commands)
-        self.tools = tools
-        self._limits = limits or self._limits
-        self._engine = None
+    def _now(self) -> Built:
+        parts = self.given or self._parts()
+        return Built(parts, None, None) if isinstance(parts, Engine) else self._house().of(parts)
+
+    def here(self) -> Built:
+        """The engine of this house in whose run code of the host is executing, and its parts; elsewhere that of the next run."""
+        return self._house().executing() or self._now()
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Give every event of every later run to ``observer``. Returns a function that ends that."""
+        return (self.given or self._house()).subscribe(observer)
+
+
+def over(service: TaskService) -> Callable[[Parts], tuple[TemplatePort, TaskService]]:
+    """Makes of other parts the tasks of ``service`` that are run with them."""
+
+    def tasks(parts: Parts) -> tuple[TemplatePort, TaskService]:
+        mine = service.over(parts.prompts, memory=parts.lookups, files=parts.files, commands=parts.commands)
+        return mine, mine
+
+    return tasks
+
+
+class Face:
+    """A class of the specification. Of the faces of a flow, which share what the flow was built of, ``parts`` and methods cannot be
+    replaced: assigning one raises ConfigurationError (``config/part``)."""
+
+    parts: ClassVar[frozenset[str]] = frozenset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        joint = self.__dict__.get("joint")
+        closed = isinstance(joint, Joint) and joint.closed and not name.startswith("_")
+        if closed and (name in self.parts or callable(getattr(type(self), name, None))):
+            raise ConfigurationError(
+                f"'{name}' of a flow's {type(self).__name__} cannot be replaced",
+                code="config/part",
+                hint="pass it to AgentFlow, or wire the specification's classes by hand",
+            )
+        super().__setattr__(name, value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
@@ -14,13 +13,13 @@ from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.weights import RankWeights
 from agentflow.runtime.engine import Engine
-from agentflow.spec.joining import Joint, in_run
+from agentflow.spec.joining import Face, House, Joint, Parts, in_run, over
 from agentflow.tasks.executor import AtomicTaskExecutor
-from agentflow.tasks.prompt_runners import NoPrompts
+from agentflow.tasks.prompt_runners import NO_PROMPTS
 from agentflow.tasks.service import TaskService
 
 
-class MemorySystem:
+class MemorySystem(Face):
     """Finds relevant files below some roots.
 
     Parameters: ``handler`` is the specification's back-reference; it is stored, and ranking uses ``ranker`` instead;
@@ -47,13 +46,13 @@ class MemorySystem:
         self.service = service or FileMemory(
             config, roots=roots, ranker=ranker, sources=sources, embedder=embedder, files=files, weights=weights
         )
-        self._engine = engine
+        self._house = House()
+        self.joint = Joint(lambda: self._house, self._alone, engine)
 
-    @cached_property
-    def joint(self) -> Joint:
-        """Opens the runs in which a ranker is called."""
-        executor = AtomicTaskExecutor(NoPrompts())
-        return Joint(TaskService(executor, self.service), memory=self.service, engine=self._engine)
+    def _alone(self) -> Parts:
+        """What the runs are built of in which a ranker is called."""
+        tasks = over(TaskService(AtomicTaskExecutor(NO_PROMPTS)))
+        return Parts(self, tasks, NO_PROMPTS, memory=self.service, lookups=self.service)
 
     @property
     def ranker(self) -> Ranker | None:

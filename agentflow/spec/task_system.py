@@ -18,26 +18,32 @@ from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 from agentflow.lang.words import WORDS
 from agentflow.runtime.engine import Engine
-from agentflow.spec.host import commands_of, finder_of
-from agentflow.spec.joining import Joint, in_run
-from agentflow.tasks.context_sources import PathCommandRunner
+from agentflow.spec.host import commands_of, finder_of, finding_of, hosts
+from agentflow.spec.host_files import files_of
+from agentflow.spec.host_tasks import LOOKED_UP, RUN, as_asked
+from agentflow.spec.joining import Face, House, Joint, Parts, in_run
+from agentflow.spec.wiring import parts_of
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.executor import AtomicTaskExecutor
-from agentflow.tasks.prompt_runners import NoPrompts
+from agentflow.tasks.prompt_runners import NO_PROMPTS
 from agentflow.tasks.service import TaskService
 
 
-class TaskSystem:
+class TaskSystem(Face):
     """Manages and runs atomic task templates.
 
-    Parameters: ``evaluator`` evaluates FunctionCallNodes if it has ``evaluate_function_call``; ``memory_system``
+    Parameters: ``evaluator`` evaluates FunctionCallNodes if it has ``evaluate_function_call`` (or ``evaluateFunctionCall``); ``memory_system``
     answers context lookups; ``prompts`` runs bodies (without it they fail with a configuration error, until a
     BaseHandler is built on this system); ``files`` and ``commands`` serve context sources; ``decompose`` how many
     rounds a model may take to write a program for a task that ran out of context or output. ``service`` and ``engine``
     are the flow's.
 
-    The async methods join the run of the tool they are called from; outside of a run they open one.
+    The async methods join the run of the tool they are called from; outside of a run they open one. A subclass may override
+    ``find_template``, ``register_template``, ``execute_atomic_template`` and ``execute_subtask_directly``: programs, subtasks
+    and template functions ask them. ``memory_system`` and ``evaluator`` may be assigned later.
     """
+
+    parts = frozenset({"memory_system"})
 
     def __init__(
         self,
@@ -53,15 +59,39 @@ class TaskSystem:
     ) -> None:
         self.evaluator = evaluator
         self.memory_system = memory_system
-        finder = finder_of(memory_system)
+        self._prompts, self._files, self._commands = prompts, files, commands
+        self._handler: Any = None
         self.service = service or TaskService(
-            AtomicTaskExecutor(prompts or NoPrompts(), files),
-            finder,
+            AtomicTaskExecutor(prompts or NO_PROMPTS, None if files is None else files_of(files)),
+            finder_of(memory_system),
             commands=commands_of(commands),
             decompose=decompose,
             words=WORDS,
         )
-        self.joint = Joint(self.service, memory=finder, engine=engine)
+        self.house = House()
+        self.joint = Joint(lambda: self.house, lambda: self.parts_with(self._handler, self.memory_system), engine)
+        if engine is None:
+            self.parts_with(None, memory_system)  # what cannot serve is refused now
+
+    def adopt(self, handler: Any) -> None:
+        """Let the first handler that is built on this system run its tasks; another one runs those of its own evaluator."""
+        self._handler = self._handler or handler
+
+    def parts_with(self, handler: Any, memory: MemoryPort | None) -> Parts:
+        """What runs with the tools and the model of ``handler`` (None: none), where programs ask ``memory``, are built of.
+
+        What the system itself was given comes before the handler's. Raises ConfigurationError (``config/part``).
+        """
+        return parts_of(
+            self,
+            handler,
+            memory,
+            own=hosts(self, TaskSystem, *LOOKED_UP, *RUN),
+            lookups=self.memory_system,
+            prompts=self._prompts,
+            files=self._files,
+            commands=self._commands,
+        )
 
     @property
     def templates(self) -> dict[str, TaskTemplate]:
@@ -125,10 +155,17 @@ class TaskSystem:
         identifier = _text(fields, "name") or f"{_text(fields, 'type') or 'atomic'}:{_text(fields, 'subtype')}"
         session = self._conversation(identifier, fields.get("history_config"))
         name = f"task {clip(_text(fields, 'name', 'subtype'), 100)}".strip()
-        async with in_run(self.joint.engine, name, session) as call:
-            return await self.service.run_directly(request, call)
+        here = self.joint.here()
+        async with in_run(here.engine, name, session) as call:
+            return await (here.service or self.service).run_directly(
+                request, as_asked(_text(fields, "name", "subtype"), call)
+            )
 
-    execute_atomic_template = execute_subtask_directly
+    async def execute_atomic_template(
+        self, request: SubtaskRequest | Mapping[str, Any], env: Environment | None = None
+    ) -> TaskResult:
+        """:meth:`execute_subtask_directly` under its other name, by which programs call it."""
+        return await self.execute_subtask_directly(request, env)
 
     async def execute_call(
         self, call: FunctionCallNode | Mapping[str, Any], env: Environment | None = None
@@ -140,8 +177,9 @@ class TaskSystem:
         """
         identifier = _text(_fields(call), "template_name", "templateName", "name")
         name = f"call {clip(identifier, 100)}".strip()
-        async with in_run(self.joint.engine, name, self._conversation(identifier, None)) as context:
-            return await self.service.evaluate_call(call, env, context, self.evaluator)
+        here = self.joint.here()
+        async with in_run(here.engine, name, self._conversation(identifier, None)) as context:
+            return await (here.service or self.service).evaluate_call(call, env, context, self.evaluator)
 
     async def execute_task(
         self,
@@ -165,8 +203,9 @@ class TaskSystem:
         the handler's conversation. Every failure but a limit, and a conversation in use, is a FAILED result.
         """
         session = self._conversation(f"{task_type}:{task_subtype}", kwargs.get("history_config"), handler)
-        async with in_run(self.joint.engine, f"task {task_type}:{task_subtype}", session) as call:
-            return await self.service.run_task(
+        here = self.joint.here()
+        async with in_run(here.engine, f"task {task_type}:{task_subtype}", session) as call:
+            return await (here.service or self.service).run_task(
                 task_type,
                 task_subtype,
                 inputs,
@@ -189,7 +228,9 @@ class TaskSystem:
             return None  # the task fails with this error
         if settings is None or not (settings.use_session_history or settings.record_in_session_history):
             return None
-        session = self.joint.session if handler is None else getattr(handler, "session", None)
+        session = (
+            (self._handler and self._handler.own_session) if handler is None else getattr(handler, "session", None)
+        )
         return session if isinstance(session, Session) else None
 
     async def resolve_file_paths(
@@ -201,12 +242,15 @@ class TaskSystem:
         """The files selected by a resolved template's context strategy: absolute paths, and an error text or None.
 
         Sources, in order: ``file_paths``; memory's answer to ``_context_input``; ``file_paths_source`` of type
-        ``description`` or ``command`` (run by the task system's commands, else by ``handler``). The error of one source
+        ``description`` or ``command`` (run by ``handler``, else by the task system's commands). The error of one source
         is returned beside the paths of the others.
         """
-        runner = handler if isinstance(handler, PathCommandRunner) else None
-        async with in_run(self.joint.engine, "file paths") as call:
-            return await self.service.resolve_file_paths(template, call, memory=finder_of(memory_system), runner=runner)
+        commands = None if handler is None else finding_of(handler)
+        here = self.joint.here()
+        async with in_run(here.engine, "file paths") as call:
+            return await (here.service or self.service).resolve_file_paths(
+                template, call, memory=finder_of(memory_system), commands=commands
+            )
 
     async def generate_context_for_memory_system(
         self, context_input: ContextGenerationInput, global_index: Mapping[str, str]
@@ -219,8 +263,11 @@ class TaskSystem:
         has one. A failure is a result with ``error`` and no matches.
         """
         handler = getattr(self.memory_system, "handler", None)
-        async with in_run(self.joint.engine, "context") as call:
-            return await self.service.generate_context(context_input, global_index, call, handler=handler)
+        here = self.joint.here()
+        async with in_run(here.engine, "context") as call:
+            return await (here.service or self.service).generate_context(
+                context_input, global_index, call, handler=handler
+            )
 
 
 def _fields(data: object) -> Mapping[str, object]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
-from agentflow.core.errors import AgentflowError, PathDenied, RunStopped, TaskError, clip
+from agentflow.core.errors import PathDenied, RunStopped, TaskError, clip
 from agentflow.core.events import ContextStarted
 from agentflow.core.executor_ports import CommandPort, FilePort
 from agentflow.core.frozen import frozen
@@ -26,13 +26,6 @@ from agentflow.tasks.template import text_of
 
 MAX_QUERY = 4_000
 """Maximum number of characters of one text in a question to memory."""
-
-
-@runtime_checkable
-class PathCommandRunner(Protocol):
-    """A handler that runs a command and reads file paths from its output."""
-
-    async def execute_file_path_command(self, command: str) -> list[str]: ...
 
 
 @runtime_checkable
@@ -106,7 +99,7 @@ class ContextSources:
         *,
         call: CallContext,
         memory: ContextFinder | None = None,
-        runner: PathCommandRunner | None = None,
+        commands: CommandPort | None = None,
     ) -> FoundPaths:
         """The union of all sources: ``literal`` paths, a ``question`` to memory, and a ``file_paths_source``.
 
@@ -131,7 +124,7 @@ class ContextSources:
                 self._add(result, (await self.ask_described(text, call, memory)).file_paths)
             elif kind == "command":
                 self._add(
-                    result, await self._command(str(source.get("command") or source.get("value") or ""), runner, call)
+                    result, await self._command(str(source.get("command") or source.get("value") or ""), commands, call)
                 )
             elif kind != "literal":
                 raise _bad_source(f"a source of type {kind!r} is unknown: literal, description or command")
@@ -149,27 +142,28 @@ class ContextSources:
             if absolute not in result.paths:
                 result.paths.append(absolute)
 
-    async def _command(self, command: str, runner: PathCommandRunner | None, call: CallContext) -> list[str]:
+    async def _command(self, command: str, commands: CommandPort | None, call: CallContext) -> Sequence[str]:
         if not command.strip():
             raise _bad_source("a command source has no 'command'")
-        if self.commands is not None:
-            # A program cannot define such a source: the command is the host's, and so is its authority.
-            files = await self.commands.find_files(command)
-            if files.error is not None:
-                call.warn("commands/no-files", f"a command that finds files gave none: {clip(files.error, 500)}")
-                raise _lookup_failed(f"the command {command!r} failed: {files.error}")
-            return list(files.paths)
-        if runner is None:
+        commands = commands or self.commands
+        if commands is None:
             raise TaskError(
                 "a command source needs something that runs commands",
                 reason="dependency_error",
                 code="tasks/no-commands",
             )
         try:
-            with HostCode(call):
-                return await runner.execute_file_path_command(command)
-        except AgentflowError as error:
-            raise _lookup_failed(f"the command {command!r} failed: {error.message}") from error
+            # A program cannot define such a source: the command is the host's, and so is its authority.
+            with HostCode(call.at(call.path)):
+                files = await commands.find_files(command)
+        except RunStopped:
+            raise
+        except Exception as error:  # the commands may be any object: whatever it raises is a failed lookup
+            raise _lookup_failed(f"the command {command!r} failed: {error}") from error
+        if files.error is not None:
+            call.warn("commands/no-files", f"a command that finds files gave none: {clip(files.error, 500)}")
+            raise _lookup_failed(f"the command {command!r} failed: {files.error}")
+        return files.paths
 
 
 async def _answer(

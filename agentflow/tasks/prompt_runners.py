@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, cast, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.host_code import HostCode
+from agentflow.core.host_threads import as_async
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
 from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
 from agentflow.core.results import TaskResult, warn_of_reason
@@ -26,8 +28,12 @@ class NoPrompts:
         raise ConfigurationError(
             "this task system has nothing to run prompts with",
             code="tasks/no-handler",
-            hint="build it through AgentFlow(model=...), pass executor=AtomicTaskExecutor(...), or a handler to the call",
+            hint="build a BaseHandler on it, pass prompts= to it or handler= to the call, or use AgentFlow(model=...)",
         )
+
+
+NO_PROMPTS = NoPrompts()
+"""The one instance that faces without a handler share."""
 
 
 class TestModePrompts:
@@ -89,17 +95,28 @@ class _ExecutesPrompts(Protocol):
     async def execute_prompt(self, prompt: str, **options: Any) -> Any: ...
 
 
+@dataclass(frozen=True, slots=True)
 class HandlerPrompts:
-    """Uses a handler with only ``execute_prompt(text, system=...) -> TaskResult`` as a turn loop."""
+    """Uses the ``execute_prompt`` of a handler as a turn loop.
 
-    def __init__(self, handler: _ExecutesPrompts) -> None:
-        self._handler = handler
+    It is given the prompt's text (texts and media, where there are both) and ``system=``, and if it is ``whole`` every
+    option of :class:`~agentflow.core.ports.Prompt` that differs from its default.
+    """
+
+    handler: _ExecutesPrompts
+    whole: bool = False
 
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
-        """Send the prompt's text through the handler. Raises the error of a FAILED answer."""
-        text = "".join(part.text for part in prompt.parts if isinstance(part, TextPart))
+        """Send the prompt through the handler. Raises the error of a FAILED answer."""
+        texts = [part.text for part in prompt.parts if isinstance(part, TextPart)]
+        said: Any = "".join(texts)
+        options: dict[str, Any] = {"system": prompt.system}
+        if self.whole:
+            options = _changed(prompt)
+            if len(texts) < len(prompt.parts):
+                said = [part.text if isinstance(part, TextPart) else part for part in prompt.parts]
         with HostCode(call):
-            answer = TaskResult.of(await self._handler.execute_prompt(text, system=prompt.system))
+            answer = TaskResult.of(await as_async(self.handler.execute_prompt)(said, **options))
         warn_of_reason(answer, call.warn)
         if answer.failed:
             answer.value()
@@ -114,8 +131,8 @@ class HandlerPrompts:
             response=response,
             turn=(Message("user", prompt.parts), response.message()),
             usage=answer.usage,
-            cost_usd=None,
-            turns=1,
+            cost_usd=answer.notes.get("cost_usd"),
+            turns=answer.notes.get("turns") or 1,
             value=value,
             schema_errors=()
             if error is not None or not prompt.output_schema
@@ -123,6 +140,16 @@ class HandlerPrompts:
             parse_error=str(error) if error is not None else None,
             model=response.model,
         )
+
+
+def _changed(prompt: Prompt) -> dict[str, Any]:
+    """The options in which a prompt differs from a plain one; the schema of its answer is said in its text."""
+    values = {each.name: getattr(prompt, each.name) for each in fields(Prompt) if each.name != "parts"}
+    changed = {name: value for name, value in values.items() if value != getattr(_PLAIN, name)}
+    return {**changed, "schema_text": prompt.schema_text} if prompt.output_schema or prompt.json_output else changed
+
+
+_PLAIN = Prompt(parts=())
 
 
 def prompts_of(handler: object) -> PromptRunner:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Container, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.errors import AgentflowError, DataError, RunStopped, SessionBusy, TaskError
 from agentflow.core.executor_ports import CommandPort, FilePort
 from agentflow.core.host_code import HostCode
+from agentflow.core.host_threads import as_async
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import Definitions
 from agentflow.core.ports import PromptRunner
@@ -22,7 +23,7 @@ from agentflow.core.store_ports import ReusePort
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean
-from agentflow.tasks.context_sources import ContextSources, PathCommandRunner
+from agentflow.tasks.context_sources import ContextSources
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.functions import check_depth
@@ -30,7 +31,7 @@ from agentflow.tasks.history import previous_outputs_text
 from agentflow.tasks.library import builtin, scripted_builtin
 from agentflow.tasks.matching import match_result
 from agentflow.tasks.options import ORDINARY, TaskOptions
-from agentflow.tasks.prompt_runners import NoPrompts, TestModePrompts, prompts_of
+from agentflow.tasks.prompt_runners import TestModePrompts, prompts_of
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry, prepare_definition
 from agentflow.tasks.runner import TaskRunner
 from agentflow.tasks.subtasks import Subtasks
@@ -44,11 +45,19 @@ _KWARGS = (
 )  # fmt: skip
 
 
-@runtime_checkable
-class FunctionEvaluator(Protocol):
-    """An evaluator that evaluates template function calls itself."""
+_EVALUATES = ("evaluate_function_call", "evaluateFunctionCall")
+"""The names of the method of an evaluator that evaluates template function calls itself."""
 
-    async def evaluate_function_call(self, call: FunctionCallNode, env: Environment) -> Any: ...
+
+class _Mode:
+    """Whether test mode is on; shared by the services over the same templates."""
+
+    def __init__(self) -> None:
+        self.test = False
+
+    def builtin(self, identifier: str) -> CompiledTemplate | None:
+        """The template that comes with agentflow, in this mode."""
+        return scripted_builtin(identifier) if self.test else builtin(identifier)
 
 
 class TaskService:
@@ -73,29 +82,44 @@ class TaskService:
     ) -> None:
         self.executor = executor
         self._reuse = reuse
-        self._test_mode = False
-        self._registry = TemplateRegistry(self._builtin, words)
+        self._mode = _Mode()
+        self._registry = TemplateRegistry(self._mode.builtin, words)
         self._decompose = decompose
-        self._connect(ContextSources(memory, files or executor.files, commands))
+        self._sources = ContextSources(memory, files or executor.files, commands)
+        self._connect(TaskRunner)
 
-    def _connect(self, sources: ContextSources) -> None:
-        self._sources = sources
-        self._runner = TaskRunner(self._registry, self.executor, sources, self._decompose, self._reuse)
+    def _connect(self, runner: Callable[..., TaskRunner]) -> None:
+        self._runner = runner(self._registry, self.executor, self._sources, self._decompose, self._reuse)
         self._subtasks = Subtasks(self._registry, self._runner)
 
-    def supply(self, prompts: PromptRunner, files: FilePort | None, commands: CommandPort | None) -> None:
-        """Add a turn loop, files and commands to a service that was built before them.
-
-        Keeps what it already has. Not for a service that is running tasks.
+    def over(
+        self,
+        prompts: PromptRunner,
+        *,
+        memory: ContextFinder | None = None,
+        files: FilePort | None = None,
+        commands: CommandPort | None = None,
+        registry: TemplateRegistry | None = None,
+        runner: Callable[..., TaskRunner] = TaskRunner,
+    ) -> TaskService:
+        """The same tasks, and the same test mode, run with other parts; ``registry`` and ``runner`` find and run templates
+        in another way.
         """
-        if isinstance(self.executor.prompts, NoPrompts):
-            self.executor.prompts = prompts
-        self.executor.files = self.executor.files or files
-        sources = self._sources
-        self._connect(replace(sources, files=sources.files or files, commands=sources.commands or commands))
+        twin = copy.copy(self)
+        twin.executor = AtomicTaskExecutor(prompts, files)
+        twin._registry = registry or self._registry
+        twin._sources = ContextSources(memory, files, commands)
+        twin._connect(runner)
+        return twin
 
-    def _builtin(self, identifier: str) -> CompiledTemplate | None:
-        return scripted_builtin(identifier) if self._test_mode else builtin(identifier)
+    @property
+    def registry(self) -> TemplateRegistry:
+        """The registered templates."""
+        return self._registry
+
+    def builtin(self, identifier: str) -> CompiledTemplate | None:
+        """The template that comes with agentflow, or None."""
+        return self._mode.builtin(identifier)
 
     @property
     def revision(self) -> object:
@@ -115,7 +139,7 @@ class TaskService:
     def set_test_mode(self, enabled: bool) -> None:
         """Switch test mode: prompts are answered by a deterministic script instead of a model, and the templates
         ``greeting`` and ``format_date`` exist."""
-        self._test_mode = bool(enabled)
+        self._mode.test = bool(enabled)
         self._registry.changed()
 
     def register_template(self, template: Mapping[str, Any] | TaskTemplate) -> None:
@@ -174,11 +198,11 @@ class TaskService:
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext
     ) -> Coroutine[Any, Any, TaskResult]:
         """Run a template within ``call`` (to be awaited); otherwise like :meth:`run_request`."""
-        return self._runner.run(compiled, request, call, self._options() if self._test_mode else ORDINARY)
+        return self._runner.run(compiled, request, call, self._options() if self._mode.test else ORDINARY)
 
     def content(self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> list[Any]:
         """What identifies a task at ``call`` besides its arguments; see :mod:`agentflow.tasks.content`."""
-        return self._runner.content(compiled, request, call, self._options() if self._test_mode else ORDINARY)
+        return self._runner.content(compiled, request, call, self._options() if self._mode.test else ORDINARY)
 
     async def run_request(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         """Run an atomic task within ``call``, found by the request's name or else its ``type:subtype``.
@@ -217,7 +241,7 @@ class TaskService:
     ) -> TaskResult:
         """Evaluate a template function call: arguments in ``env``, the body in a new environment of its parameters.
 
-        ``evaluator`` does it instead if it has ``evaluate_function_call``. Every failure except a limit is a FAILED
+        ``evaluator`` does it instead if it has ``evaluate_function_call`` or ``evaluateFunctionCall``. Every failure except a limit is a FAILED
         result.
         """
         env = env if env is not None else Environment()
@@ -226,9 +250,10 @@ class TaskService:
         except DataError as error:
             return _invalid(f"the call is {error.message}")
         try:
-            if isinstance(evaluator, FunctionEvaluator):
+            evaluate = next((each for name in _EVALUATES if (each := getattr(evaluator, name, None)) is not None), None)
+            if evaluate is not None:
                 with HostCode(call):
-                    return TaskResult.of(await evaluator.evaluate_function_call(node, env))
+                    return TaskResult.of(await as_async(evaluate)(node, env))
             return await self._runner.functions(call, self._options()).evaluate(node, env)
         except (RunStopped, SessionBusy):
             raise
@@ -274,7 +299,7 @@ class TaskService:
             return _unexpected(error)
 
     def _options(self, **changes: Any) -> TaskOptions:
-        if self._test_mode and changes.get("prompts") is None:
+        if self._mode.test and changes.get("prompts") is None:
             changes["prompts"] = TestModePrompts()
         return TaskOptions(**changes) if changes else ORDINARY
 
@@ -311,20 +336,20 @@ class TaskService:
         call: CallContext,
         *,
         memory: ContextFinder | None = None,
-        runner: PathCommandRunner | None = None,
+        commands: CommandPort | None = None,
     ) -> tuple[list[str], str | None]:
         """The files selected by a resolved template's context strategy: absolute paths, and an error text or None.
 
         Sources, in order: ``file_paths``; memory's answer to ``_context_input``; ``file_paths_source`` of type
-        ``description`` or ``command`` (run by the service's commands, else by ``runner``). The error of one source is
-        returned beside the paths of the others.
+        ``description`` or ``command`` (run by ``commands``, else by the service's own). The error of one source is returned
+        beside the paths of the others.
         """
         resolved = await self._sources.resolve(
             cast(Sequence[str], template.get("file_paths") or ()),
             template.get("_context_input"),
             cast("Mapping[str, Any] | None", template.get("file_paths_source")),
             memory=memory,
-            runner=runner,
+            commands=commands,
             call=call,
         )
         return resolved.paths, resolved.error
