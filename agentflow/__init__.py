@@ -8,7 +8,7 @@ from importlib import import_module
 
 _NAMES = {
     "app": "AgentFlow",
-    "core.approval": "ApprovalRequest",
+    "core.approval": "ApprovalRequest Approved Denied",
     "core.call": "CallContext",
     "core.context": "AssociativeMatchResult ContextGenerationInput DataContext MatchItem",
     "core.errors": "AgentflowError ConfigurationError LimitExceeded ProviderError SexpEvaluationError SexpSyntaxError TaskError UnboundSymbolError",

@@ -2,6 +2,8 @@
 
 from agentflow.app import AgentFlow as AgentFlow
 from agentflow.core.approval import ApprovalRequest as ApprovalRequest
+from agentflow.core.approval import Approved as Approved
+from agentflow.core.approval import Denied as Denied
 from agentflow.core.call import CallContext as CallContext
 from agentflow.core.context import (
     AssociativeMatchResult as AssociativeMatchResult,

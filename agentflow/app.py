@@ -63,6 +63,7 @@ from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import ProcessRates, read_rates
 from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
+from agentflow.runtime.asking import Approver
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import ProgramEstimator
@@ -70,7 +71,6 @@ from agentflow.runtime.facts import Facts
 from agentflow.runtime.program_files import check_surface
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.reuse import Reuse
-from agentflow.runtime.run import Approver
 from agentflow.settings import Settings, load_settings
 from agentflow.spec.evaluator import SexpEvaluator
 from agentflow.spec.executors import SystemExecutorFunctions

@@ -22,6 +22,7 @@ from agentflow.core.store_ports import ResultStore
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
+from agentflow.runtime.asking import Approver
 from agentflow.runtime.conversations import LastingSession
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.durable_run import DurableRun, PastRun, RunInfo
@@ -33,7 +34,6 @@ from agentflow.runtime.program_files import ProgramLike, in_surface, load_progra
 from agentflow.runtime.python import FlowCall, no_bindings
 from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.questions import no_such_question
-from agentflow.runtime.run import Approver
 from agentflow.runtime.tenant import Tenant
 
 R = TypeVar("R")
@@ -272,8 +272,10 @@ class DurableMethods:
     async def send(self, run_id: str, key: str, answer: Any) -> None:
         """Answer a question or an approval of a run, which it then resumes: the first answer counts.
 
-        ``key`` is that of the :class:`Question`, and of the WaitStarted event. The answer must fit the question's schema; that
-        of an approval is True or False. Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
+        ``key`` is that of the :class:`Question`, and of the WaitStarted event. The answer must fit the question's schema. An
+        approval is answered as by an approver: ``True`` or ``Approved(arguments=...)`` is a yes, as is its form in JSON,
+        ``{"approved": true, "arguments": {...}}``; ``False``, ``Denied("why")`` or the reason as a text is a no, and so is
+        anything else. Raises DataError: ``question/answer`` for one that does not fit, ``question/unknown``
         when nothing is open under this key, or no more; and as :meth:`resume`.
         """
         if self.engine.questions.answer(run_id, key, answer):

@@ -20,6 +20,7 @@ from agentflow.core.source import Surface
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
+from agentflow.runtime.asking import Approver
 from agentflow.runtime.compiling import beside_the_loop
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import Bounds, ProgramEstimator
@@ -27,7 +28,6 @@ from agentflow.runtime.handle import OwnReader, Recorded, RunResult, RunStream
 from agentflow.runtime.line import in_turn
 from agentflow.runtime.program_files import ProgramLike, in_surface, load_program, source_of
 from agentflow.runtime.python import FlowCall, FlowWork, python_work
-from agentflow.runtime.run import Approver
 from agentflow.runtime.tenant import Tenant
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.joining import in_run

@@ -20,7 +20,7 @@ from agentflow.core.events import (
     BranchStarted,
     ContextFinished,
     ContextStarted,
-    Denied,
+    PolicyDenied,
     Event,
     FinishedBase,
     Log,
@@ -229,7 +229,7 @@ class Progress:
                     self._stop_live()
             case AttemptFinished() if event.retry_in_s is not None:
                 self._line("!", f"attempt {event.number} failed, next in {event.retry_in_s:.1f} s: {event.error}")
-            case Denied():
+            case PolicyDenied():
                 self._line("x", f"denied: {event.message}")
             case Warning():
                 self._line("!", f"warning[{event.code}]: {event.message}")

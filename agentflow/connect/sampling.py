@@ -18,7 +18,7 @@ from mcp_types import (
 from agentflow.connect.bounds import MAX_SAMPLE_TEXT, MAX_SAMPLE_TOKENS
 from agentflow.connect.content import parts_of
 from agentflow.connect.servers import McpServer
-from agentflow.core.approval import ApprovalRequest
+from agentflow.core.approval import ApprovalRequest, Denied
 from agentflow.core.call import CallContext
 from agentflow.core.messages import ContentPart, Message, TextPart
 from agentflow.core.ports import Prompt, PromptRunner
@@ -97,8 +97,10 @@ async def _admit(params: CreateMessageRequestParams, server: McpServer, call: Ca
     digest = hashlib.blake2b(f"{name} {request_text}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     text = f"{name} {escape(request_text)}"
     request = ApprovalRequest(name, text, digest, f"the MCP server '{server.name}' wants to ask the model")
-    if not await call.run.approve(request, call):
-        raise MCPError(REJECTED, "the request to the model was not approved")
+    decision = await call.run.approve(request, call)
+    if isinstance(decision, Denied):
+        why = f": {decision.why}" if decision.why else ""
+        raise MCPError(REJECTED, f"the request to the model was not approved{why}")
 
 
 __all__ = ["REJECTED", "sample"]

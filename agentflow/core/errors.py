@@ -16,6 +16,7 @@
     ├── PathDenied                 a file tool refuses a path
     ├── CommandDenied              the policy refuses a command
     ├── SandboxUnavailable         a sandbox back-end failed its self-test
+    ├── Denied                     an approver's no, with its reason (core/approval.py)
     ├── DataError                  data from outside (a template, a cassette, an index) is invalid
     ├── JournalError               a durable run cannot be stored, or does not fit its records
     └── TaskError                  a task, tool or model failed: kind, reason, details

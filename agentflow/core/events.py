@@ -398,7 +398,7 @@ class Endorsed(EventBase):
 
 
 @frozen
-class Denied(EventBase):
+class PolicyDenied(EventBase):
     """The policy denied an effect, which has not begun: ``argument`` of ``name`` came from ``sources``, of which ``refused`` may not reach it."""
 
     name: str = ""

@@ -50,7 +50,8 @@ class CommandResult:
     """How a command ended. ``exit_code`` is None if it was not started or was killed; ``error`` says why it failed.
 
     ``stdout`` and ``stderr`` are head and tail of the output; ``stdout_bytes`` and ``stderr_bytes`` count all of it.
-    ``reason`` is the task-failure reason and ``code`` the stable ``family/name`` of a failure.
+    ``reason`` is the task-failure reason and ``code`` the stable ``family/name`` of a failure. ``error`` says to whoever gave the
+    command what to do instead, ``hint`` to the developer which option changes it.
     """
 
     success: bool
@@ -64,6 +65,7 @@ class CommandResult:
     stderr_bytes: int = 0
     duration_s: float = 0.0
     code: str | None = None
+    hint: str | None = None
 
 
 class HostCommandPort(Protocol):

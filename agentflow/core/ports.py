@@ -127,6 +127,9 @@ class ModelRouter(Protocol):
         ...
 
 
+NeedsApproval: TypeAlias = Callable[[dict[str, Any], CallContext], bool | Awaitable[bool]]
+"""Says whether a call with these arguments has to be approved; plain or async."""
+
 Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[[CallContext], Awaitable[Any]]]]
 """Called with a tool's arguments and call before it starts; what it gives is run."""
 
@@ -140,8 +143,8 @@ class Tool:
     interrupted in it does not repeat it unasked (``on_inflight``); ``sequential``
     never runs beside another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of
     further attempts after a failure; ``reuse`` how old a result of an equal call may be that is used again (``1d``). ``approval`` asks the run's approver before each call made with granted (not host)
-    authority. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
-    arguments itself; the arguments of other tools are checked against the schema first. ``prepare`` is for a tool that
+    authority, or before those for which it is a function of arguments and call that does not give False. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
+    arguments itself, as ``check`` does without running it; the arguments of other tools are checked against the schema first. ``prepare`` is for a tool that
     decides itself which calls need an approval: it asks, before the tool starts, and gives what is run instead of
     ``call``. ``origin`` says whose tool it is, if not the host's: who is asked for an approval is shown it.
     """
@@ -154,10 +157,11 @@ class Tool:
     sequential: bool = False
     timeout_s: float | None = None
     retries: int = 0
-    approval: bool = False
+    approval: bool | NeedsApproval = False
     reuse: str | None = None
     builtin: bool = False
     validates: bool = False
+    check: Callable[[dict[str, Any], CallContext], Awaitable[object]] | None = None
     prepare: Prepare | None = None
     origin: str = ""
     source: str | None = None
@@ -187,7 +191,7 @@ class Tool:
             sinks=self.sinks,
             returns=returns() if callable(returns) else returns,
             calls_models=self.calls_models or self.kind == "subtask",
-            approval=self.approval or self.prepare is not None,
+            approval=bool(self.approval) or self.prepare is not None,
             origin=self.origin,
             identity=self.identity,
         )

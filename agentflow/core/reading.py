@@ -73,10 +73,11 @@ class Reading:
     """What one call has read: ``sources`` grow, and everything done within the call depends on them.
 
     ``inputs`` are the sources of the variables of a program that the call runs, which sees them apart. ``default`` is where the call's own
-    result comes from unless it says so (:meth:`say`). ``endorsed`` are the values, as text, that code of the host within the call answers for.
+    result comes from unless it says so (:meth:`say`). ``labels`` are the sources of each argument of the call and ``around`` those of all of it,
+    where that is told apart; without labels everything depends on ``around``. ``endorsed`` are the values, as text, that code of the host within the call answers for.
     """
 
-    __slots__ = ("_alone", "_said", "default", "endorsed", "guard", "inputs", "sources")
+    __slots__ = ("_alone", "_said", "around", "default", "endorsed", "guard", "inputs", "labels", "sources")
 
     def __init__(
         self,
@@ -85,9 +86,13 @@ class Reading:
         *,
         default: Sources = NO_SOURCES,
         inputs: Mapping[str, Sources] | None = None,
+        labels: Mapping[str, Sources] | None = None,
+        around: Sources | None = None,
     ) -> None:
         self.guard = guard
         self.sources = sources
+        self.labels = labels or {}
+        self.around = sources if around is None else around
         self.default = default
         self.inputs = inputs
         self.endorsed = NO_SOURCES

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from agentflow.core.approval import ApprovalRequest
+from agentflow.core.approval import ApprovalRequest, Decision
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event
 from agentflow.core.journal_port import JournalPortOf
@@ -196,8 +196,8 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         """Count text that the run holds from now on: a prompt, an answer, a result. Raises LimitExceeded (``memory``)."""
         ...
 
-    async def approve(self, request: ApprovalRequest, call: C) -> bool:
-        """Ask the run's approver. Where there is none, whoever sends an answer; False if that may not be waited for."""
+    async def approve(self, request: ApprovalRequest, call: C) -> Decision:
+        """Ask the run's approver. Where there is none, whoever sends an answer; a no if that may not be waited for."""
         ...
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:

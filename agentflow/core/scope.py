@@ -79,6 +79,10 @@ class Scope(Generic[C]):
         self._seq = call.parent = call.emit(self._started, **fields)
         return self
 
+    def change(self, **fields: Any) -> None:
+        """Other fields for the Started event, before the block."""
+        self._fields = {**self._fields, **fields}
+
     def set(self, **values: Any) -> None:
         """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own; ``sources`` besides those of what was read."""
         self._values.update(values)
@@ -113,6 +117,9 @@ class QuietScope(Scope[C]):
 
     def __enter__(self) -> QuietScope[C]:
         return self
+
+    def change(self, **fields: Any) -> None:
+        """Discard the fields, since nobody watches."""
 
     def set(self, **values: Any) -> None:
         """Discard the fields, since nobody watches."""

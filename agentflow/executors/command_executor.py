@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentflow.core.approval import ApprovalRequest
+from agentflow.core.approval import ApprovalRequest, Denied, refusal
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied, cut
 from agentflow.core.executor_ports import CommandResult, FoundFiles
@@ -221,7 +221,8 @@ class CommandExecutor:
         ended = await (await self.prepare(command, call=call, read_only=True))()
         if not ended.success:
             stderr = f": {cut(ended.stderr.strip(), 500)}" if ended.stderr.strip() else ""
-            return FoundFiles(error=f"{ended.error or 'the command failed'}{stderr}")
+            hint = f" ({ended.hint})" if ended.hint else ""
+            return FoundFiles(error=f"{ended.error or 'the command failed'}{hint}{stderr}")
         return FoundFiles(tuple(await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)))
 
     async def prepare(
@@ -287,7 +288,7 @@ class CommandExecutor:
                 raise CommandDenied("an argument vector is a list of strings, the program first", code="commands/empty")
             return _checked(argv), False
         if not command.strip():
-            raise CommandDenied("the command is empty", code="commands/empty", hint='for example "ls -l"')
+            raise CommandDenied('the command is empty; write one such as "ls -l"', code="commands/empty")
         if len(command) > _MAX_ARGUMENTS:
             raise _too_long(len(command))
         try:
@@ -298,10 +299,10 @@ class CommandExecutor:
             return _checked(tuple(words)), False
         if not self._policy.shell:
             raise CommandDenied(
-                f"the command holds the shell operator {operator!r}, and no shell is granted",
+                f"the command holds the shell operator {operator!r}, and there is no shell here; run one program with its "
+                "arguments, and quote what only looks like an operator",
                 code="commands/shell",
-                hint="run one program with its arguments and quote the operator, or grant a shell: shell=True "
-                "(AgentFlow, CommandPolicy), shell = true (agentflow.toml)",
+                hint="grant a shell: shell=True (AgentFlow, CommandPolicy), shell = true (agentflow.toml)",
             )
         return _checked(("/bin/sh", "-c", command)), True
 
@@ -338,12 +339,16 @@ class CommandExecutor:
         verdict, reason = self._policy.judge(resolved.real, resolved.argv)
         text = escape(shlex.join(resolved.argv))
         if verdict == "deny":
-            raise CommandDenied(f"{text}: {reason}", code="commands/denied", hint="deny rules apply to every caller")
+            raise CommandDenied(
+                f"{text}: {reason}, and no approval changes that",
+                code="commands/denied",
+                hint="deny rules apply to every caller",
+            )
         if git_hardening.is_git(resolved.real) and (word := git_hardening.refused(resolved.argv)):
             raise CommandDenied(
-                f"{text}: git may not be called with {word!r}, which can run other programs",
+                f"{text}: git may not be called with {word!r}, which can run other programs; leave the option out",
                 code="commands/git",
-                hint="leave the option out; hooks, filters and external drivers are disabled on purpose",
+                hint="hooks, filters and external drivers of git are disabled on purpose",
             )
         if verdict == "allow" or call is None or call.host_authority:
             return None
@@ -357,12 +362,14 @@ class CommandExecutor:
             reason=reason,
             arguments={"argv": list(resolved.argv), "cwd": resolved.cwd},
         )
-        if not await call.run.approve(request, call):
+        decision = await call.run.approve(request, call)
+        if isinstance(decision, Denied):
             raise CommandDenied(
-                f"{text}: {reason}, and it was not approved",
+                refusal(f"the command {text} ({reason})", decision),
                 code="commands/not-approved",
                 hint="pass an approver (approve=...), or allow the command: allow_commands=[...] (AgentFlow), "
                 f"allow_commands = [...] (agentflow.toml), for example {f'{resolved.argv[0]} *'!r}",
+                details={"why": decision.why},
             )
         return approval
 
@@ -487,17 +494,23 @@ def _may_write(argv: tuple[str, ...]) -> CommandDenied:
 
 def _too_long(size: int) -> CommandDenied:
     return CommandDenied(
-        f"the arguments have {size} bytes, the maximum is {_MAX_ARGUMENTS}",
+        f"the arguments have {size} bytes, the maximum is {_MAX_ARGUMENTS}; write the data to a file and pass its name",
         code="commands/argument",
-        hint="write the data to a file and pass its name",
     )
 
 
 def _failure(error: AgentflowError | OSError, duration: float) -> CommandResult:
     if isinstance(error, AgentflowError):
-        message = f"{error.message} ({error.hint})" if error.hint else error.message
         return CommandResult(
-            False, None, "", "", error=message, reason=error.reason, duration_s=duration, code=error.code
+            False,
+            None,
+            "",
+            "",
+            error=error.message,
+            reason=error.reason,
+            duration_s=duration,
+            code=error.code,
+            hint=error.hint,
         )
     return CommandResult(
         False,

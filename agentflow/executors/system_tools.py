@@ -255,7 +255,9 @@ def _command_result(ended: CommandResult) -> TaskResult:
     if ended.success:
         return TaskResult.complete(ended.stdout, None, **notes)
     message = ended.error or "the command failed"
-    details = {"code": ended.code, "exit_code": ended.exit_code, "timed_out": ended.timed_out}
+    details: dict[str, Any] = {"code": ended.code, "exit_code": ended.exit_code, "timed_out": ended.timed_out}
+    if ended.hint:
+        details["hint"] = ended.hint
     result = TaskResult.failure(ended.reason or "tool_execution_error", message, details=details, **notes)
     if ended.exit_code is not None and ended.stderr.strip():
         return replace(result, content=ended.stderr)

@@ -33,13 +33,14 @@ from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.spending import Purse, Quote, Reservation
 from agentflow.core.turns import WITHOUT_TOOLS
 from agentflow.core.values import is_long, plain
+from agentflow.core.work_clock import WorkClock
 from agentflow.handler.answer import OutputSchema
 from agentflow.handler.answer_check import checked_calls, without_calls
 from agentflow.handler.conversation import answer_message, opening, opening_sources
 from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
 from agentflow.handler.limits import ContextGuard
 from agentflow.handler.model_turn import model_turn
-from agentflow.handler.patience import PromptClock, waiting
+from agentflow.handler.patience import waiting
 from agentflow.handler.prompt_cache import PromptCaching
 from agentflow.handler.tool_turn import ToolTurn
 
@@ -157,7 +158,7 @@ class PromptRun:
         self._cost: float | None = 0.0
         self._turns = 0
         self._said = ""
-        self.clock = PromptClock(prompt.timeout_s) if prompt.timeout_s is not None else None
+        self.clock = WorkClock(prompt.timeout_s) if prompt.timeout_s is not None else None
 
     async def run(self) -> PromptOutcome:
         """Run the prompt and return its outcome. Raises what :meth:`agentflow.core.ports.PromptRunner.run_prompt` raises."""

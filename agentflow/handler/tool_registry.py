@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 import logging
 import random
@@ -12,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from agentflow.core.approval import ApprovalRequest
 from agentflow.core.call import CallContext
 from agentflow.core.errors import RunStopped, TaskError, clip
 from agentflow.core.events import ToolStarted
@@ -28,15 +26,15 @@ from agentflow.core.reuse import reuse_unavailable
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.scope import Scope
 from agentflow.core.store_ports import ReusePort
-from agentflow.core.values import to_json
 from agentflow.core.work import LONG_TEXT, in_slices
+from agentflow.core.work_clock import WorkClock, timed
+from agentflow.handler.admitting import admitted, fits
 from agentflow.handler.editions import Edition, Editions, Entry
 from agentflow.handler.tools import tool_from_function, tool_from_spec
-from agentflow.lib.json_schema import Schema, is_large
+from agentflow.lib.json_schema import Schema
 from agentflow.lib.read_only import ReadOnlyDict
 from agentflow.lib.signature import ToolInputError
 from agentflow.lib.suggest import did_you_mean
-from agentflow.lib.terminal import escape
 
 _log = logging.getLogger(__name__)
 
@@ -198,6 +196,8 @@ class ToolRegistry:
     ) -> TaskResult:
         """Check grants, arguments and approval, then run the tool with its time-out and retries, between Tool events.
 
+        The order is that of :mod:`agentflow.handler.admitting`. With other arguments from whoever approved the call the result has
+        the note ``approved_arguments``.
         If it returns a CONTINUATION, its subtask is run, and the result is the subtask's. A failure is a
         FAILED result; TaskError, RunStopped and cancellation pass through unwrapped.
         """
@@ -206,10 +206,13 @@ class ToolRegistry:
         if call_id is not None:
             inner.call_id = call_id
         tool, schema = self._usable(name, inner)
-        if isinstance(tool, Tool) and (schema is not None or type(arguments) is not dict):
-            tool = await _checked(tool, schema, arguments)
+        edited = False
         if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):
-            tool = await _admitted(tool, arguments, inner)  # an approval is asked for before the tool starts
+            tool, arguments, edited = await admitted(tool, schema, arguments, inner)
+            if edited:
+                scope.change(arguments=arguments)
+        elif isinstance(tool, Tool) and (schema is not None or type(arguments) is not dict):
+            tool = await fits(tool, schema, arguments)
         if isinstance(tool, Tool) and tool.idempotent is False and inner.run.journal is not None:
             tool = tool if await inner.run.journal.begin(inner) else _started_before(name)
         if isinstance(tool, Tool) and tool.reuse is not None and self._reuse is not None:
@@ -218,6 +221,8 @@ class ToolRegistry:
             result = await self._reuse.once("tool", name, content, tool.reuse, inner, work)
         else:
             result = await self._run(tool, scope, arguments)
+        if edited:
+            result = result.with_notes(approved_arguments=arguments)
         return await _continued(name, result, call) if result.status == "CONTINUATION" else result
 
     async def _run(self, tool: Tool | TaskResult, scope: Scope[CallContext], arguments: dict[str, Any]) -> TaskResult:
@@ -268,28 +273,6 @@ def _ordinary(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
     return tuple([tool.spec for tool in tools if not tool.builtin])
 
 
-async def _checked(tool: Tool, schema: Schema | None, arguments: object) -> Tool | TaskResult:
-    """The tool, or the FAILED result if it cannot take these arguments."""
-    if not isinstance(arguments, dict):
-        return TaskResult.from_error(
-            ToolInputError(f"tool '{tool.name}' takes an object of named arguments, not {type(arguments).__name__}")
-        )
-    problems: list[str] = []
-    if schema is not None:
-        value = cast(object, arguments)
-        problems = await asyncio.to_thread(schema.check, value) if is_large(value) else schema.check(value)
-    if not problems:
-        return tool
-    names = list(tool.spec.input_schema.get("properties") or ())
-    return TaskResult.from_error(
-        ToolInputError(
-            f"tool '{tool.name}' cannot take these arguments: {'; '.join(problems)}",
-            hint=f"its parameters are {', '.join(names)}" if names else "it takes no arguments",
-            details={"problems": problems, "parameters": names},
-        )
-    )
-
-
 def _started_before(name: str) -> TaskResult:
     return TaskResult.failure(
         "tool_execution_error",
@@ -300,49 +283,6 @@ def _started_before(name: str) -> TaskResult:
             "hint": "look at what it has done before it is repeated",
         },
     )
-
-
-async def _admitted(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tool | TaskResult:
-    """The tool, ready to start, after the approval it needs; a FAILED result if that is denied."""
-    if tool.approval and not call.host_authority and not await _approved(tool, arguments, call):
-        return TaskResult.failure(
-            "tool_execution_error",
-            f"the tool '{tool.name}' needs an approval that was not given",
-            details={"cause": "not_approved", "code": "tool/not-approved"},
-        )
-    if tool.prepare is None:
-        return tool
-    try:
-        run = await tool.prepare(arguments, call)
-    except (TaskError, RunStopped):
-        raise
-    except Exception as error:  # noqa: BLE001 - the approver is code of the host: its exception is a refusal
-        return TaskResult.from_error(error, reason="tool_execution_error")
-
-    async def start(arguments: dict[str, Any], inner: CallContext) -> Any:
-        return await run(inner)
-
-    return replace(tool, call=start)
-
-
-async def _approved(tool: Tool, arguments: dict[str, Any], call: CallContext) -> bool:
-    """Ask the run's approver; an exception of the approver is a refusal."""
-    try:
-        text = f"{tool.name} {to_json(arguments)}"
-        # what a tool is may change at its server between two questions; the answer is for what it was
-        covered = text if not tool.origin else f"{text}\n{tool.origin}\n{to_json(tool.spec.input_schema)}"
-        digest = hashlib.blake2b(covered.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        shown = escape(text) + (f"\n  from: {escape(clip(tool.origin, 500))}" if tool.origin else "")
-        request = ApprovalRequest(
-            tool.name, shown, digest, "the tool asks for approval", arguments, identity=tool.identity
-        )
-        return await call.run.approve(request, call)
-    except (TaskError, RunStopped):
-        raise
-    except Exception as error:  # noqa: BLE001 - the approver is code of the host: any exception is a refusal
-        _log.warning("the approver of tool %s raised %s", tool.name, type(error).__name__)
-        call.warn("tool/approver-failed", f"the approver raised {type(error).__name__}: {clip(str(error), 300)}")
-        return False
 
 
 async def _with_retries(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
@@ -370,8 +310,10 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
             if tool.timeout_s is None:
                 value = await tool.call(arguments, call)
             else:
-                async with asyncio.timeout(tool.timeout_s) as timer:
-                    value = await tool.call(arguments, call)
+                timer = asyncio.timeout(tool.timeout_s)
+                with timed(WorkClock(tool.timeout_s, timer)):
+                    async with timer:
+                        value = await tool.call(arguments, call)
             if type(value) is Labelled:
                 value = unlabelled(value, call.reading)
             if type(value) in _DATA and tool.kind != "subtask":

@@ -10,7 +10,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, clip
 from agentflow.core.labels import NO_SOURCES
 from agentflow.core.message_json import read_part
-from agentflow.core.messages import ToolCallPart, ToolResultPart, Usage
+from agentflow.core.messages import TextPart, ToolCallPart, ToolResultPart, Usage
 from agentflow.core.names import FILES
 from agentflow.core.ports import ToolPort
 from agentflow.core.results import NO_USAGE, TaskResult
@@ -117,8 +117,12 @@ class ToolTurn:
 
     async def _execute(self, part: ToolCallPart, call: CallContext) -> tuple[ToolResultPart, Usage]:
         result = await self._tools.execute(part.name, part.arguments, call, call_id=part.id)
-        parts = result.notes.parts or ()
-        return ToolResultPart(part.id, part.name, _text(result), result.failed, parts), result.usage
+        parts, text = result.notes.parts or (), _text(result)
+        edited = result.notes.others.get("approved_arguments")
+        if edited is not None:
+            told = f"whoever approved this call changed its arguments to {to_json(edited)}"
+            text, parts = f"{told}\n{text}", (TextPart(told), *parts) if parts else ()
+        return ToolResultPart(part.id, part.name, text, result.failed, parts), result.usage
 
     def _denied(self, part: ToolCallPart, error: AgentflowError) -> ToolResultPart:
         hint = "do it without what was read from there, or say what you would do and why"

@@ -16,7 +16,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.host_threads import as_async
 from agentflow.core.messages import ToolSpec
-from agentflow.core.ports import Tool
+from agentflow.core.ports import NeedsApproval, Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.reuse import seconds_of
@@ -42,7 +42,7 @@ class ToolOptions:
     sequential: bool = False
     timeout_s: float | None = None
     retries: int = 0
-    approval: bool = False
+    approval: bool | NeedsApproval = False
     reuse: str | None = None
     source: str | None = None
     sinks: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -76,7 +76,7 @@ def tool(
     sequential: bool = False,
     timeout_s: float | None = None,
     retries: int = 0,
-    approval: bool = False,
+    approval: bool | NeedsApproval = False,
     reuse: str | None = None,
     source: str | None = None,
     sinks: Mapping[str, str] = ...,
@@ -93,7 +93,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     may be repeated (``idempotent=False``: a durable run that was interrupted in it goes by its ``on_inflight``), a
     ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits
     one attempt in seconds, ``retries`` is the number of further attempts after a failure, and ``approval`` asks the
-    run's approver before every call that is not the host's own. ``reuse="1d"`` reuses the result of an equal call of at
+    run's approver before every call that a model or an untrusted program asks for. A function as ``approval`` is
+    called with the arguments and the :class:`CallContext`, plain or async, and only a call for which it gives ``False``
+    is not asked about. ``reuse="1d"`` reuses the result of an equal call of at
     most that age, from any run of a flow with the same ``durable=`` database. ``source`` says where its result comes from
     (``source="web"``), ``sinks`` who may fill arguments that leave the program through it (``sinks={"to": "user"}``): both
     are shown to whoever approves a program. Raises ConfigurationError for an option that there is not (``config/option``) or
@@ -123,11 +125,33 @@ def _check_options(options: ToolOptions) -> None:
         raise ConfigurationError(f"timeout_s={options.timeout_s!r}: must be above 0 seconds", code="tool/options")
     if isinstance(options.retries, bool) or not isinstance(options.retries, int) or options.retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"retries={options.retries!r}: must be 0 or more", code="tool/options")
+    _check_approval(options.approval)
     if options.reuse is not None:
         try:
             seconds_of(options.reuse)
         except (ValueError, AttributeError) as error:
             raise ConfigurationError(f"reuse={options.reuse!r}: {error}", code="tool/options") from None
+
+
+def _check_approval(approval: object) -> None:
+    if isinstance(approval, bool):
+        return
+    problem = f"must be True, False or a function, not {type(approval).__name__}"
+    if callable(approval):
+        try:
+            inspect.signature(approval).bind({}, None)
+        except TypeError:
+            problem = "the function must take two arguments"
+        except ValueError:  # a callable without a signature
+            return
+        else:
+            return
+    raise ConfigurationError(
+        f"approval={approval!r}: {problem}",
+        code="tool/options",
+        hint="write approval=True, or a function of the arguments and the call: "
+        "approval=lambda arguments, ctx: arguments['amount'] > 100",
+    )
 
 
 def _check_sinks(name: str, sinks: Mapping[str, str], schema: Mapping[str, Any]) -> None:
@@ -161,14 +185,18 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         return run(**signature.bind(arguments, call)) if is_plain(arguments) else execute_with_data(arguments, call)
 
     async def execute_with_data(arguments: dict[str, Any], call: CallContext) -> Any:
-        plain = await plain_arguments(arguments)
+        return await run(**await check(arguments, call))
+
+    async def check(arguments: dict[str, Any], call: CallContext) -> dict[str, Any]:
+        plain = arguments if is_plain(arguments) else await plain_arguments(arguments)
         bind = signature.bind
-        return await run(**(await asyncio.to_thread(bind, plain, call) if is_large(plain) else bind(plain, call)))
+        return await asyncio.to_thread(bind, plain, call) if is_large(plain) else bind(plain, call)
 
     return Tool(
         spec=ToolSpec(name, signature.description, signature.schema),
         call=execute,
         validates=True,
+        check=check,
         read_only=chosen.read_only,
         idempotent=chosen.idempotent,
         sequential=chosen.sequential,

@@ -21,6 +21,7 @@ from agentflow.core.provider_errors import CallTimeout
 from agentflow.core.results import Usage
 from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig
+from agentflow.core.work_clock import WorkClock, timed
 from agentflow.handler.answer import OutputSchemas
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.estimate import Calibration
@@ -185,11 +186,12 @@ def _with(outcome: PromptOutcome, usage: Usage, cost: float | None) -> PromptOut
 async def _within(seconds: float, model: str | None, work: PromptRun) -> PromptOutcome:
     """The outcome of ``work``. Raises CallTimeout when it takes longer than ``seconds``."""
     timer = asyncio.timeout(seconds)
-    if work.clock is not None:
-        work.clock.timer = timer
+    clock = work.clock or WorkClock(seconds)
+    clock.timer = timer
     try:
-        async with timer:
-            return await work.run()
+        with timed(clock):
+            async with timer:
+                return await work.run()
     except TimeoutError:
         if not timer.expired():
             raise

@@ -138,7 +138,7 @@ class RunView:
             self._end(event)
         elif kind == "program_loaded":
             self.texts.setdefault(str(event.get("name")), str(event.get("text")))
-        elif kind == "denied":
+        elif kind == "policy_denied":
             if len(self.denials) < MOST_WARNINGS:
                 self.denials.append(str(event.get("message")))
         elif kind == "warning":

@@ -430,7 +430,7 @@ _NOTES: Mapping[str, tuple[str, Callable[[Record], Iterable[tuple[str, Any]]]]] 
             "agentflow.history_compacted",
             lambda r: [(name, field(r, name)) for name in ("turns", "tokens_before", "tokens_after")],
         ),
-        "denied": (
+        "policy_denied": (
             "agentflow.denied",
             lambda r: [(name, field(r, name)) for name in ("name", "argument", "sources", "refused")],
         ),

@@ -27,6 +27,7 @@ from agentflow.core.store_ports import EventStore, JobQueue, JournalStore, Resul
 from agentflow.core.values import is_long
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
+from agentflow.runtime.asking import Approver
 from agentflow.runtime.branch_runs import Ended
 from agentflow.runtime.build import build_of
 from agentflow.runtime.catalogue import RunCatalogue
@@ -45,7 +46,7 @@ from agentflow.runtime.open_questions import OpenQuestions
 from agentflow.runtime.plan import RunPlan, make_plan
 from agentflow.runtime.python_program import PythonProgram, identity, reference_in
 from agentflow.runtime.records import answers
-from agentflow.runtime.run import Approver, check_name, check_priority, new_run_id
+from agentflow.runtime.run import check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
 from agentflow.runtime.takeover import LOOK_S, MOST_DEATHS, Takeover, poisoned
 from agentflow.runtime.tenant import Tenant

@@ -18,13 +18,13 @@ from agentflow.core.results import NO_USAGE
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.lang.program import Program
+from agentflow.runtime.asking import Approver
 from agentflow.runtime.codec import read_usage
 from agentflow.runtime.deriving import successor_of
 from agentflow.runtime.handle import Account, RunResult, account_of
 from agentflow.runtime.parking import Rest
 from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.records import Records
-from agentflow.runtime.run import Approver
 from agentflow.runtime.tenant import Tenant
 
 T = TypeVar("T", default=Any)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from agentflow.core.approval import ApprovalRequest
+from agentflow.core.approval import ApprovalRequest, Denied
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Endorse
 from agentflow.core.errors import SexpEvaluationError, clip
@@ -26,13 +26,15 @@ async def endorsed(effect: Endorse, call: CallContext) -> list[Any]:
     value, reason = effect.arguments
     if not isinstance(reason, str) or not reason.strip():
         wrong_type("endorse", 2, "a reason, as a text,", reason)
-    if not call.host_authority and not await call.run.approve(_request(effect, value, reason), call):
+    decision = None if call.host_authority else await call.run.approve(_request(effect, value, reason), call)
+    if isinstance(decision, Denied):
+        why = f" ({decision.why})" if decision.why else ""
         raise SexpEvaluationError(
-            f"nobody has approved that this value is used as if the user had said it: {clip(reason, 200)}",
+            f"it was not approved{why} that this value is used as if the user had said it: {clip(reason, 200)}",
             code="provenance/not-endorsed",
             span=call.span,
-            hint="do it without what came from elsewhere, or have the run approve endorsements",
-            details={"sources": list(effect.sources), "reason": reason},
+            hint="do it without what came from elsewhere",
+            details={"sources": list(effect.sources), "reason": reason, "why": decision.why},
         )
     call.emit(Endorsed, sources=effect.sources, reason=reason)
     return []

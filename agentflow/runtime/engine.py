@@ -35,6 +35,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
 from agentflow.runtime.admission import Admission
+from agentflow.runtime.asking import Approver
 from agentflow.runtime.budget import Budget, budget_of
 from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.entry import call_closure, run_program
@@ -54,7 +55,7 @@ from agentflow.runtime.python_program import PythonProgram, PythonTarget, find_t
 from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.rules_met import RulesMet
-from agentflow.runtime.run import Approver, News, OpenRun, Run, check_name, check_priority
+from agentflow.runtime.run import News, OpenRun, Run, check_name, check_priority
 from agentflow.runtime.strand import Strand
 from agentflow.runtime.strands import host_strand_at
 from agentflow.runtime.tenant import Tenant

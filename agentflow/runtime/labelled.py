@@ -206,7 +206,7 @@ class LabelledStrand(Strand):
         for each in labels.values():
             sources = joined(sources, each)
         default = self.guard.source_of(effect.name) if isinstance(effect, ToolCall) else NO_SOURCES
-        return Reading(self.guard, sources, default=default)
+        return Reading(self.guard, sources, default=default, labels=labels, around=around)
 
     def _of_files(self, value: Any) -> Any:
         """What a question to memory gave, each with its file as its source."""

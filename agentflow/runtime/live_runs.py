@@ -20,6 +20,7 @@ from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
+from agentflow.runtime.asking import Approver
 from agentflow.runtime.branch_runs import BranchRuns, Ended
 from agentflow.runtime.changes import Changes
 from agentflow.runtime.codec import Codec, NotData, read_usage, write_usage
@@ -35,7 +36,6 @@ from agentflow.runtime.python_program import PythonProgram, find_target, has_cha
 from agentflow.runtime.records import Records, last_failures
 from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.resting import Resting
-from agentflow.runtime.run import Approver
 from agentflow.runtime.stored_input import StoredInput
 from agentflow.runtime.tenant import Tenant
 from agentflow.runtime.tracing import go_on_with, trace_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 
-from agentflow.core.approval import PROGRAM, ApprovalRequest, Manifest
+from agentflow.core.approval import PROGRAM, ApprovalRequest, Denied, Manifest
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError
 from agentflow.core.facts import ToolFacts
@@ -33,11 +33,13 @@ async def approved(
     request = ApprovalRequest(
         PROGRAM, shown, _digest(text, kept, covered), "a model wrote this program", manifest=manifest
     )
-    if not await call.run.approve(request, call):
+    decision = await call.run.approve(request, call)
+    if isinstance(decision, Denied):
         raise AgentflowError(
-            "this program was not approved",
+            f"this program was not approved: {decision.why}" if decision.why else "this program was not approved",
             code="bounds/not-approved",
-            hint=f"do without {', '.join(manifest.covers)}, or have the program approved",
+            hint=f"write one that does without {', '.join(manifest.covers)}",
+            details={"why": decision.why},
         )
     call.run.cover(call.path, {tool.name: tool.identity for tool in covered})
     return kept

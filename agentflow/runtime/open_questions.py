@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentflow.core.approval import to_wire
 from agentflow.core.errors import DataError
 from agentflow.core.journal import ENDED, EffectRow, EffectState, RunRow
 from agentflow.core.questions import Question
@@ -37,8 +38,8 @@ class OpenQuestions:
     async def answer(self, run_id: str, key: str, answer: Any) -> None:
         """Answer an open question or approval of a run, in whatever process the run works; the first answer counts.
 
-        Raises DataError: ``question/unknown``, also if another answer came first, and ``question/answer`` if the answer does
-        not fit the question; JournalError.
+        Every answer to an approval is a decision, which the run makes of it. Raises DataError: ``question/unknown``, also if
+        another answer came first, and ``question/answer`` if the answer does not fit the question; JournalError.
         """
         rows = await self._asked(await stored_run(self._store, run_id))
         matching = [(row, asked) for row, asked in rows if asked.key == key]
@@ -47,7 +48,8 @@ class OpenQuestions:
         row, question = matching[0]
         check_answer(question, answer)
         try:
-            data = self._input.clean({**row.value, "ok": self._codec.encode(answer)})
+            encoded = self._encoded(answer) if question.reason == "approval" else self._codec.encode(answer)
+            data = self._input.clean({**row.value, "ok": encoded})
         except NotData as what:
             raise DataError(f"the answer cannot be stored: {what}", code="question/answer") from None
         if not await self._store.deliver(run_id, row.key, EffectState.OK, data):
@@ -59,6 +61,13 @@ class OpenQuestions:
             await self._runs.look(run_id, due=True)
         elif live._records is not None:
             live._records.parking.answer(row.path, data)
+
+    def _encoded(self, answer: object) -> Any:
+        """An answer to an approval as data; of a value that cannot be stored, its type, which is no yes either."""
+        try:
+            return self._codec.encode(to_wire(answer))
+        except NotData:
+            return self._codec.encode({"answered with": type(answer).__name__})
 
     async def _asked(self, run: RunRow) -> list[tuple[EffectRow, Question]]:
         rows = [] if run.status in ENDED else await self._store.effects(run.run, EffectState.OPEN)

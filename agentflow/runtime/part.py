@@ -6,17 +6,18 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from agentflow.core.approval import ApprovalRequest
+from agentflow.core.approval import ApprovalRequest, Decision
 from agentflow.core.call import CallContext, RunPort, RunServices
 from agentflow.core.events import Event
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.lib.redact import Redactor
 from agentflow.observe.stream import Fanout, Subscriber
+from agentflow.runtime.asking import Approver
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
 from agentflow.runtime.reservation import RunPurse
-from agentflow.runtime.run import Approver, Run
+from agentflow.runtime.run import Run
 
 
 class RunPart(Run):
@@ -105,15 +106,15 @@ class RunPart(Run):
         finally:
             super().charge_usage(usage, cost_usd)
 
-    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> Decision:
         """Ask the part's approver or, without one, the run's."""
-        if self._approver is None:
+        if self._asking.approver is None:
             return await self._outer.approve(request, call)
         return await super().approve(request, call)
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
         """Stop asking for approval of ``tools`` that the program at ``path`` calls itself."""
-        if self._approver is None:
+        if self._asking.approver is None:
             self._outer.cover(path, tools)
         else:
             super().cover(path, tools)

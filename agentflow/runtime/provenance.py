@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.events import Denied
+from agentflow.core.events import PolicyDenied
 from agentflow.core.frozen import frozen
 from agentflow.core.labels import NO_SOURCES, Following, Sources, box, joined, stripped
 from agentflow.core.names import Definitions
@@ -147,7 +147,7 @@ class RunGuard:
             return
         sources, refused = tuple(sorted(denial.sources)), tuple(sorted(denial.refused))
         name, argument, message = denial.name, denial.argument, error.message
-        here.emit(Denied, name=name, argument=argument, sources=sources, refused=refused, message=message)
+        here.emit(PolicyDenied, name=name, argument=argument, sources=sources, refused=refused, message=message)
 
     def source_of(self, tool: str) -> Sources:
         """Where the results of a tool come from, unless they say so themselves."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from agentflow.core.approval import Denied
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError, DataError, SexpEvaluationError, cut
 from agentflow.core.events import WaitStarted
@@ -15,6 +16,9 @@ from agentflow.lib.json_schema import Schema
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.permits import Permits
 from agentflow.runtime.records import without_permit
+
+NOBODY = "nobody was there to approve it"
+"""Why an approval that nobody answers is denied."""
 
 
 def check_schema(question: Question, call: CallContext) -> None:
@@ -32,8 +36,11 @@ def check_schema(question: Question, call: CallContext) -> None:
 
 
 def check_answer(question: Question, answer: Any) -> None:
-    """Raise DataError (``question/answer``) if ``answer`` does not fit the schema of the question."""
-    problems = [] if question.schema is None else Schema(question.schema).check(answer)
+    """Raise DataError (``question/answer``) if ``answer`` does not fit the schema of the question.
+
+    Every answer to an approval is a decision: what is no yes is a no.
+    """
+    problems = [] if question.schema is None or question.reason == "approval" else Schema(question.schema).check(answer)
     if problems:
         raise DataError(
             f"the answer to '{cut(question.question, 200)}' does not fit: {'; '.join(problems)}",
@@ -61,11 +68,11 @@ def permits_of(call: CallContext) -> Permits | None:
     return budget.permits if isinstance(budget, Budget) else None
 
 
-def unanswered(question: Question, call: CallContext) -> bool:
-    """What the lack of an answer means: False for an approval. Raises SexpEvaluationError (``question/unanswered``) for a
-    question."""
+def unanswered(question: Question, call: CallContext) -> Denied:
+    """What the lack of an answer means: a no for an approval. Raises SexpEvaluationError (``question/unanswered``)
+    for a question."""
     if question.reason == "approval":
-        return False
+        return Denied(NOBODY)
     raise SexpEvaluationError(
         f"nobody answered: {cut(question.question, 200)}",
         code="question/unanswered",
@@ -121,4 +128,13 @@ def no_such_question(run_id: str, key: str, still_open: list[Question]) -> DataE
     )
 
 
-__all__ = ["OpenQuestions", "check_answer", "check_schema", "no_such_question", "permits_of", "unanswered", "waiting"]
+__all__ = [
+    "NOBODY",
+    "OpenQuestions",
+    "check_answer",
+    "check_schema",
+    "no_such_question",
+    "permits_of",
+    "unanswered",
+    "waiting",
+]

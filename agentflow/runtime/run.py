@@ -10,38 +10,35 @@ import os
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from inspect import isawaitable
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
-from agentflow.core.approval import ApprovalRequest
+from agentflow.core.approval import ApprovalRequest, Decision
 from agentflow.core.call import CallContext, JournalPort, RunServices
 from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
-from agentflow.core.events import Event, WaitReason, WaitStarted
+from agentflow.core.events import Event
 from agentflow.core.labels import stripped
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.partial import PartialValues
-from agentflow.core.questions import Answerer, Question
+from agentflow.core.questions import Answerer
 from agentflow.core.scope import Scope
 from agentflow.core.shared_list import plain_result
 from agentflow.core.spending import Purse
-from agentflow.core.values import plain
 from agentflow.core.work import in_slices
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout
+from agentflow.runtime.asking import Approver, Asking
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
 from agentflow.runtime.crew import together
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.pacing import warn_of_failures
-from agentflow.runtime.questions import OpenQuestions, check_answer, check_schema, unanswered
+from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.tenant import Tenant
@@ -49,18 +46,10 @@ from agentflow.runtime.tenant import Tenant
 T = TypeVar("T")
 
 _NO_USAGE = Usage()
-_YES_OR_NO = {"type": "boolean"}
 _log = logging.getLogger(__name__)
 
 News = Callable[[], list[tuple[str, str]]]
 """Returns the codes and texts of warnings about what happened to a flow between its runs, each once."""
-Approver = Callable[[ApprovalRequest], bool | Awaitable[bool]]
-"""Called before a tool call that needs approval; plain or async. True permits the call.
-
-It gets one request of a run at a time, unless it has a true attribute ``concurrent``: then it is called whenever approval
-is needed, which suits an approver that passes requests on.
-"""
-
 OBSERVER_GRACE_S = 5.0
 """Seconds for which async observers may continue to read after the run has ended."""
 CANCELLED_GRACE_S = 0.1
@@ -111,13 +100,11 @@ class Run:
         self._own_purse = RunPurse(limits, shared, used=self.usage, cost=self.cost_usd) if own else None
         self.purse: Purse | None = self._own_purse
         self._fanout = fanout
-        self._approver = approver
+        self._asking = Asking(
+            self.run_id, approver, answerer, open_questions, None if tenant is None else tenant.approval_ttl
+        )
         self._redactor = redactor
         self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None
-        self._answerer = answerer
-        self._open = open_questions
-        self._asking_turn: asyncio.Lock | None = None
-        self._covered: dict[str, Mapping[str, str]] = {}
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
         self.services = services
@@ -218,86 +205,17 @@ class Run:
         """Await all of ``work`` concurrently, as the run's concurrency allows, and return the results in order."""
         return await together(self.budget, work, call)
 
-    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
-        """Ask the approver. Without one, a durable run waits for ``flow.send``; any other run returns False, at once or when
-        the time for open questions is up.
-
-        Calls that an approved program's manifest covers are not asked for again.
-        """
-        if (
-            request.identity
-            and call.call_id is None
-            and self._covering(call.path).get(request.tool) == request.identity
-        ):
-            return True
-        request = replace(request, run_id=self.run_id, path=call.path, call_id=call.call_id)
-        consult = None if self._approver is None else partial(self._consult, self._approver, request, "approval", call)
-        journal = call.run.journal
-        if journal is None and consult is not None:
-            return bool(await consult())
-        call = call.at(call.marked_path("approval", request.digest))
-        question = Question(
-            question=request.text, schema=_YES_OR_NO, reason="approval", run_id=self.run_id, path=call.path
-        )
-        if journal is None:
-            return bool(await self._wait_open(question, call))
-        return bool(await journal.answer(question, request.digest, call, consult))
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> Decision:
+        """Ask for an approval; see :meth:`Asking.approve`."""
+        return await self._asking.approve(request, call)
 
     def cover(self, path: str, tools: Mapping[str, str]) -> None:
         """Stop asking for approval of ``tools``, by name and identity, that the program at ``path`` calls itself."""
-        if tools or self._covered:
-            self._covered[path] = tools
-
-    def _covering(self, path: str) -> Mapping[str, str]:
-        """What the approval of the innermost program around ``path`` covers."""
-        while path and self._covered:
-            if path in self._covered:
-                return self._covered[path]
-            path = path.rpartition("/")[0]
-        return {}
+        self._asking.cover(path, tools)
 
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
         """Ask the answerer; without one, wait for an answer from ``flow.send``."""
-        asked = Question(question=question, schema=plain(schema), run_id=self.run_id, path=call.path)
-        check_schema(asked, call)
-        consult = None if self._answerer is None else partial(self._checked, self._answerer, asked, call)
-        if call.run.journal is not None:
-            return await call.run.journal.answer(asked, [question, asked.schema], call, consult)
-        return await (self._wait_open(asked, call) if consult is None else consult())
-
-    async def _wait_open(self, question: Question, call: CallContext) -> Any:
-        ttl_s = None if self._tenant is None else self._tenant.approval_ttl
-        return unanswered(question, call) if self._open is None else await self._open.ask(question, call, ttl_s)
-
-    async def _checked(self, answerer: Answerer, question: Question, call: CallContext) -> Any:
-        answer = await self._consult(answerer, question, "question", call)
-        check_answer(question, answer)
-        return answer
-
-    async def _consult(self, host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
-        """The answer of ``host`` to ``request``. Publishes a pair of Wait events if it has to wait."""
-        if getattr(host, "concurrent", False):
-            return await _answer(host, request, reason, call)
-        if self._asking_turn is None:
-            self._asking_turn = asyncio.Lock()
-        if not self._asking_turn.locked():
-            async with self._asking_turn:
-                return await _answer(host, request, reason, call)
-        with call.scope(WaitStarted, call.path, reason=reason):
-            async with self._asking_turn:
-                return await _awaited(host(request))
-
-
-async def _answer(host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
-    answer = host(request)
-    if not isinstance(answer, Awaitable):
-        return answer
-    with call.scope(WaitStarted, call.path, reason=reason):
-        return await _awaited(answer)
-
-
-async def _awaited(answer: Any) -> Any:
-    return await answer if isawaitable(answer) else answer
+        return await self._asking.ask(question, schema, call)
 
 
 def new_run_id() -> str:

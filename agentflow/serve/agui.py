@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from agentflow.serve.agui_view import AguiView, run_of
 from agentflow.serve.faults import RequestError, text_field
-from agentflow.serve.front_end import Shown, approves, come_back
+from agentflow.serve.front_end import Shown, come_back
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
@@ -92,7 +92,7 @@ async def _answer(shown: Shown[AguiView], answers: Mapping[str, Mapping[str, Any
             continue
         payload = entry.get("payload")
         if question.reason == "approval":
-            await shown.asked.answer(key, entry.get("status") == "resolved" and approves(payload))
+            await shown.asked.answer(key, payload if entry.get("status") == "resolved" else False)
         elif entry.get("status") == "resolved":
             await shown.asked.answer(key, payload)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Generic, Protocol, TypeVar
 
 from agentflow.core.errors import clip
 from agentflow.core.events import Event, ModelFinished, SubtaskStarted, ToolFinished, ToolStarted, as_data
@@ -108,13 +108,6 @@ def come_back(
     return shown
 
 
-def approves(answer: object) -> bool:
-    """Whether an answer approves: only ``true`` and ``{"approved": true}`` do."""
-    if isinstance(answer, dict):
-        answer = cast("dict[str, Any]", answer).get("approved")
-    return answer is True
-
-
 def arguments_of(event: ToolStarted) -> str:
     """The arguments of a tool call as JSON text, cut to the shown length."""
     try:
@@ -141,4 +134,4 @@ def text_of_result(event: ToolFinished) -> str:
     return event.outcome if event.error is None else clip(str(event.error), MAX_TEXT)
 
 
-__all__ = ["Shown", "View", "approves", "arguments_of", "come_back", "subtask_name", "text_of_model", "text_of_result"]
+__all__ = ["Shown", "View", "arguments_of", "come_back", "subtask_name", "text_of_model", "text_of_result"]

@@ -16,6 +16,7 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from agentflow.core.approval import is_yes
 from agentflow.core.errors import AgentflowError, cut
 from agentflow.core.event_log import event_id
 from agentflow.core.messages import Usage
@@ -170,7 +171,8 @@ async def cancel_run(service: Service, request: Request, key: Key) -> Response:
 async def answer_run(service: Service, request: Request, key: Key) -> Response:
     """``POST /runs/{id}/answers/{key}``: answer a question of a run. The first answer counts.
 
-    Only ``{"answer": true}`` approves; a malformed body refuses. The key contains the digest of the approval's text, so an
+    Of an approval, ``{"answer": true}`` and ``{"answer": {"approved": true, "arguments": {...}}}`` are a yes; a text is a no with
+    a reason, and anything else, also a malformed body, is a no. The key contains the digest of the approval's text, so an
     answer applies to exactly that text. An invalid answer is refused and leaves its question open.
     """
     run = await _run_of(service, request, key)
@@ -184,19 +186,20 @@ async def answer_run(service: Service, request: Request, key: Key) -> Response:
             hint="it may have been answered before; GET /runs/ID lists the open questions",
         )
     if asked.reason == "approval":
-        answer: Any = await _approves(request)
+        answer: Any = await _decision(request)
     else:
         body = await read_body(request)
         if "answer" not in body:
             raise RequestError("the body must be an object with 'answer'", code="serve/field", param="answer")
         answer = body["answer"]
     await service.flow.send(run.run_id, name, answer)
-    return await json_response({"run_id": run.run_id, "key": name, "answer": answer})
+    told = is_yes(answer) if asked.reason == "approval" else answer
+    return await json_response({"run_id": run.run_id, "key": name, "answer": told})
 
 
-async def _approves(request: Request) -> bool:
+async def _decision(request: Request) -> Any:
     try:
-        return (await read_body(request)).get("answer") is True
+        return (await read_body(request)).get("answer")
     except RequestError:
         return False
 

@@ -70,7 +70,8 @@ def _answers_in(part: Mapping[str, Any]) -> Iterator[tuple[str, tuple[bool, Any]
     if state == "approval-responded" and isinstance(approval, dict):
         approved = cast("dict[str, Any]", approval)
         if isinstance(approved.get("id"), str):
-            yield approved["id"], (True, approved.get("approved") is True)
+            said, reason = approved.get("approved"), approved.get("reason")
+            yield approved["id"], (True, reason if said is False and isinstance(reason, str) else said)
     elif state in ("output-available", "output-error") and isinstance(name, str) and approval is None:
         yield name, (state == "output-available", part.get("output"))
 
@@ -91,7 +92,7 @@ async def _answer(shown: Shown[UiView], answers: Mapping[str, tuple[bool, Any]])
         run_id, _, key = name.rpartition(".")
         if run_id != shown.run.run_id or key not in shown.asked.open:
             continue
-        if is_answered and (shown.asked.open[key].reason != "approval" or isinstance(answer, bool)):
+        if is_answered:
             await shown.asked.answer(key, answer)
         else:
             await shown.asked.decline(key)

@@ -267,21 +267,6 @@ async def test_approval() -> None:
     assert (await run(tools, "wipe", {"path": "b"}, agreeing.call(grants=granted))).content == "wiped b"
 
 
-async def test_an_approver_that_raises_has_not_approved() -> None:
-    """A broken approver refuses; its exception does not break the run."""
-
-    def broken(request: Any) -> bool:
-        raise RuntimeError("terminal gone")
-
-    @tool(approval=True)
-    async def wipe() -> None:
-        raise AssertionError("must not run")
-
-    fake = FakeRun(approve=broken)
-    result = await run(registry(wipe), "wipe", {}, fake.call(grants=frozenset({"wipe"})))
-    assert error_of(result)["details"]["cause"] == "not_approved" and fake.events[0].code == "tool/approver-failed"
-
-
 async def test_results_are_capped() -> None:
     """A result longer than Limits.output_chars keeps head and tail, and says so."""
 

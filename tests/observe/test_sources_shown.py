@@ -31,7 +31,7 @@ def run_with_sources() -> list[dict[str, Any]]:
         event("task_started", 5, 101.0, 1, name="ask", span=call(2, 6)),
         ended("task_finished", 6, 102.0, 5, name="ask", sources=["file:a.md", "web"]),
         event("tool_started", 7, 102.0, 1, name="send", arguments={}, span=call(3, 7)),
-        event("denied", 8, 102.0, 7, name="send", argument="to", sources=["web"], refused=["web"], message=DENIED),
+        event("policy_denied", 8, 102.0, 7, name="send", argument="to", sources=["web"], refused=["web"], message=DENIED),
         ended("tool_finished", 9, 102.0, 7, name="send", outcome="failed", sources=[]),
         ended("run_finished", 10, 103.0, 1, sources=["web"]),
     ]
@@ -74,7 +74,7 @@ async def test_values_are_coloured_by_their_sources(browser: Any, tmp_path: Path
 @pytest.mark.browser
 async def test_a_run_without_sources_has_no_word_of_them(browser: Any, tmp_path: Path) -> None:
     """Nothing can be coloured by sources where no value has one: pages of flows without a policy are as they were."""
-    told = [each | {"sources": []} for each in run_with_sources() if each["type"] != "denied"]
+    told = [each | {"sources": []} for each in run_with_sources() if each["type"] != "policy_denied"]
     shown = await Page.open(browser, tmp_path / "r.html", report_html(told))
     assert await shown.count(".legend .source") == 0 and "comes from" not in await shown.text("header")
     assert await shown.page.evaluate(

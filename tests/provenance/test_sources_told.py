@@ -44,7 +44,7 @@ async def test_ends_say_what_values_came_from() -> None:
     assert told == [
         ("tool_finished", "fetch", ["web"]),
         ("task_finished", "t", ["web"]),
-        ("denied", "send", ["web"]),
+        ("policy_denied", "send", ["web"]),
         ("tool_finished", "send", ["tool:send"]),
         ("run_finished", None, ["web"]),
     ]
@@ -55,7 +55,7 @@ async def test_what_is_denied_is_an_event() -> None:
     """A denied call has not begun: there is no start of it, but an event with the argument, its sources and how they came there; in a
     program that catches the error and in the turn of a model alike."""
     seen = await events_of(PROGRAM, ["an answer"], POLICY)
-    (denied,) = [each for each in seen if each["type"] == "denied"]
+    (denied,) = [each for each in seen if each["type"] == "policy_denied"]
     assert (denied["name"], denied["argument"], denied["refused"]) == ("send", "to", ["web"])
     assert denied["message"].startswith("'to' of send depends on web") and denied["span"]["line"] == 5
     assert [each["span"]["line"] for each in seen if each["type"] == "tool_started" and each["name"] == "send"] == [6]
@@ -63,7 +63,7 @@ async def test_what_is_denied_is_an_event() -> None:
         {"tool_calls": [{"name": name, "arguments": data}]} for name, data in (("fetch", {}), ("send", {"to": "x"}))
     ]
     seen = await events_of('(defatom t (params) (instructions "go")) (t)', [*calls, "done"], POLICY)
-    assert [each["name"] for each in seen if each["type"] == "denied"] == ["send"]
+    assert [each["name"] for each in seen if each["type"] == "policy_denied"] == ["send"]
     assert [each["name"] for each in seen if each["type"] == "tool_started"] == ["fetch"]
 
 
@@ -71,7 +71,7 @@ async def test_explaining_warns_instead() -> None:
     """With explain nothing is denied, and no event says that something was: a warning does."""
     policy = Provenance(rules=POLICY.rules, sources=POLICY.sources, explain=True)
     seen = await events_of(PROGRAM, ["an answer"], policy)
-    assert not [each for each in seen if each["type"] == "denied"]
+    assert not [each for each in seen if each["type"] == "policy_denied"]
     (warned,) = [each for each in seen if each["type"] == "warning"]
     assert warned["code"] == "provenance/denied" and warned["details"]["refused"] == ["web"]
 

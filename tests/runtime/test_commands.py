@@ -31,7 +31,7 @@ async def test_python_is_the_running_environments(backend: str, tmp_path: Path) 
     async with AgentFlow(root=tmp_path, sandbox=backend, allow_commands=["python *"]) as flow:
         result = await as_model(flow, "python -c 'import sys, pydantic; print(sys.prefix)'")
         assert result.content.strip() == sys.prefix, result
-        assert "allow_commands" in (await as_model(flow, "echo hi")).content
+        assert "allow_commands" in (await as_model(flow, "echo hi")).notes["error"]["details"]["hint"]
 
 
 @pytest.mark.parametrize("where", ["arguments", "file"])
@@ -48,16 +48,18 @@ async def test_a_shell_is_granted_by_its_name(where: str, tmp_path: Path) -> Non
     async with AgentFlow(root=root, sandbox="none", **granted) as flow:
         assert (await as_model(flow, "echo a | tr a b")).content == "b\n"
     async with AgentFlow(root=root, sandbox="none", shell=True) as flow:
-        assert "it was not approved" in (await as_model(flow, "echo a | tr a b")).content
+        assert "was not approved" in (await as_model(flow, "echo a | tr a b")).content
         assert (await flow.executors.execute_shell_command({"command": "echo a | tr a b"})).content == "b\n"
 
 
 async def test_refusals_name_what_grants(tmp_path: Path) -> None:
-    """The words of a refusal are those of the argument and of the settings file."""
+    """The hint for the developer has the words of the argument and of the settings file; what the model reads has neither."""
     async with AgentFlow(root=tmp_path, sandbox="none") as flow:
-        shell = (await as_model(flow, "echo a | tr a b")).content
+        refused = [await as_model(flow, "echo a | tr a b"), await as_model(flow, "echo a")]
+        shell, rule = [each.notes["error"]["details"]["hint"] for each in refused]
+        assert not any(word in each.content for each in refused for word in ("shell=", "allow_commands", "AgentFlow"))
+        assert "run one program" in refused[0].content and "go on without it" in refused[1].content
         assert "shell=True" in shell and "shell = true" in shell
-        rule = (await as_model(flow, "echo a")).content
         assert "allow_commands=[" in rule and "allow_commands = [" in rule and "'echo *'" in rule.replace('"', "'")
     with pytest.raises(ConfigurationError, match="must be a list"):
         AgentFlow(root=tmp_path, allow_commands="git log *")
@@ -99,12 +101,12 @@ async def test_an_approval_is_asked_for_before_the_tool_starts(call: str, answer
 
 
 async def test_an_approver_that_raises_refuses(tmp_path: Path) -> None:
-    """It is a failure of the tool that asked; nothing is run."""
+    """It is a no, as for any tool; nothing is run."""
 
     def approve(request: ApprovalRequest) -> bool:
         raise ZeroDivisionError("no")
 
     async with AgentFlow(root=tmp_path, sandbox="none", approve=approve) as flow:
         result = await as_model(flow, "touch made")
-    assert result.failed and result.notes["error"]["reason"] == "tool_execution_error"
+    assert result.failed and result.notes["error"]["details"]["code"] == "commands/not-approved"
     assert not (tmp_path / "made").exists()

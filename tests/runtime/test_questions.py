@@ -32,9 +32,8 @@ async def test_what_is_open_in_memory_is_answered_by_send() -> None:
         while len(await flow.questions("r")) < 2:
             await asyncio.sleep(0.001)
         keys = {each.reason: each.key for each in started}
-        for key, wrong in ((keys["question"], "x"), (keys["approval"], "yes")):
-            with pytest.raises(DataError, match="does not fit"):
-                await flow.send("r", key, wrong)
+        with pytest.raises(DataError, match="does not fit"):
+            await flow.send("r", keys["question"], "x")
         await flow.send("r", keys["question"], 3)
         await flow.send("r", keys["approval"], True)
         assert (await running).value == [3, "paid"]

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from agentflow.core.approval import ApprovalRequest
+from agentflow.core.approval import ApprovalRequest, Decision, decided
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import Event, FinishedBase
@@ -83,7 +83,7 @@ class FakeRun:
         limits: Limits | None = None,
         watched: bool = True,
         streaming: bool | None = None,
-        approve: bool | Callable[[ApprovalRequest], bool] = False,
+        approve: bool | Callable[[ApprovalRequest], object] = False,
         subtask: Callable[[SubtaskRequest, CallContext], TaskResult] | None = None,
         checker: Programs | None = None,
         solver: Any = None,
@@ -141,9 +141,10 @@ class FakeRun:
             return TaskResult.complete(f"subtask {request.name or request.description} done")
         return self._subtask(request, call)
 
-    async def approve(self, request: ApprovalRequest, call: CallContext) -> bool:
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> Decision:
         self.approvals.append(request)
-        return self._approve(request) if callable(self._approve) else self._approve
+        answer = self._approve(request) if callable(self._approve) else self._approve
+        return decided(answer, request, call.warn)
 
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
         raise AssertionError("nobody can be asked here")

@@ -31,4 +31,4 @@ function sourcesOf(node) { return (node.end || node.start).sources || []; }
 function sourcesOfAll(nodes) { return [...new Set(nodes.flatMap(sourcesOf))].sort(); }
 
 // A call that the policy denied, or would have.
-function isDenial(event) { return event.type === "denied" || (event.type === "warning" && event.code === "provenance/denied"); }
+function isDenial(event) { return event.type === "policy_denied" || (event.type === "warning" && event.code === "provenance/denied"); }

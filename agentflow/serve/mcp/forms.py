@@ -13,6 +13,8 @@ from agentflow.core.values import to_json
 
 APPROVE = "approve"
 """The form field for an approval."""
+REASON = "reason"
+"""The form field for the reason of a refusal, which may stay empty."""
 ANSWER = "answer"
 """The form field for a single value."""
 _FIELDS: dict[str, frozenset[str]] = {
@@ -27,7 +29,9 @@ _ANY_FIELD = frozenset({"type", "title", "description", "default"})
 def form_of(question: Question) -> dict[str, Any]:
     """The schema of the form for ``question``. A value that no form field can hold is asked for as JSON text."""
     if question.reason == "approval":
-        return _object({APPROVE: {"type": "boolean", "title": "Approve?"}})
+        form = _object({APPROVE: {"type": "boolean", "title": "Approve?"}})
+        form["properties"][REASON] = {"type": "string", "title": "Why not?"}
+        return form
     schema = question.schema
     if schema is None:
         return _object({ANSWER: {"type": "string"}})
@@ -45,12 +49,13 @@ def form_of(question: Question) -> dict[str, Any]:
 def answer_of(question: Question, reply: object) -> Any:
     """The answer in a client's ``reply`` to the form, not yet checked against the question's schema.
 
-    Only an accepted form that says so approves. Raises LookupError if the question was declined, ValueError for text that is
+    Of an approval it is what an accepted form says, to be decided about; a form that was not accepted is a no. Raises LookupError if the question was declined, ValueError for text that is
     not JSON.
     """
     content = reply.content if isinstance(reply, ElicitResult) and reply.action == "accept" else None
     if question.reason == "approval":
-        return content is not None and content.get(APPROVE) is True
+        said, reason = (None, None) if content is None else (content.get(APPROVE), content.get(REASON))
+        return reason if said is False and reason else said
     if content is None:
         raise LookupError("declined")
     schema = question.schema

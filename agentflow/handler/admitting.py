@@ -1,0 +1,190 @@
+"""Whether a tool call may start, and with which arguments: a chain of steps, before anything of the call is recorded or run.
+
+The order within a call is: its arguments fit the tool's schema; the policy allows them; somebody approves them, where that is
+needed; then the registry notes that it begins, looks for a result to reuse, and runs the function with its time-out and
+retries. So nobody is asked about a call that could not run, and no time-out goes on while somebody thinks. Arguments that
+the approver changed go through schema and policy again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from inspect import isawaitable
+from typing import Any, cast
+
+from agentflow.core.approval import ApprovalRequest, Denied, refusal
+from agentflow.core.call import CallContext
+from agentflow.core.errors import RunStopped, TaskError, clip
+from agentflow.core.host_code import HostCode
+from agentflow.core.labels import NO_SOURCES
+from agentflow.core.ports import Tool
+from agentflow.core.results import TaskResult
+from agentflow.core.values import to_json
+from agentflow.lib.json_schema import Schema, is_large
+from agentflow.lib.signature import ToolInputError
+from agentflow.lib.terminal import escape
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Admission:
+    """A call on its way to its start.
+
+    ``tool`` is what will run, or the FAILED result in its place, which ends the chain; ``schema`` that of its arguments, None
+    where the tool checks them itself. ``edited``: the approver has replaced the ``arguments``.
+    """
+
+    tool: Tool | TaskResult
+    schema: Schema | None
+    arguments: dict[str, Any]
+    call: CallContext
+    edited: bool = False
+
+
+async def admitted(
+    tool: Tool, schema: Schema | None, arguments: dict[str, Any], call: CallContext
+) -> tuple[Tool | TaskResult, dict[str, Any], bool]:
+    """The tool, ready to start, its arguments, and whether its approver changed them; a FAILED result in its place if it may not run."""
+    admission = Admission(tool, schema, arguments, call)
+    for step in _CHAIN:
+        if isinstance(admission.tool, Tool):
+            await step(admission, admission.tool)
+    return admission.tool, admission.arguments, admission.edited
+
+
+async def fits(tool: Tool, schema: Schema | None, arguments: object) -> Tool | TaskResult:
+    """The tool, or the FAILED result if it cannot take these arguments."""
+    if not isinstance(arguments, dict):
+        return TaskResult.from_error(
+            ToolInputError(f"tool '{tool.name}' takes an object of named arguments, not {type(arguments).__name__}")
+        )
+    problems: list[str] = []
+    if schema is not None:
+        value = cast(object, arguments)
+        problems = await asyncio.to_thread(schema.check, value) if is_large(value) else schema.check(value)
+    if not problems:
+        return tool
+    names = list(tool.spec.input_schema.get("properties") or ())
+    return TaskResult.from_error(
+        ToolInputError(
+            f"tool '{tool.name}' cannot take these arguments: {'; '.join(problems)}",
+            hint=f"its parameters are {', '.join(names)}" if names else "it takes no arguments",
+            details={"problems": problems, "parameters": names},
+        )
+    )
+
+
+async def _fit(admission: Admission, tool: Tool) -> None:
+    """Check the arguments against the schema, or as the tool itself will."""
+    if tool.check is None or not isinstance(admission.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+        admission.tool = await fits(tool, admission.schema, admission.arguments)
+        return
+    try:
+        await tool.check(admission.arguments, admission.call)
+    except ToolInputError as error:
+        admission.tool = TaskResult.from_error(error)
+
+
+async def _approve(admission: Admission, tool: Tool) -> None:
+    """Have the call approved, if it needs that. An approver's other arguments are checked again, and take the place of the first."""
+    call = admission.call
+    if not tool.approval or call.host_authority or not await _needs_approval(tool, admission.arguments, call):
+        return
+    decision = await call.run.approve(_request(tool, admission.arguments), call)
+    if isinstance(decision, Denied):
+        admission.tool = _refused(tool, decision)
+    elif decision.arguments is not None and dict(decision.arguments) != admission.arguments:
+        before, admission.arguments, admission.edited = admission.arguments, dict(decision.arguments), True
+        await _fit(admission, tool)
+        if admission.tool is tool:
+            _judge(admission, tool, before)
+
+
+async def _prepare(admission: Admission, tool: Tool) -> None:
+    """Let a tool that asks for itself do so; what it gives is run in its place."""
+    if tool.prepare is None:
+        return
+    try:
+        run = await tool.prepare(admission.arguments, admission.call)
+    except (TaskError, RunStopped):
+        raise
+    except Exception as error:  # noqa: BLE001 - the tool may be any: its exception is a failure
+        admission.tool = TaskResult.from_error(error, reason="tool_execution_error")
+        return
+
+    async def start(arguments: dict[str, Any], inner: CallContext) -> Any:
+        return await run(inner)
+
+    admission.tool = replace(tool, call=start)
+
+
+_CHAIN: tuple[Callable[[Admission, Tool], Awaitable[None]], ...] = (_fit, _approve, _prepare)
+
+
+async def _needs_approval(tool: Tool, arguments: dict[str, Any], call: CallContext) -> bool:
+    """Whether a call has to be approved: unless the tool's own function gives exactly ``False``.
+
+    A durable run goes on with what the function said first.
+    """
+    if isinstance(tool.approval, bool):
+        return tool.approval
+    inner = call.at(call.marked_path("needs-approval", tool.name))
+    try:
+        with HostCode(inner):
+            answer: object = tool.approval(arguments, inner)
+            said = await answer if isawaitable(answer) else answer
+    except (TaskError, RunStopped):
+        raise
+    except Exception as error:  # noqa: BLE001 - code of the host: where it fails, somebody is asked
+        said = True
+        _warn_of_predicate(tool, f"raised {type(error).__name__}: {clip(str(error), 300)}", call)
+    if said is not True and said is not False:
+        _warn_of_predicate(tool, f"gave a value of type {type(said).__name__}, neither True nor False", call)
+    journal = call.run.journal
+    needed = said is not False
+    return needed if journal is None else journal.pin("approval", inner.path, "yes" if needed else "no", inner) != "no"
+
+
+def _warn_of_predicate(tool: Tool, what: str, call: CallContext) -> None:
+    call.warn("tool/approval-function", f"the approval function of tool '{tool.name}' {what}: an approval is asked for")
+
+
+def _request(tool: Tool, arguments: dict[str, Any]) -> ApprovalRequest:
+    text = f"{tool.name} {to_json(arguments)}"
+    # what a tool is may change at its server between two questions; the answer is for what it was
+    covered = text if not tool.origin else f"{text}\n{tool.origin}\n{to_json(tool.spec.input_schema)}"
+    digest = hashlib.blake2b(covered.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    shown = escape(text) + (f"\n  from: {escape(clip(tool.origin, 500))}" if tool.origin else "")
+    reason = "the tool asks for approval"
+    return ApprovalRequest(tool.name, shown, digest, reason, dict(arguments), identity=tool.identity, editable=True)
+
+
+def _refused(tool: Tool, denied: Denied) -> TaskResult:
+    return TaskResult.failure(
+        "tool_execution_error",
+        refusal(f"the call of the tool '{tool.name}'", denied),
+        details={"cause": "not_approved", "code": "tool/not-approved", "why": denied.why},
+    )
+
+
+def _judge(admission: Admission, tool: Tool, before: dict[str, Any]) -> None:
+    """Ask the policy about other arguments than it has judged. What somebody wrote depends on what led to the call, as that did."""
+    call, arguments = admission.call, admission.arguments
+    reading = call.reading
+    if reading is None:
+        return
+    kept = {name for name in arguments if name in before and before[name] == arguments[name]}
+    labels = {name: reading.labels.get(name, NO_SOURCES) if name in kept else NO_SOURCES for name in arguments}
+    error = reading.guard.judge(
+        tool.name, labels, reading.around, call.span, call, tool=True, arguments=admission.arguments
+    )
+    if error is not None:
+        admission.tool = TaskResult.from_error(error, reason="tool_execution_error")
+
+
+__all__ = ["admitted", "fits"]
