@@ -1,5 +1,6 @@
 """All error classes, by name. The tree is drawn in ``agentflow.core.errors``."""
 
+from agentflow.core.approval import Denied
 from agentflow.core.errors import (
     AgentflowError,
     ChangeRefused,
@@ -58,6 +59,7 @@ __all__ = [
     "ConnectionRefused",
     "ContextWindowExceeded",
     "DataError",
+    "Denied",
     "FileFailure",
     "FirstByteTimeout",
     "Frame",

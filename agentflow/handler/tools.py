@@ -58,7 +58,7 @@ class ToolSettings(TypedDict, total=False):
     sequential: bool
     timeout_s: float | None
     retries: int
-    approval: bool
+    approval: bool | NeedsApproval
     reuse: str | None
     source: str | None
     sinks: Mapping[str, str]

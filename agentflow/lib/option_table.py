@@ -75,7 +75,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("sequential", "bool", ("tool",), "never runs beside another call of the same answer, and keeps its place among them"),
     Option("timeout_s", "float | None", ("tool",), "bounds one try, in seconds: FAILED, `execution_timeout`"),
     Option("retries", "int", ("tool",), "further tries after a failure, with growing pauses; wrong arguments are not tried again"),
-    Option("approval", "bool", ("tool",), "the run's approver is asked before every call that is not the host's own"),
+    Option("approval", "bool | NeedsApproval", ("tool",), "the run's approver is asked before each call of a model or an untrusted program, or before those for which a function of `(arguments, ctx)` does not give `False`"),
     Option("reuse", "str | None", ("tool",), "how old the result of an equal call may be to be used again, in any run: `1d`, `12h`"),
     Option("source", "str | None", ("tool",), "where its result comes from: `web`; read by policies"),
     Option("sinks", "Mapping[str, str]", ("tool",), "who may fill arguments that leave the program by it: `{\"to\": \"user\"}`; held to under a policy"),

@@ -31,7 +31,9 @@ def run_with_sources() -> list[dict[str, Any]]:
         event("task_started", 5, 101.0, 1, name="ask", span=call(2, 6)),
         ended("task_finished", 6, 102.0, 5, name="ask", sources=["file:a.md", "web"]),
         event("tool_started", 7, 102.0, 1, name="send", arguments={}, span=call(3, 7)),
-        event("policy_denied", 8, 102.0, 7, name="send", argument="to", sources=["web"], refused=["web"], message=DENIED),
+        event(
+            "policy_denied", 8, 102.0, 7, name="send", argument="to", sources=["web"], refused=["web"], message=DENIED
+        ),
         ended("tool_finished", 9, 102.0, 7, name="send", outcome="failed", sources=[]),
         ended("run_finished", 10, 103.0, 1, sources=["web"]),
     ]
