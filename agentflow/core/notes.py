@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from itertools import chain
@@ -17,6 +18,7 @@ from agentflow.core.records import Entries, Record
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.values import name_of
 
+_CODE = re.compile(r"[a-z][a-z0-9-]*/[a-z0-9-]+")
 _CONTENT_TYPES = frozenset({kind.type for kind in CONTENT_PARTS})
 _ERROR_FIELDS = ("type", "reason", "message", "details", "resource", "metrics")
 
@@ -26,7 +28,8 @@ class ErrorInfo(Entries):
     """The description of an error: ``notes["error"]`` of a FAILED result, a mapping of its set fields.
 
     ``type`` is TASK_FAILURE, RESOURCE_EXHAUSTION, INVALID_OUTPUT or VALIDATION_ERROR; ``reason`` one of
-    :data:`~agentflow.core.reasons.REASONS`; ``details`` data for machines. A RESOURCE_EXHAUSTION also has the
+    :data:`~agentflow.core.reasons.REASONS`; ``details`` data for machines, with the stable ``code`` of ``docs/errors.md``; a code
+    that a model's server gave is the ``provider_code``. A RESOURCE_EXHAUSTION also has the
     ``resource`` and its ``metrics`` ``{used, limit}``.
     """
 
@@ -49,7 +52,9 @@ class ErrorInfo(Entries):
         details = dict(self.details)
         hint = details.get("hint")
         told = hint if isinstance(hint, str) and hint else None
-        return TaskError(self.message, kind=self.type, reason=self.reason, hint=told, details=details)
+        code = details.get("code")
+        stable = code if isinstance(code, str) and _CODE.fullmatch(code) else None
+        return TaskError(self.message, kind=self.type, reason=self.reason, code=stable, hint=told, details=details)
 
     @classmethod
     def of(cls, value: object, message: str = "the task failed") -> ErrorInfo:
@@ -87,8 +92,9 @@ class ErrorInfo(Entries):
         """The description of an exception; ``reason`` replaces its own."""
         if not isinstance(error, AgentflowError):
             message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            return cls(clip(message), reason or "unexpected_error", details={"exception": type(error).__name__})
-        reason, details = known_reason(reason or error.reason, {"code": error.code, **error.details})
+            details = {"exception": type(error).__name__, "code": "host/raised"}
+            return cls(clip(message), reason or "unexpected_error", details=details)
+        reason, details = known_reason(reason or error.reason, {**error.details, "code": error.code})
         if error.hint:
             details = {**details, "hint": error.hint}
         kind = error.kind if isinstance(error, TaskError) else "TASK_FAILURE"

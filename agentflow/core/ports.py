@@ -147,6 +147,7 @@ class Tool:
     arguments itself, as ``check`` does without running it; the arguments of other tools are checked against the schema first. ``prepare`` is for a tool that
     decides itself which calls need an approval: it asks, before the tool starts, and gives what is run instead of
     ``call``. ``origin`` says whose tool it is, if not the host's: who is asked for an approval is shown it.
+    ``declares_data``: a dict that ``call`` gives is of the class that its function declares, and no result.
     """
 
     spec: ToolSpec
@@ -168,6 +169,7 @@ class Tool:
     sinks: Mapping[str, str] = field(default_factory=dict[str, str])
     returns: Mapping[str, Any] | Callable[[], Mapping[str, Any] | None] | None = None
     calls_models: bool = False
+    declares_data: bool = False
 
     @property
     def name(self) -> str:

@@ -28,6 +28,9 @@ NO_NOTES = Notes()
 """Empty notes."""
 _KEYS = ("status", "content", "parsedContent", "criteria", "notes")
 _SHAPE = frozenset({*_KEYS, "parsed_content"})
+_OF_FAILURES = frozenset({"content", "message", "error", "notes"})
+"""The keys by one of which a dict whose status is FAILED is a failed result, whatever else it has."""
+_LIKE_FAILED = frozenset({"failed", "failure", "fail", "error"})
 _SMALL = 10**15
 
 
@@ -177,12 +180,14 @@ class TaskResult(Record):
         return cls("FAILED", info.message, notes=Notes.of({**notes, "error": info}), exception=error)
 
     @classmethod
-    def of(cls, value: object) -> TaskResult:
+    def of(cls, value: object, *, guess: bool = True) -> TaskResult:
         """``value`` as a result: one as it is, a mapping in its shape, or any plain value as a COMPLETE one.
 
         Text becomes the content; other data becomes JSON in the content and itself in ``parsedContent``. A text, image or
-        document part, or a list of them, is what a model is shown (``notes.parts``), and its text the content. Raises
-        DataError (``data/fields``) for a mapping that has a status and the right keys, and is no result all the same.
+        document part, or a list of them, is what a model is shown (``notes.parts``), and its text the content. A mapping with
+        the status ``FAILED`` and any of ``content``, ``message``, ``error`` and ``notes`` is a failed result, and its other
+        entries are details of the error. Without ``guess``, where the type of ``value`` is declared, a mapping is data. Raises
+        DataError (``data/fields``) for a mapping that looks like a result and is none all the same.
         """
         if type(value) is str:
             return cls("COMPLETE", value)
@@ -190,17 +195,17 @@ class TaskResult(Record):
             return cls("COMPLETE", to_json(value) if abs(value) > _SMALL else str(value), value)
         if value is None:
             return cls()
-        result = cls._of_other(value)
+        result = cls._of_other(value, guess)
         return cls("COMPLETE", to_json(value), value) if result is None else result
 
     @classmethod
-    def of_data(cls, value: object) -> Work[TaskResult]:
+    def of_data(cls, value: object, *, guess: bool = True) -> Work[TaskResult]:
         """The work of :meth:`of` for a list or dict, which may be large."""
-        result = cls._of_other(value)
+        result = cls._of_other(value, guess)
         return cls("COMPLETE", (yield from json_work(value)), value) if result is None else result
 
     @classmethod
-    def _of_other(cls, value: object) -> TaskResult | None:
+    def _of_other(cls, value: object, guess: bool) -> TaskResult | None:
         """``value`` as a result unless it is plain data."""
         if isinstance(value, TaskResult):  # not first: asking a mapping's class about another value takes long
             return value
@@ -211,18 +216,24 @@ class TaskResult(Record):
         parts = _content_parts(value)
         if parts:
             return cls("COMPLETE", text_of_parts(parts), notes=Notes(parts=parts))
-        if isinstance(value, Mapping):
+        if guess and isinstance(value, Mapping):
             entries = cast(Mapping[str, Any], value)
-            if entries.get("status") in _STATUSES and entries.keys() <= _SHAPE:
-                return cls.from_mapping(entries)
+            status = entries.get("status")
+            if isinstance(status, str) and status in _STATUSES:
+                keys = entries.keys()
+                if keys <= _SHAPE or (status == "FAILED" and not keys.isdisjoint(_OF_FAILURES)):
+                    return cls.from_mapping(entries)
         return None
 
     @classmethod
     def from_mapping(cls, entries: Mapping[str, Any]) -> TaskResult:
         """The result whose shape ``entries`` is; content that is no text becomes JSON, and the parsed content.
 
-        Raises DataError (``data/fields``) naming what is unknown or of the wrong kind.
+        Those of a failed one may have ``message`` and ``error``, too, and details of the error. Raises DataError
+        (``data/fields``) naming what is unknown or of the wrong kind.
         """
+        if entries.get("status") == "FAILED":
+            entries = _described(entries)
         unknown = [str(key) for key in entries if key not in _SHAPE]
         if unknown:
             raise DataError(
@@ -266,14 +277,47 @@ class TaskResult(Record):
 _set_status, _set_content, _set_parsed, _set_criteria, _set_notes, _set_usage, _set_exception = slot_setters(TaskResult)
 
 
-def warn_of_reason(result: TaskResult, warn: Callable[[str, str], None]) -> TaskResult:
-    """Return ``result`` unchanged; call ``warn`` (:meth:`CallContext.warn`) if a host gave it an unknown reason."""
-    error = result.notes.error
-    if error is not None and error.unknown_reason is not None:
-        warn(
-            "task/unknown-reason", f"'{error.unknown_reason}' is no reason of a failure; it counts as unexpected_error"
-        )
+def warn_of_failure(result: TaskResult, warn: Callable[[str, str], None]) -> TaskResult:
+    """Return ``result``, which a host gave, unchanged; call ``warn`` (:meth:`CallContext.warn`) if it has an unknown reason,
+    or is data that reads like a failure and is none."""
+    if result.status == "FAILED":
+        error = cast(ErrorInfo, result.notes.error)
+        if error.unknown_reason is not None:
+            said = f"'{error.unknown_reason}' is no reason of a failure; it counts as unexpected_error"
+            warn("task/unknown-reason", said)
+    elif type(result.parsed_content) is dict:
+        data = cast("dict[str, Any]", result.parsed_content)
+        status = data.get("status")
+        if (
+            isinstance(status, str)
+            and status.strip().lower() in _LIKE_FAILED
+            and not data.keys().isdisjoint(_OF_FAILURES)
+        ):
+            warn(
+                "task/reads-like-failure",
+                f"a dict with the status {cut(status, 20)!r} is data, and the call counts as done; a failure is raised, or is "
+                '{"status": "FAILED", "content": "what went wrong"}',
+            )
     return result
+
+
+def _described(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a failed result in its shape: what stands beside it describes its error."""
+    shaped = {key: entry for key, entry in entries.items() if key in _SHAPE}
+    if len(shaped) == len(entries):
+        return shaped
+    details = {key: entry for key, entry in entries.items() if key not in _SHAPE and key not in _OF_FAILURES}
+    error = entries.get("error")
+    info = ErrorInfo.of(error, "") if error is not None else ErrorInfo("")
+    said = [entries.get("message"), info.message, entries.get("content")]
+    texts = [each if isinstance(each, str) else to_json(each) for each in said if each not in (None, "")]
+    if isinstance(error, str) and texts[0] != error:
+        details["error"] = error
+    notes = Notes.of(entries.get("notes") or {})
+    info = notes.error or replace(info, message=texts[0] if texts else "the task failed")
+    if not shaped.get("content"):
+        shaped["content"] = info.message
+    return {**shaped, "notes": notes.merged({"error": replace(info, details={**info.details, **details})})}
 
 
 def _content_parts(value: object) -> tuple[ContentPart, ...]:
@@ -303,7 +347,7 @@ __all__ = [
     "Reason",
     "Status",
     "TaskResult",
-    "warn_of_reason",
+    "warn_of_failure",
 ]
 
 

@@ -141,7 +141,11 @@ class SystemTools:
         if isinstance(answer, TaskResult):
             return answer
         if _nothing(answer):
-            return TaskResult.failure("context_retrieval_failure", f"the context lookup failed: {answer.error}")
+            return TaskResult.failure(
+                "context_retrieval_failure",
+                f"the context lookup failed: {answer.error}",
+                details={"code": "context/failed"},
+            )
         paths = answer.file_paths
         if call.reading is not None:
             call.reading.say(call.reading.guard.of_files(paths))
@@ -158,7 +162,11 @@ class SystemTools:
 
     async def _lookup(self, question: ContextGenerationInput, call: CallContext) -> AssociativeMatchResult | TaskResult:
         if self._memory is None:
-            return TaskResult.failure("context_retrieval_failure", "there is no memory system to search")
+            return TaskResult.failure(
+                "context_retrieval_failure",
+                "there is no memory system to search",
+                details={"code": "context/no-memory"},
+            )
         return await self._memory.find(question, call)
 
     async def _clear_handler_data_context(self, params: dict[str, Any], call: CallContext) -> TaskResult:

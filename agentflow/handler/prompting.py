@@ -54,7 +54,11 @@ def to_result(outcome: PromptOutcome, prompt: Prompt) -> TaskResult:
         result = TaskResult.failure(
             "output_format_failure",
             f"the answer does not meet the schema: {'; '.join(outcome.schema_errors)}",
-            details={"violations": list(outcome.schema_errors), "content": cut(text, 2_000)},
+            details={
+                "code": "tasks/schema-missed",
+                "violations": list(outcome.schema_errors),
+                "content": cut(text, 2_000),
+            },
             **notes,
         )
     elif outcome.parse_error is not None:

@@ -21,7 +21,7 @@ from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
 from agentflow.core.provenance import Labelled, unlabelled
 from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult, warn_of_reason
+from agentflow.core.results import TaskResult, warn_of_failure
 from agentflow.core.reuse import reuse_unavailable
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.scope import Scope
@@ -317,7 +317,7 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
             if type(value) is Labelled:
                 value = unlabelled(value, call.reading)
             if type(value) in _DATA and tool.kind != "subtask":
-                value = await in_slices(TaskResult.of_data(value))
+                value = await in_slices(TaskResult.of_data(value, guess=not tool.declares_data))
             return _result(tool, value, call)
     except (TaskError, RunStopped):
         raise
@@ -354,7 +354,9 @@ def _result(tool: Tool, value: object, call: CallContext) -> TaskResult:
     if tool.kind == "subtask" and isinstance(value, dict):
         return TaskResult("CONTINUATION", notes=Notes(subtask_request=SubtaskRequest.of(cast(object, value))))
     result = TaskResult.of(value)
-    return warn_of_reason(result, call.warn) if result.status == "FAILED" else result
+    if result.status == "FAILED" or (type(result.parsed_content) is dict and not tool.declares_data):
+        warn_of_failure(result, call.warn)
+    return result
 
 
 async def _continued(name: str, result: TaskResult, call: CallContext) -> TaskResult:

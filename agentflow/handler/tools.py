@@ -6,11 +6,12 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast, overload
+from dataclasses import dataclass, field, is_dataclass, replace
+from types import UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, overload
 
-from pydantic import PydanticUserError, TypeAdapter
-from typing_extensions import TypedDict
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
+from typing_extensions import TypedDict, is_typeddict
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError
@@ -207,7 +208,20 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         source=chosen.source,
         sinks=chosen.sinks,
         returns=functools.cache(lambda: _schema_of(signature.returns)),
+        declares_data=declares_data(signature.returns),
     )
+
+
+def declares_data(annotation: Any) -> bool:
+    """Whether a dict that a function with this return annotation gives is data of a class: a TypedDict, dataclass or model."""
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return any([is_typeddict(kind) or is_dataclass(kind) or _is_model(kind) for kind in kinds]) and not any(
+        [kind in (dict, Any, TaskResult) or get_origin(kind) in (dict, Mapping) for kind in kinds]
+    )
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _schema_of(annotation: Any) -> Mapping[str, Any] | None:

@@ -189,7 +189,7 @@ def _error(cls: type[ProviderError], fault: Fault, message: str, *, status: int,
     quota = kind in _QUOTA
     if quota:
         cls = PermissionDenied
-    details = {"type": fault.kind, "code": fault.code}
+    details = {"type": fault.kind, "provider_code": fault.kind or fault.code}
     return cls(message, code="provider/quota" if quota else None, status=status, details=details, **about)
 
 

@@ -25,6 +25,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import ContextManagement, HistoryConfig
+from agentflow.handler.tools import declares_data
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
@@ -273,7 +274,15 @@ class WorkflowFunction(_Declared[P, R]):
 
         spec = ToolSpec(self.name, self._signature.description, self._signature.schema)
         returns = None if self._returns is None else functools.cache(self._returns.json_schema)
-        return Tool(spec=spec, call=execute, validates=True, builtin=True, calls_models=True, returns=returns)
+        return Tool(
+            spec=spec,
+            call=execute,
+            validates=True,
+            builtin=True,
+            calls_models=True,
+            returns=returns,
+            declares_data=declares_data(self._signature.returns),
+        )
 
     async def _on_a_line(self, call: CallContext, arguments: Sequence[Any], named: Mapping[str, Any]) -> R:
         strand = self._host.engine.strand(call)
@@ -305,7 +314,7 @@ class ProgramFunction(Generic[R]):
 
         async def work(line: Line) -> R:
             value = await self._evaluate(line.strand, self._checked(bindings))
-            return value if self._returns is None else self._returns.read(TaskResult.of(value))
+            return value if self._returns is None else self._returns.read(TaskResult.of(value, guess=False))
 
         return WorkCall(self._host, self.name, self._host.spans.here(), work)
 

@@ -215,7 +215,11 @@ class EffectRunner:
         return TaskResult.failure(
             "input_validation_failure",
             f"there is no task '{name}'",
-            details={"cause": "template_not_found", "hint": did_you_mean(name, [*defined, *self.known_names()])},
+            details={
+                "cause": "template_not_found",
+                "code": "tasks/template-not-found",
+                "hint": did_you_mean(name, [*defined, *self.known_names()]),
+            },
         )
 
     async def _host(self, effect: HostCall | Step, call: CallContext, span: Span | None) -> Any:

@@ -18,7 +18,7 @@ from agentflow.core.frozen import frozen
 from agentflow.core.names import Definitions
 from agentflow.core.ports import TemplatePort
 from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult, warn_of_reason
+from agentflow.core.results import TaskResult, warn_of_failure
 from agentflow.core.templates import TaskTemplate
 from agentflow.spec.host import asked, check_part
 from agentflow.spec.joining import Parts
@@ -127,7 +127,7 @@ class HostRunner(TaskRunner):
         method = getattr(self.system, RUN[0], None) or getattr(self.system, RUN[1])
         token = _asking.set((request.name or request.subtype, call.grants))
         try:
-            return warn_of_reason(TaskResult.of(await asked(call, method, request)), call.warn)
+            return warn_of_failure(TaskResult.of(await asked(call, method, request)), call.warn)
         finally:
             _asking.reset(token)
 

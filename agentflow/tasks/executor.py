@@ -156,7 +156,7 @@ class AtomicTaskExecutor:
             return TaskResult.failure(
                 "input_validation_failure",
                 f"there is no built-in template '{name}'",
-                details={"cause": "template_not_found"},
+                details={"cause": "template_not_found", "code": "tasks/template-not-found"},
             )
         try:
             values, _ = await resolve_beside(compiled.name, compiled.template.params, inputs)

@@ -13,7 +13,7 @@ from agentflow.core.host_code import HostCode
 from agentflow.core.host_threads import as_async
 from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
 from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
-from agentflow.core.results import TaskResult, warn_of_reason
+from agentflow.core.results import TaskResult, warn_of_failure
 from agentflow.core.values import to_json
 from agentflow.lib.json_schema import check
 
@@ -117,7 +117,7 @@ class HandlerPrompts:
                 said = [part.text if isinstance(part, TextPart) else part for part in prompt.parts]
         with HostCode(call):
             answer = TaskResult.of(await as_async(self.handler.execute_prompt)(said, **options))
-        warn_of_reason(answer, call.warn)
+        warn_of_failure(answer, call.warn)
         if answer.failed:
             answer.value()
         response = ModelResponse((TextPart(answer.content),), "end", answer.usage, answer.notes.model or "")

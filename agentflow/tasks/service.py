@@ -18,7 +18,7 @@ from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import Definitions
 from agentflow.core.ports import PromptRunner
 from agentflow.core.requests import FunctionCallNode, SubtaskRequest
-from agentflow.core.results import TaskResult
+from agentflow.core.results import TaskResult, warn_of_failure
 from agentflow.core.store_ports import ReusePort
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
@@ -253,7 +253,7 @@ class TaskService:
             evaluate = next((each for name in _EVALUATES if (each := getattr(evaluator, name, None)) is not None), None)
             if evaluate is not None:
                 with HostCode(call):
-                    return TaskResult.of(await as_async(evaluate)(node, env))
+                    return warn_of_failure(TaskResult.of(await as_async(evaluate)(node, env)), call.warn)
             return await self._runner.functions(call, self._options()).evaluate(node, env)
         except (RunStopped, SessionBusy):
             raise

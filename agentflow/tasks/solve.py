@@ -25,7 +25,7 @@ from agentflow.core.messages import Usage
 from agentflow.core.names import FILES
 from agentflow.core.ports import ProgramExplorer
 from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
+from agentflow.core.results import TaskResult, warn_of_failure
 from agentflow.core.source import Source, Surface
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
@@ -174,7 +174,9 @@ class Solver:
             attempts.append(attempt)
             value = await self._attempt(attempt, effect, surface, allow, call)
             if not attempt.errors:
-                result = TaskResult.of(value).with_notes(program=attempt.program, rounds=number, allow=sorted(allow))
+                result = warn_of_failure(TaskResult.of(value), call.warn).with_notes(
+                    program=attempt.program, rounds=number, allow=sorted(allow)
+                )
                 if surface != "sexp":
                     result = result.with_notes(surface=surface)
                 return replace(result, usage=usage)

@@ -39,7 +39,7 @@ from agentflow.core.models import MappingModel, validation_messages
 from agentflow.core.names import narrowed
 from agentflow.core.ports import ProgramChecker
 from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
+from agentflow.core.results import TaskResult, warn_of_failure
 from agentflow.core.source import Source, Surface
 from agentflow.core.templates import Parameter, TaskTemplate
 from agentflow.lib.suggest import did_you_mean
@@ -260,7 +260,7 @@ class WorkflowLibrary:
         if allow is not None:
             allow = narrowed(narrowed(call.grants, call.held), allow)
         value = await call.run.run_program(workflow.source, allow, values, call)
-        result = TaskResult.of(value)
+        result = warn_of_failure(TaskResult.of(value), call.warn)
         if undeclared:
             result = result.with_notes(undeclared_parameters=undeclared)
         return result.with_notes(workflow=workflow.name)
