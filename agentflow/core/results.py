@@ -285,7 +285,7 @@ def warn_of_failure(result: TaskResult, warn: Callable[[str, str], None]) -> Tas
         if error.unknown_reason is not None:
             said = f"'{error.unknown_reason}' is no reason of a failure; it counts as unexpected_error"
             warn("task/unknown-reason", said)
-    elif type(result.parsed_content) is dict:
+    elif type(cast(object, result.parsed_content)) is dict:
         data = cast("dict[str, Any]", result.parsed_content)
         status = data.get("status")
         if (

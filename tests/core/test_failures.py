@@ -50,7 +50,7 @@ LOOKS_FAILED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"status": "FAILED", "error": {"message": "disk full", "errno": 28}}, "disk full", {"errno": 28}),
     ({"status": "FAILED", "content": "disk full", "notes": {"error": {"message": "full"}}, "path": "a"}, "full", {"path": "a"}),
     ({"status": "FAILED", "content": "disk full"}, "disk full", {}),
-    
+
     ({"status": "FAILED", "message": {"errno": 28}}, '{"errno": 28}', {}),
 ]  # fmt: skip
 
