@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
-from pydantic import TypeAdapter
-
 from agentflow.core.frozen import frozen
 from agentflow.core.templates import TaskTemplate
 
@@ -123,6 +121,18 @@ class Definitions(Protocol):
         ...
 
 
+class OutputAdapter(Protocol):
+    """What reads the values of a type from JSON data, and writes them: a pydantic TypeAdapter, or one that tags unions."""
+
+    def validate_python(self, value: Any, /) -> Any:
+        """The value that data stands for. Raises ValueError."""
+        ...
+
+    def dump_python(self, value: Any, /, *, mode: Literal["json"], by_alias: bool, warnings: bool) -> Any:
+        """JSON data of a value."""
+        ...
+
+
 class CompiledTask(Template, Protocol):
     """A template as the runtime uses it, compiled by the task system from a :class:`TaskTemplate`."""
 
@@ -139,7 +149,7 @@ class CompiledTask(Template, Protocol):
         ...
 
     @property
-    def output_adapter(self) -> TypeAdapter[Any] | None:
+    def output_adapter(self) -> OutputAdapter | None:
         """What reads and writes the class that the task's value is of; None where it is of none."""
         ...
 

@@ -19,23 +19,28 @@ from agentflow.core.work import LONG_TEXT
 from agentflow.lib.json_enclosure import disclosed, enclosed
 from agentflow.lib.json_schema import check
 from agentflow.lib.partial_json import PartialJson, parse_answer, prune
+from agentflow.lib.tagged_unions import TaggedUnions, UnionMissed, tagged_unions
 
 
 class OutputSchema:
     """The required form of an answer: a JSON Schema, a pydantic model (or any annotated type), or any JSON.
 
-    ``schema`` is what a value must meet, ``requested`` what the model is asked for: the same, or an object around it.
+    ``schema`` is what a value must meet, ``requested`` what the model is asked for: the same, with tags for the members of
+    unions of classes, and perhaps an object around it.
     """
 
-    __slots__ = ("_adapter", "_partial", "model", "requested", "schema")
+    __slots__ = ("_adapter", "_enclosed", "_partial", "_unions", "model", "requested", "schema")
 
     def __init__(self, schema: dict[str, Any] | None, model: Any) -> None:
         self.model = model
         self._adapter: TypeAdapter[Any] | None = None
         self._partial: TypeAdapter[Any] | None = None
+        self._unions: TaggedUnions | None = None
+        self._enclosed = False
         if model is not None:
             try:
                 self._adapter = TypeAdapter(model)
+                self._unions = tagged_unions(model)
                 schema = schema if schema is not None else self._adapter.json_schema()
             except PydanticUserError as error:
                 raise ConfigurationError(
@@ -44,25 +49,31 @@ class OutputSchema:
                     hint="give a pydantic model, a dataclass, or a type such as list[str]",
                 ) from error
         self.schema = schema
-        self.requested = schema
+        self.requested = schema if self._unions is None else self._unions.schema
 
     def asking(self, schema: dict[str, Any]) -> OutputSchema:
         """A copy that requests another JSON Schema; the pydantic model still determines the value."""
         result = copy(self)
         result.schema = result.requested = schema
+        result._unions = None
         return result
 
     def as_object(self) -> OutputSchema:
         """A schema whose answers are objects: this one, or a copy that requests an object around the value."""
-        if self.schema is None or self.schema.get("type") == "object":
+        if self.requested is None or self.requested.get("type") == "object":
             return self
         result = copy(self)
-        result.requested = enclosed(self.schema)
+        result.requested = enclosed(self.requested)
+        result._enclosed = True
         return result
 
     def text_of(self, text: str) -> str:
-        """The JSON text of the value in a valid answer: the whole answer, or the value inside its object."""
-        if self.requested is self.schema:
+        """The JSON text of the value in an answer: the whole answer, or a valid one without its object and its tags."""
+        if self._unions is not None:
+            value, *problems = self.read(text)
+            if not any(problems):
+                return self._unions.untagged(value)
+        if not self._enclosed:
             return text
         value = parse_answer(text)
         inner = disclosed(value)
@@ -74,8 +85,15 @@ class OutputSchema:
             value = parse_answer(text)
         except ValueError as error:
             return None, clip(str(error), 500), ()
-        if self.requested is not self.schema:
+        if self._enclosed:
             value = disclosed(value)
+        if self._unions is not None:
+            try:
+                return self._unions.validate_python(value), None, ()
+            except UnionMissed as error:
+                return value, None, error.problems[:20]
+            except ValidationError as error:
+                return value, None, tuple(_problem(problem) for problem in error.errors(include_url=False)[:20])
         if self._adapter is not None:
             try:
                 # As JSON, not as Python data: a strict model accepts a date as text only in JSON.
@@ -92,17 +110,21 @@ class OutputSchema:
 
     def partial(self, value: Any) -> Any | None:
         """The valid part of an incomplete ``value``; with a model, an instance of its partial type."""
-        if self.requested is not self.schema:
+        if self._enclosed:
             value = disclosed(value)
             if not value or isinstance(value, str | int | float):
                 return None
-        if self.schema:
-            value = prune(value, self.schema)
+        schema = self.schema if self._unions is None else self._unions.schema
+        if schema:
+            value = prune(value, schema)
         if value is None or self.model is None:
             return value
         if self._partial is None:
             self._partial = TypeAdapter(partial_type(self.model))
-        return _validated(self._partial, value)
+        part = _validated(self._partial, value)
+        if self._unions is not None and isinstance(part, BaseModel) and not part.model_fields_set:
+            return None  # nothing but a tag, which no partial class has
+        return part
 
 
 def _problem(problem: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
 from agentflow.lib.json_schema import Schema
+from agentflow.lib.tagged_unions import asked_schema
 
 PromptLike: TypeAlias = "PromptParts | Prompt"
 JSON_ONLY = "Answer with one JSON value and nothing else."
@@ -33,7 +34,7 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any]) -> Prompt:
     elif built.output_model is not None:
         from pydantic import TypeAdapter
 
-        schema = TypeAdapter[Any](built.output_model).json_schema()
+        schema = asked_schema(built.output_model, TypeAdapter[Any](built.output_model).json_schema())
     if schema is not None:
         text = f"\n\n{JSON_ONLY} It must meet this JSON Schema:\n{to_json(schema)}"
         return replace(built, schema_text=text)

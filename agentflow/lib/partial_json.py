@@ -111,7 +111,7 @@ def prune(value: Any, schema: Mapping[str, Any], _root: Mapping[str, Any] | None
     if _depth > 64:
         return None
     if isinstance(value, dict) and rules.get("properties"):
-        if not _type_allows(rules, "object"):
+        if not _type_allows(rules, "object") or _is_another(cast("dict[Any, Any]", value), rules["properties"]):
             return None
         properties = cast(Mapping[str, Any], rules["properties"])
         kept: dict[str, Any] = {}
@@ -137,6 +137,13 @@ def prune(value: Any, schema: Mapping[str, Any], _root: Mapping[str, Any] | None
             candidates = (prune(value, schema, root, _depth + 1) for schema in rules[key])
             return next((item for item in candidates if item is not None), None)
     return cast(Any, value)
+
+
+def _is_another(value: dict[Any, Any], properties: Mapping[str, Any]) -> bool:
+    """Whether a field says by its constant that the value is another member of a union."""
+    return any(
+        ["const" in rules and name in value and value[name] != rules["const"] for name, rules in properties.items()]
+    )
 
 
 def _fits(value: Any, rules: Mapping[str, Any]) -> bool:

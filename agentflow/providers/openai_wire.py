@@ -12,7 +12,8 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import AudioPart, DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
 from agentflow.providers.decoding import count
 from agentflow.providers.effort import nearest, openai_efforts
-from agentflow.providers.wire import ToolNames, record, strict_schema, unsupported
+from agentflow.providers.openai_schema import strict_form
+from agentflow.providers.wire import ToolNames, record, unsupported
 
 _VENDOR_HOST = "api.openai.com"
 _KEEPS_AT_A_PRICE = re.compile(r"gpt-(5\.[6-9]|5\.\d\d|[6-9]|\d\d)").match
@@ -56,8 +57,9 @@ def audio(part: AudioPart, dialect: str) -> dict[str, Any]:
 
 
 def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """The JSON-schema output format, strict if the schema follows the rules of strict mode."""
-    return {"name": "output", "schema": schema, "strict": strict_schema(schema)}
+    """The JSON-schema output format, strict if the schema can be put into the form of strict mode."""
+    strict = strict_form(schema)
+    return {"name": "output", "schema": schema if strict is None else strict, "strict": strict is not None}
 
 
 def function(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:

@@ -138,22 +138,6 @@ class ToolNames:
         return self._back.get(wire, wire) if self._back else wire
 
 
-def strict_schema(schema: Any) -> bool:
-    """Whether a JSON Schema fits OpenAI's strict mode: every object is closed and requires all its properties."""
-    if isinstance(schema, list):
-        return all(strict_schema(item) for item in cast(list[Any], schema))
-    if not isinstance(schema, dict):
-        return True
-    node = cast(dict[str, Any], schema)
-    if node.get("type") == "object" or "properties" in node:
-        properties = record(node.get("properties"))
-        if node.get("additionalProperties") is not False or set(node.get("required") or ()) != set(properties):
-            return False
-    return all(
-        strict_schema(value) for key, value in node.items() if key not in ("enum", "const", "default", "required")
-    )
-
-
 def unsupported(dialect: str, what: str, instead: str) -> ConfigurationError:
     """The error for a part that a dialect cannot express."""
     return ConfigurationError(f"{dialect} does not take {what}", code="provider/unsupported-part", hint=instead)

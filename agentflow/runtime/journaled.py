@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, LogMessage, Timer
 from agentflow.core.errors import JournalError
 from agentflow.core.frozen import frozen
-from agentflow.core.names import NameInfo, Template
+from agentflow.core.names import NameInfo, OutputAdapter, Template
 from agentflow.core.results import TaskResult
 from agentflow.core.values import is_long
 from agentflow.runtime.fingerprints import fingerprint, quick_fingerprint
@@ -79,7 +77,7 @@ class Journaled:
         return result
 
     async def _typed(
-        self, result: TaskResult, adapter: TypeAdapter[Any], name: str, call: CallContext, journal: RunJournal
+        self, result: TaskResult, adapter: OutputAdapter, name: str, call: CallContext, journal: RunJournal
     ) -> TaskResult:
         """A result as it was before it was stored. One that does not fit any more ends the run."""
         try:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from pydantic import TypeAdapter
-
 from agentflow.core.call import CallContext
 from agentflow.core.context import CONTEXT_KEYS, ContextGenerationInput
 from agentflow.core.effects import (
@@ -35,7 +33,7 @@ from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.events import ContextStarted
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
+from agentflow.core.names import CompiledTask, NameInfo, OutputAdapter, Template, permitted
 from agentflow.core.ports import SolverPort, TemplatePort, Tool, ToolPort, WorkflowPort
 from agentflow.core.provenance import unlabelled
 from agentflow.core.reading import found_in
@@ -112,7 +110,7 @@ class EffectRunner:
             return None if tool is None else self._digest(tool)
         return None
 
-    def output_of(self, effect: Effect, call: CallContext) -> TypeAdapter[Any] | None:
+    def output_of(self, effect: Effect, call: CallContext) -> OutputAdapter | None:
         """What reads and writes the class that the value of a task is of; None where an effect gives plain data."""
         if not isinstance(effect, TaskCall):
             return None

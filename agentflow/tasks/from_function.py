@@ -19,6 +19,7 @@ from agentflow.core.models import validation_messages
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import Parameter
 from agentflow.lib.signature import Signature
+from agentflow.lib.tagged_unions import tagged_unions
 
 R = TypeVar("R")
 
@@ -61,6 +62,8 @@ class Returns(Generic[R]):
         self._adapter, schema = adapter_of(kind, label)
         if isinstance(kind, type) and (issubclass(kind, BaseModel) or is_dataclass(cast(Any, kind))):
             self._class = cast(type, kind)
+            self.fields = {"output_model": kind}
+        elif tagged_unions(kind) is not None:
             self.fields = {"output_model": kind}
         else:
             self.fields = {"output_format": {"type": "json", "schema": schema}}

@@ -8,7 +8,7 @@ dict of field names, a JSON Schema, or a pydantic model; ``output_model`` on the
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast, get_origin
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
@@ -21,6 +21,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import Symbol, to_json
 from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.tagged_unions import asked_schema
 from agentflow.tasks.types import parse_type, schema_of
 
 _KEYS = ("type", "schema")
@@ -28,11 +29,11 @@ _KEYS = ("type", "schema")
 
 @frozen
 class OutputSpec:
-    """A template's output: ``json`` or text; ``schema`` the required JSON Schema, ``model`` the pydantic model."""
+    """A template's output: ``json`` or text; ``schema`` the required JSON Schema, ``model`` the class or type of its value."""
 
     json: bool = False
     schema: dict[str, Any] | None = None
-    model: type[Any] | None = None
+    model: Any = None
 
 
 def output_spec(template: TaskTemplate) -> OutputSpec:
@@ -54,12 +55,13 @@ def output_spec(template: TaskTemplate) -> OutputSpec:
     if model is None and isinstance(schema, type):
         model = schema
     if model is not None:
-        if not isinstance(model, type):
+        if not isinstance(model, type) and get_origin(model) is None:
             raise _wrong(template, f"output_model {model!r} is no class", "give a pydantic model or dataclass")
         try:
-            return OutputSpec(True, TypeAdapter[Any](model).json_schema(), model)
+            return OutputSpec(True, TypeAdapter[Any](cast(Any, model)).json_schema(), model)
         except (PydanticUserError, TypeError) as error:
-            raise _wrong(template, f"output_model {model.__name__} has no schema: {error}", None) from error
+            name = getattr(model, "__name__", model)
+            raise _wrong(template, f"output_model {name} has no schema: {error}", None) from error
     if schema is None:
         return OutputSpec(kind == "json")
     if kind == "text":
@@ -89,7 +91,7 @@ def format_instructions(spec: OutputSpec) -> str:
         return "Answer with one JSON value and nothing else: no prose, no code fence."
     return (
         "Answer with one JSON value that meets this JSON Schema, and nothing else: no prose, no code fence.\n"
-        f"<schema>{to_json(spec.schema)}</schema>"
+        f"<schema>{to_json(asked_schema(spec.model, spec.schema))}</schema>"
     )
 
 
@@ -107,7 +109,7 @@ def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: Notes) -> TaskRes
         return TaskResult("COMPLETE", text, notes=replace(notes, parse_error=outcome.parse_error), usage=usage)
     value = outcome.value
     errors = outcome.schema_errors
-    if not errors and spec.model is not None and not isinstance(value, spec.model):
+    if not errors and spec.model is not None and not (isinstance(spec.model, type) and isinstance(value, spec.model)):
         try:
             value = TypeAdapter[Any](spec.model).validate_python(value)
         except ValidationError as error:

@@ -13,10 +13,11 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from agentflow.core.errors import AgentflowError, DataError, TaskError, cut
 from agentflow.core.models import validation_messages
-from agentflow.core.names import Definitions, NameInfo, out_of_reach
+from agentflow.core.names import Definitions, NameInfo, OutputAdapter, out_of_reach
 from agentflow.core.templates import HistoryConfig, TaskTemplate
 from agentflow.core.values import pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.tagged_unions import tagged_unions
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.describe import task_info
 from agentflow.tasks.output import OutputSpec, format_instructions, output_spec
@@ -80,13 +81,14 @@ class CompiledTemplate:
         return self.output.schema
 
     @property
-    def output_adapter(self) -> TypeAdapter[Any] | None:
-        """The type adapter of the class of the task's value; None if it has no class."""
+    def output_adapter(self) -> OutputAdapter | None:
+        """What reads and writes the class of the task's value; None if it has no class."""
         if self.output.model is None:
             return None
         adapter = self.memo.get("adapter")
         if adapter is None:
-            adapter = self.memo["adapter"] = TypeAdapter(self.output.model)
+            adapter = tagged_unions(self.output.model) or TypeAdapter(self.output.model)
+            self.memo["adapter"] = adapter
         return adapter
 
     @property

@@ -34,7 +34,7 @@ from agentflow.providers.decoding import Decoder
 from agentflow.providers.openai_chat_wire import ChatDecoder
 from agentflow.providers.openai_responses_wire import ResponsesDecoder
 from agentflow.providers.prices import Price
-from agentflow.providers.wire import ToolNames, dump_json, estimate_tokens, strict_schema
+from agentflow.providers.wire import ToolNames, dump_json, estimate_tokens
 from tests.support.model_server import ModelServer
 
 DIALECTS = ("anthropic", "openai-chat", "openai")
@@ -472,20 +472,6 @@ def test_a_surrogate_or_nonsense_number_is_a_protocol_error(kind: type[Any]) -> 
     for data in (b'{"type": "\\ud800"}', b'{"type": 01}', b"", b"nul", b'{"a":1}{"b":2}'):
         with pytest.raises(ProtocolError):
             decoder(kind).event(b"", data, [])
-
-
-def test_strict_schemas_are_recognised() -> None:
-    """OpenAI's strict mode wants every object closed and every property required."""
-    closed = {
-        "type": "object",
-        "properties": {"a": {"type": "string"}},
-        "required": ["a"],
-        "additionalProperties": False,
-    }
-    assert strict_schema(closed)
-    assert not strict_schema({**closed, "required": []})
-    assert not strict_schema({"type": "object", "properties": {"a": {"type": "object"}}})
-    assert strict_schema({"type": "array", "items": closed})
 
 
 def test_tokens_are_estimated_from_all_parts() -> None:
