@@ -7,12 +7,15 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from typing_extensions import Unpack
 
+from agentflow.core.call import CallContext
 from agentflow.core.media import PromptParts, load_parts
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import Tool
+from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.flow_programs import ProgramMethods
 from agentflow.handler.tool_registry import ToolRegistry
-from agentflow.handler.tools import tool_from_function
+from agentflow.handler.toolbox import read_tools
+from agentflow.lang.words import WORDS
 from agentflow.runtime.functions import (
     AskSettings,
     ProgramFunction,
@@ -21,6 +24,7 @@ from agentflow.runtime.functions import (
     TaskSettings,
     WorkflowFunction,
     check_options,
+    tools_of,
 )
 from agentflow.runtime.host_spans import HostSpans
 from agentflow.runtime.line import Line
@@ -46,6 +50,8 @@ class PythonMethods(ProgramMethods):
     def __init__(self) -> None:
         self.spans = HostSpans()
         self._asked: dict[Any, Task[Any]] = {}
+        self._workflows: dict[str, Tool] = {}
+        self._speaks_of_tools = False
 
     @overload
     def task(self, function: Callable[P, Awaitable[R]], /) -> TaskFunction[P, R]: ...
@@ -85,13 +91,20 @@ class PythonMethods(ProgramMethods):
         for an answer of another type.
         """
         check_arguments("ask", (prompt,), {})
+        own = NO_TOOLBOX
         if settings:
             check_options(settings, "ask")
+            if "tools" in settings:
+                names, own = tools_of(self, cast(TaskSettings, settings), "flow.ask")
+                settings = {**settings, "tools": self.tools if names is None else tuple(names)}
         span = self.spans.here()
 
         async def work(line: Line) -> Any:
+            if "tools" not in settings and line.strand.call.run.watched:
+                self._tell_not_offered(line.strand.call)
             inputs = {"prompt": prompt} if isinstance(prompt, str) else await _with_media(prompt)
-            return await self._asking(output, settings, len(inputs) > 1).work(line, inputs, span)
+            task = self._asking(output, settings, len(inputs) > 1)
+            return await (task.given(own) if own else task).work(line, inputs, span)
 
         return WorkCall(self, "ask", span, work)
 
@@ -138,17 +151,27 @@ class PythonMethods(ProgramMethods):
         it as a tool. Raises ConfigurationError as :meth:`task` does for what is not annotated.
         """
         workflow = WorkflowFunction(self, function)
-        self.tools.add(workflow.tool)
+        before = self._workflows.get(workflow.name)
+        self.tools.add(workflow.tool, replace=before is not None and self.tools.find(workflow.name) is before)
+        self._workflows[workflow.name] = workflow.tool
         self.engine.functions[workflow.reference] = workflow
         return workflow
 
-    def offer(self, function: Callable[..., Any]) -> str:
-        """The name of a function as a tool, which it is made unless it is one."""
-        own = isinstance(function, TaskFunction | WorkflowFunction)
-        tool: Tool = cast(Any, function).tool if own else tool_from_function(function)
-        if self.tools.find(tool.name) is None:
-            self.tools.add(tool)
-        return tool.name
+    def read_tools(self, tools: object, where: str) -> tuple[list[str] | None, Toolbox]:
+        """The names that a list of tools offers, None for all ordinary ones of the flow, and the objects among them."""
+        self._speaks_of_tools = True
+        return read_tools(tools, self.tools, WORDS, where)
+
+    def _tell_not_offered(self, call: CallContext) -> None:
+        """Warn, once, of a question that says nothing of tools in a flow that has some."""
+        if self._speaks_of_tools or not self.tools.ordinary(call):
+            return
+        self._speaks_of_tools = True
+        call.warn(
+            "tools/not-offered",
+            "flow.ask offers its model no tools, although the flow has some: write tools=flow.tools to offer all of them, "
+            "or tools=[] to say that none is meant",
+        )
 
 
 async def _with_media(prompt: PromptParts) -> dict[str, Any]:

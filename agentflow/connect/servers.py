@@ -51,6 +51,15 @@ class McpStdio:
         if not self.command:
             raise _wrong(self, "has no command", 'command=["npx", "-y", "some-server", "."]')
 
+    @property
+    def every_tool(self) -> str:
+        """The name under which a list of tools has all tools of this server."""
+        from agentflow.core.names import (
+            EVERY,  # here, since the help of the command imports this module and not pydantic
+        )
+
+        return f"{self.name}{EVERY}"
+
 
 @dataclass(frozen=True, slots=True)
 class McpHttp:
@@ -80,6 +89,15 @@ class McpHttp:
             raise _wrong(self, f"has the address {clip(self.url, 200)!r}", 'url="https://example.com/mcp"')
         if parts.username or parts.password:
             raise _wrong(self, "has a password in its address", 'headers={"Authorization": "Bearer $TOKEN"}')
+
+    @property
+    def every_tool(self) -> str:
+        """The name under which a list of tools has all tools of this server."""
+        from agentflow.core.names import (
+            EVERY,  # here, since the help of the command imports this module and not pydantic
+        )
+
+        return f"{self.name}{EVERY}"
 
 
 McpServer: TypeAlias = McpStdio | McpHttp

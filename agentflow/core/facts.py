@@ -17,7 +17,8 @@ from agentflow.core.templates import TaskTemplate
 @frozen(kw_only=True)
 class TaskFacts:
     """A task. ``model_calls`` are the most that one call of it makes, None if nothing bounds them, and ``reason`` why;
-    those of ``calls``, the tasks that its texts call, each as often as they do, are not among them. ``tools`` is what its model is offered;
+    those of ``calls``, the tasks that its texts call, each as often as they do, are not among them. ``tools`` is what its model is offered,
+    ``own`` the facts of those that the host gave it as objects;
     ``offered_all``: it names none, and so is offered every registered tool. ``returns`` is the JSON Schema of its value,
     None if that is text or any JSON; ``history``: it sends the session's history, or adds to it.
     """
@@ -26,6 +27,7 @@ class TaskFacts:
     model_calls: int | None = None
     reason: str = ""
     tools: tuple[str, ...] = ()
+    own: tuple[ToolFacts, ...] = ()
     offered_all: bool = False
     returns: Mapping[str, Any] | None = None
     calls: tuple[str, ...] = ()

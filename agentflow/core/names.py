@@ -144,6 +144,20 @@ class CompiledTask(Template, Protocol):
         ...
 
     @property
+    def memo(self) -> dict[str, Any]:
+        """What others have computed from it."""
+        ...
+
+    @property
+    def toolbox(self) -> Mapping[str, Any]:
+        """The tools that the host gave it as objects, by name."""
+        ...
+
+    def with_tools(self, toolbox: Any) -> CompiledTask:
+        """A copy of the template with these tools, as far as it is offered them by name."""
+        ...
+
+    @property
     def calls(self) -> tuple[str, ...]:
         """The names of the templates that running it calls, each as often as its texts do."""
         ...
@@ -205,6 +219,8 @@ ASKED = "ask:"
 """What the names of tasks begin with that are made for ``ask(prompt, output=T)`` of Python texts."""
 FILES = "files:"
 """The beginning of a grant that lets a program give files to tasks: ``files:docs/**``, relative to a root."""
+EVERY = ":*"
+"""The end of a name in a list of tools that stands for all tools of an MCP server: ``docs:*``."""
 ALL_FILES = f"{FILES}**"
 READ_FILES = "system:read_files"
 """The tool whose grant lets a program give any file to tasks too."""

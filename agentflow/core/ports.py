@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -13,7 +14,7 @@ from collections.abc import (
 )
 from dataclasses import field
 from hashlib import blake2b
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import DataContext
@@ -146,7 +147,8 @@ class Tool:
     authority, or before those for which it is a function of arguments and call that does not give False. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
     arguments itself, as ``check`` does without running it; the arguments of other tools are checked against the schema first. ``prepare`` is for a tool that
     decides itself which calls need an approval: it asks, before the tool starts, and gives what is run instead of
-    ``call``. ``origin`` says whose tool it is, if not the host's: who is asked for an approval is shown it.
+    ``call``. ``function`` is the function of the host that it was made of, ``task`` the compiled template that a ``subtask``
+    runs in place of one found by name. ``origin`` says whose tool it is, if not the host's: who is asked for an approval is shown it.
     ``declares_data``: a dict that ``call`` gives is of the class that its function declares, and no result.
     """
 
@@ -170,11 +172,25 @@ class Tool:
     returns: Mapping[str, Any] | Callable[[], Mapping[str, Any] | None] | None = None
     calls_models: bool = False
     declares_data: bool = False
+    function: Any = None
+    task: Any = None
+    reuse_key: str | None = None
 
     @property
     def name(self) -> str:
         """The tool's name."""
         return self.spec.name
+
+    @property
+    def reference(self) -> str:
+        """Module and qualified name of its function, with the ``reuse_key``; empty for a tool that has no function."""
+        target = self.function
+        while isinstance(target, functools.partial):
+            target = cast(Any, target).func  # pyright: ignore[reportUnknownMemberType]
+        if target is None:
+            return self.reuse_key or ""
+        target = cast(Any, target if hasattr(target, "__qualname__") else type(target))
+        return f"{target.__module__}:{target.__qualname__}" + (f" {self.reuse_key}" if self.reuse_key else "")
 
     @property
     def identity(self) -> str:
@@ -248,7 +264,7 @@ class ToolPort(Protocol):
 class Prompt:
     """A request to a handler: one user message, with everything needed to answer it.
 
-    ``tools`` names the tools offered (None: every tool that is not built in). ``output_schema`` a JSON Schema for the
+    ``tools`` names the tools offered (None: every tool that is not built in), of which those in ``toolbox`` are these objects. ``output_schema`` a JSON Schema for the
     answer; ``json_output`` asks for JSON without one; ``output_model`` a pydantic model for the validated value and for
     partials. ``max_turns`` bounds the tool loop. ``settings`` are native to the dialect. ``prompt_cache`` says how long the
     provider is to keep what it reads (:data:`~agentflow.core.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to think;
@@ -261,6 +277,7 @@ class Prompt:
     model: str | None = None
     fallbacks: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
+    toolbox: Mapping[str, Tool] | None = None
     tool_choice: str = "auto"
     output_schema: dict[str, Any] | None = None
     json_output: bool = False
@@ -339,7 +356,7 @@ class TemplatePort(Protocol):
         """What the template ``compiled`` asks for at ``call`` besides its arguments: data, equal for equal tasks."""
         ...
 
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
         """Run the subtask of a CONTINUATION within ``call``. Publishes Subtask events."""
         ...
 

@@ -50,8 +50,8 @@ class Guard(Protocol):
         """
         ...
 
-    def source_of(self, tool: str) -> Sources:
-        """Where the results of a tool come from, unless they say so themselves."""
+    def source_of(self, tool: str, call: object = None) -> Sources:
+        """Where the results of a tool come from, unless they say so themselves; ``call`` is that of the model that calls it."""
         ...
 
     def of_files(self, paths: Iterable[str]) -> Sources:

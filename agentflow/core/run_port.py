@@ -58,7 +58,7 @@ class RunServicesOf(Protocol[C]):
         """Judges programs that a model wrote, before they run."""
         ...
 
-    async def run_subtask(self, request: SubtaskRequest, call: C) -> TaskResult:
+    async def run_subtask(self, request: SubtaskRequest, call: C, task: Any = None) -> TaskResult:
         """Run what a CONTINUATION asks for, nested under ``call``."""
         ...
 

@@ -98,11 +98,14 @@ class RehearsedPrompts:
 
     def _offered(self, prompt: Prompt, call: CallContext) -> tuple[bool, tuple[tuple[str, Mapping[str, Any]], ...]]:
         """Whether the model has any tools, and those of them with visible effects, such as files: others do nothing here."""
+        own = prompt.toolbox or ()
         if prompt.tools is None:
-            return bool(self._tools.ordinary(call)), ()
-        specs = [tool.spec for name in prompt.tools if (tool := self._tools.find(name, call)) is not None]
+            return bool(own or self._tools.ordinary(call)), ()
+        specs = [
+            tool.spec for name in prompt.tools if name not in own and (tool := self._tools.find(name, call)) is not None
+        ]
         allowed = [each for each in specs if call.grants is None or each.name in call.grants]
-        return bool(allowed), tuple([(each.name, each.input_schema) for each in allowed if each.name in SCHEMAS])
+        return bool(own or allowed), tuple([(each.name, each.input_schema) for each in allowed if each.name in SCHEMAS])
 
     async def _after_calls(self, answer: Answer, shape: Shape, prompt: Prompt, call: CallContext) -> Answer:
         """The answer of a model after it has called tools, which run like those of a real model."""

@@ -10,7 +10,9 @@ from agentflow.core.media import PromptParts, load_parts
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.core.results import TaskResult
+from agentflow.core.toolbox import NO_TOOLBOX
 from agentflow.core.values import to_json
+from agentflow.handler.toolbox import ToolTable, read_tools
 from agentflow.lib.json_schema import Schema
 from agentflow.lib.tagged_unions import asked_schema
 
@@ -18,11 +20,16 @@ PromptLike: TypeAlias = "PromptParts | Prompt"
 JSON_ONLY = "Answer with one JSON value and nothing else."
 
 
-async def make_prompt(prompt: PromptLike, options: dict[str, Any]) -> Prompt:
+async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTable) -> Prompt:
     """Build a Prompt from text or parts, and options named like its fields; for a Prompt, options replace its fields.
 
-    Files among the parts are read in a thread. Raises what :func:`~agentflow.core.media.attachment` does.
+    ``tools=`` among the options may hold objects, as everywhere; ``tools`` are the handler's. Files among the parts are read
+    in a thread. Raises what :func:`~agentflow.core.media.attachment` and :func:`~agentflow.handler.toolbox.read_tools` do.
     """
+    if options.get("tools") is not None:
+        names, toolbox = read_tools(options["tools"], tools, where="the prompt")
+        offered = None if names is None else tuple(names)
+        options = {**options, "tools": offered, "toolbox": None if toolbox is NO_TOOLBOX else toolbox}
     if isinstance(prompt, Prompt):
         return replace(prompt, **options) if options else prompt
     built = Prompt(parts=await load_parts(prompt), **options)

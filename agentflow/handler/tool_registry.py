@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import random
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -16,7 +16,7 @@ from agentflow.core.errors import RunStopped, TaskError, clip
 from agentflow.core.events import ToolStarted
 from agentflow.core.host_code import HostCode
 from agentflow.core.messages import TextPart, ToolSpec
-from agentflow.core.names import NameInfo, info_of_schema, out_of_reach
+from agentflow.core.names import EVERY, NameInfo, info_of_schema, out_of_reach
 from agentflow.core.notes import Notes
 from agentflow.core.ports import Tool
 from agentflow.core.provenance import Labelled, unlabelled
@@ -26,15 +26,18 @@ from agentflow.core.reuse import reuse_unavailable
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.scope import Scope
 from agentflow.core.store_ports import ReusePort
+from agentflow.core.toolbox import Toolbox
 from agentflow.core.work import LONG_TEXT, in_slices
 from agentflow.core.work_clock import WorkClock, timed
 from agentflow.handler.admitting import admitted, fits
 from agentflow.handler.editions import Edition, Editions, Entry
+from agentflow.handler.toolbox import duplicate
 from agentflow.handler.tools import tool_from_function, tool_from_spec
 from agentflow.lib.json_schema import Schema
 from agentflow.lib.read_only import ReadOnlyDict
 from agentflow.lib.signature import ToolInputError
 from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.terminal import escape
 
 _log = logging.getLogger(__name__)
 
@@ -75,13 +78,21 @@ class ToolRegistry:
         self._schemas: dict[str, Schema | None] = {}
         self._infos: dict[str, NameInfo] = {}
         self._editions = Editions()
+        self.servers: Collection[str] = ()
+        """The names of the MCP servers whose tools the flow has, connected or not."""
 
-    def add(self, tool: Tool | Callable[..., Any]) -> Tool:
-        """Register a Tool or a typed function (see :func:`agentflow.tool`); replaces one of the same name.
+    def add(self, tool: Tool | Callable[..., Any], *, replace: bool = False) -> Tool:
+        """Register a Tool or a typed function (see :func:`agentflow.tool`). What stands here already stays as it is.
 
-        Raises ConfigurationError for a function that cannot be a tool.
+        Raises ConfigurationError for a function that cannot be a tool, and for another tool of the same name
+        (``tool/duplicate``) unless it is to ``replace`` that.
         """
         registered = tool if isinstance(tool, Tool) else tool_from_function(tool)
+        before = None if replace else self._tools.get(registered.name)
+        if before is not None:
+            if before is registered or (not isinstance(tool, Tool) and before.function == tool):
+                return before
+            raise duplicate(f"the flow has a tool called '{clip(registered.name, 120)}' already", before, registered)
         if registered.reuse is not None and self._reuse is None:
             raise reuse_unavailable(f"the tool '{registered.name}'")
         self._put(registered)
@@ -91,9 +102,11 @@ class ToolRegistry:
     def register(self, spec: Mapping[str, Any], executor: Callable[..., Any]) -> None:
         """Register the specification's ``{"name", "description", "input_schema"}`` with its executor of one dict.
 
-        Replaces one of the same name. Raises ConfigurationError that says what is wrong with the spec.
+        Replaces one of the same name, which is logged as a warning. Raises ConfigurationError that says what is wrong with the spec.
         """
         tool = tool_from_spec(spec, executor)
+        if tool.name in self._tools and self.executors.get(tool.name) is not executor:
+            _log.warning("the tool %s is registered again, and replaces the one that was there", escape(tool.name))
         self._put(tool, dict(spec))
         self.executors.put(tool.name, executor)
 
@@ -107,7 +120,8 @@ class ToolRegistry:
             spec = {"name": name, "description": inspect.getdoc(executor) or "", "input_schema": {"type": "object"}}
             tool = replace(tool_from_spec(spec, executor), builtin=True)
         else:
-            tool = replace(tool, call=tool_from_spec(spec, executor).call, kind="direct", validates=False)
+            call = tool_from_spec(spec, executor).call
+            tool = replace(tool, call=call, kind="direct", validates=False, function=executor, task=None)
         self._put(tool, spec)
         self.executors.put(name, executor)
 
@@ -141,7 +155,7 @@ class ToolRegistry:
         for name in gone:
             self.remove(name)
         for tool in new:
-            self.add(tool)
+            self.add(tool, replace=True)
         self._editions.end(before)
 
     @property
@@ -159,12 +173,21 @@ class ToolRegistry:
         return edition.kept if isinstance(edition, Edition) else {}
 
     def find(self, name: str, call: CallContext | None = None) -> Tool | None:
-        """The tool called ``name`` in the run of ``call`` (None: in one that begins now), or None."""
+        """The tool called ``name`` in the run of ``call`` (None: in one that begins now), or None.
+
+        Where the model of a task calls, the objects that the task was given come first.
+        """
+        if call is not None and call.toolbox is not None and name in call.toolbox:
+            return call.toolbox[name]
         kept = self._kept(call)
         if name in kept:
             entry = kept[name]
             return None if entry is None else entry[0]
         return self._tools.get(name)
+
+    def offers(self, name: str) -> bool:
+        """Whether a list of tools may hold ``name``, which stands for all tools of a server."""
+        return name.removesuffix(EVERY) in self.servers
 
     def hint_for(self, name: str) -> str | None:
         """A hint for ``name``, which is not a tool: how to switch it on, or a similar name; None if there is none."""
@@ -206,6 +229,7 @@ class ToolRegistry:
         if call_id is not None:
             inner.call_id = call_id
         tool, schema = self._usable(name, inner)
+        inner.toolbox = None  # which is the model's: what the tool does finds the tools of the flow
         edited = False
         if isinstance(tool, Tool) and (tool.approval or tool.prepare is not None):
             tool, arguments, edited = await admitted(tool, schema, arguments, inner)
@@ -216,14 +240,17 @@ class ToolRegistry:
         if isinstance(tool, Tool) and tool.idempotent is False and inner.run.journal is not None:
             tool = tool if await inner.run.journal.begin(inner) else _started_before(name)
         if isinstance(tool, Tool) and tool.reuse is not None and self._reuse is not None:
-            content = [arguments, tool.spec.input_schema, None if call.grants is None else sorted(call.grants)]
+            grants = None if call.grants is None else sorted(call.grants)
+            content = [arguments, tool.spec.input_schema, grants, tool.reference]
             work = partial(self._run, tool, scope, arguments)
             result = await self._reuse.once("tool", name, content, tool.reuse, inner, work)
         else:
             result = await self._run(tool, scope, arguments)
         if edited:
             result = result.with_notes(approved_arguments=arguments)
-        return await _continued(name, result, call) if result.status == "CONTINUATION" else result
+        if result.status != "CONTINUATION":
+            return result
+        return await _continued(name, result, call, tool.task if isinstance(tool, Tool) else None)
 
     async def _run(self, tool: Tool | TaskResult, scope: Scope[CallContext], arguments: dict[str, Any]) -> TaskResult:
         """Run a tool that may run, between its events."""
@@ -246,6 +273,9 @@ class ToolRegistry:
 
     def _usable(self, name: str, call: CallContext) -> tuple[Tool | TaskResult, Schema | None]:
         """The tool called ``name`` and the schema of its arguments; the FAILED result if there is none, or it may not be called here."""
+        own = None if call.toolbox is None else cast(Toolbox, call.toolbox).entry(name)
+        if own is not None:
+            return own
         kept = self._kept(call)
         entry = kept[name] if name in kept else self._entry(name)
         if entry is None:
@@ -359,7 +389,7 @@ def _result(tool: Tool, value: object, call: CallContext) -> TaskResult:
     return result
 
 
-async def _continued(name: str, result: TaskResult, call: CallContext) -> TaskResult:
+async def _continued(name: str, result: TaskResult, call: CallContext, task: Any) -> TaskResult:
     request = result.notes.subtask_request
     if request is None:
         return TaskResult.failure(
@@ -367,7 +397,7 @@ async def _continued(name: str, result: TaskResult, call: CallContext) -> TaskRe
             f"the tool '{name}' gave a CONTINUATION without notes['subtask_request']",
             details={"code": "tool/no-subtask-request"},
         )
-    return await call.run.run_subtask(request, call)
+    return await call.run.run_subtask(request, call, task)
 
 
 def _capped(result: TaskResult, limit: int) -> TaskResult:

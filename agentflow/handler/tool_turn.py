@@ -86,7 +86,7 @@ class ToolTurn:
             error = reading.guard.judge(name, labels, self._read, call.span, call, tool=True, arguments=part.arguments)
             if error is not None:
                 return self._denied(part, error)
-            call.reading = reading.fork(self._read, reading.guard.source_of(name))
+            call.reading = reading.fork(self._read, reading.guard.source_of(name, call))
         answer, usage = await self._recorded(part, call)
         if reading is not None and call.reading is not None:
             sources = call.reading.given()

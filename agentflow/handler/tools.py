@@ -45,6 +45,7 @@ class ToolOptions:
     retries: int = 0
     approval: bool | NeedsApproval = False
     reuse: str | None = None
+    reuse_key: str | None = None
     source: str | None = None
     sinks: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -61,6 +62,7 @@ class ToolSettings(TypedDict, total=False):
     retries: int
     approval: bool | NeedsApproval
     reuse: str | None
+    reuse_key: str | None
     source: str | None
     sinks: Mapping[str, str]
 
@@ -79,6 +81,7 @@ def tool(
     retries: int = 0,
     approval: bool | NeedsApproval = False,
     reuse: str | None = None,
+    reuse_key: str | None = None,
     source: str | None = None,
     sinks: Mapping[str, str] = ...,
 ) -> Callable[[F], F]: ...
@@ -97,7 +100,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     run's approver before every call that a model or an untrusted program asks for. A function as ``approval`` is
     called with the arguments and the :class:`CallContext`, plain or async, and only a call for which it gives ``False``
     is not asked about. ``reuse="1d"`` reuses the result of an equal call of at
-    most that age, from any run of a flow with the same ``durable=`` database. ``source`` says where its result comes from
+    most that age, from any run of a flow with the same ``durable=`` database; a function that holds values (a closure, a bound method, a
+    partial) needs a ``reuse_key`` that says what they are. ``source`` says where its result comes from
     (``source="web"``), ``sinks`` who may fill arguments that leave the program through it (``sinks={"to": "user"}``): both
     are shown to whoever approves a program. Raises ConfigurationError for an option that there is not (``config/option``) or
     that is out of range (``tool/options``).
@@ -180,6 +184,8 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
     name = chosen.name or _function_name(function)
     signature = signature_of(function, name, chosen.description)
     _check_sinks(name, chosen.sinks, signature.schema)
+    if chosen.reuse is not None and chosen.reuse_key is None and holds_values(function):
+        raise no_reuse_key(f"the tool '{name}'", "it")
     run = as_async(function)
 
     def execute(arguments: dict[str, Any], call: CallContext) -> Awaitable[Any]:
@@ -205,8 +211,10 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         retries=chosen.retries,
         approval=chosen.approval,
         reuse=chosen.reuse,
+        reuse_key=chosen.reuse_key,
         source=chosen.source,
         sinks=chosen.sinks,
+        function=function,
         returns=functools.cache(lambda: _schema_of(signature.returns)),
         declares_data=declares_data(signature.returns),
     )
@@ -222,6 +230,36 @@ def declares_data(annotation: Any) -> bool:
 
 def _is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def holds_values(function: Any) -> bool:
+    """Whether a function answers by more than its arguments and its code: a closure over values, a bound method, a partial."""
+    if function is None or inspect.isbuiltin(function) or inspect.isclass(function):
+        return False
+    if not inspect.isfunction(function):
+        return True
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    return any([value is not function and not inspect.ismodule(value) and _is_value(value) for value in cells])
+
+
+def _is_value(value: Any) -> bool:
+    return not (inspect.isfunction(value) or inspect.isclass(value)) or holds_values(value)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def no_reuse_key(label: str, holder: str) -> ConfigurationError:
+    """The error for results that are to be reused although they depend on values that a function holds."""
+    return ConfigurationError(
+        f"{label} has reuse=, and {holder} is a closure, a bound method or a partial: calls with equal arguments may answer differently",
+        code="config/reuse-key",
+        hint="say what it holds: reuse_key='user-42'; or pass that as an argument",
+    )
 
 
 def _schema_of(annotation: Any) -> Mapping[str, Any] | None:
@@ -285,7 +323,8 @@ def tool_from_spec(spec: Mapping[str, Any], executor: Callable[..., Any]) -> Too
     chosen = {key: value for key, value in spec.items() if key not in _SPEC}
     _chosen(ToolOptions(), chosen)
     _check_sinks(name, chosen.get("sinks", {}), checked)
-    return Tool(spec=ToolSpec(name, str(spec.get("description") or ""), checked), call=execute, **chosen)
+    described = ToolSpec(name, str(spec.get("description") or ""), checked)
+    return Tool(spec=described, call=execute, function=executor, **chosen)
 
 
 def _takes_call(executor: Callable[..., Any]) -> bool:
@@ -345,6 +384,16 @@ def subtask_tool(
         return SubtaskRequest(**fields, description=description, inputs=arguments)
 
     return Tool(spec=ToolSpec(name, description, schema), call=request, kind="subtask")
+
+
+def task_tool(task: Any, description: str, schema: Mapping[str, Any], function: Any = None) -> Tool:
+    """Build a tool that runs the compiled template ``task``, whatever else has its name. ``function`` is the one that declared it."""
+
+    async def request(arguments: dict[str, Any], call: CallContext) -> SubtaskRequest:
+        return SubtaskRequest(name=task.name, inputs=arguments)
+
+    spec = ToolSpec(task.name, description, dict(schema))
+    return Tool(spec=spec, call=request, kind="subtask", builtin=True, task=task, function=function)
 
 
 def user_input_tool(

@@ -358,9 +358,12 @@ class Engine:
 
     # -- what things inside a run ask for ---------------------------------------------------------------------------
 
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
-        """Run the subtask that a CONTINUATION asks for, on an empty Python stack, since it may ask for the next one."""
-        return await on_fresh_task(self.tasks.run_subtask(request, call))  # pyright: ignore
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
+        """Run the subtask that a CONTINUATION asks for, on an empty Python stack, since it may ask for the next one.
+
+        ``task`` is the compiled template to run, in place of one that the request names.
+        """
+        return await on_fresh_task(self.tasks.run_subtask(request, call, task))  # pyright: ignore
 
     async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
         """Call a Closure or Python callable with ``arguments``; its effects are numbered below ``call``."""

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from agentflow.core.facts import TaskFacts, ToolFacts, WorkflowFacts
 from agentflow.core.limits import Limits
-from agentflow.core.names import CompiledTask, Definitions
-from agentflow.core.ports import TemplatePort, ToolPort
+from agentflow.core.names import EVERY, CompiledTask, Definitions
+from agentflow.core.ports import TemplatePort, Tool, ToolPort
 from agentflow.core.provenance import PolicyInForce
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.turns import MOST_SUMMARIES, WITHOUT_TOOLS
@@ -56,8 +56,9 @@ class Facts:
         compiled = self.templates.prepare(cast("Mapping[str, Any]", template)) if _is_fields(template) else template
         task = cast(CompiledTask, compiled)
         declared = task.template
-        tools = self._offered(declared, grants)
-        reason = "" if declared.is_function else self._endless(declared, tools)
+        own = tuple([self._facts_of(tool) for tool in task.toolbox.values()])
+        tools = () if declared.is_function else self._offered(declared, grants, task.toolbox)
+        reason = "" if declared.is_function else self._endless(declared, tools, own)
         history = declared.history_config
         alone = history is not None and not (history.use_session_history or history.record_in_session_history)
         return TaskFacts(
@@ -65,6 +66,7 @@ class Facts:
             model_calls=None if reason else self._model_calls(declared, tools, turns or self.limits.turns),
             reason=reason,
             tools=tools,
+            own=own,
             offered_all=declared.tools is None and bool(tools),
             returns=task.returns,
             calls=task.calls,
@@ -73,9 +75,13 @@ class Facts:
 
     def tool(self, name: str) -> ToolFacts | None:
         """The facts of the tool called ``name``, or None."""
-        tool, policy = self.tools.find(name), self.in_force.policy
-        if tool is None or policy is None:
-            return None if tool is None else tool.facts()
+        tool = self.tools.find(name)
+        return None if tool is None else self._facts_of(tool)
+
+    def _facts_of(self, tool: Tool) -> ToolFacts:
+        name, policy = tool.name, self.in_force.policy
+        if policy is None:
+            return tool.facts()
         arguments = [*(tool.spec.input_schema.get("properties") or ())]
         sinks = policy.sinks(name, arguments, tool.sinks)
         source = policy.source_of(name, tool.source or "")
@@ -114,24 +120,30 @@ class Facts:
         """The names of all registered tools."""
         return self.tools.names()
 
-    def _offered(self, template: TaskTemplate, grants: frozenset[str] | None) -> tuple[str, ...]:
-        if template.is_function:
-            return ()
-        names = [spec.name for spec in self.tools.ordinary()] if template.tools is None else template.tools
-        return tuple(name for name in names if grants is None or name in grants)
+    def _offered(
+        self, template: TaskTemplate, grants: frozenset[str] | None, own: Mapping[str, Any]
+    ) -> tuple[str, ...]:
+        names = template.tools
+        if names is None:
+            names = [*dict.fromkeys([*[spec.name for spec in self.tools.ordinary()], *own])]
+        servers = tuple([name[:-1] for name in names if name.endswith(EVERY)])
+        if servers:
+            every = [spec.name for spec in self.tools.ordinary() if spec.name.startswith(servers)]
+            names = [*[name for name in names if not name.endswith(EVERY)], *every]
+        return tuple(name for name in names if grants is None or name in grants or name in own)
 
-    def _endless(self, template: TaskTemplate, tools: Sequence[str]) -> str:
+    def _endless(self, template: TaskTemplate, tools: Sequence[str], own: Sequence[ToolFacts]) -> str:
         """Why nothing bounds the model calls of a task; empty if something does."""
-        own = template.decompose if "decompose" in template.model_fields_set else self.decompose
-        if own:
+        if template.decompose if "decompose" in template.model_fields_set else self.decompose:
             return f"task '{template.name}' may have a program written for it (decompose)"
         fresh = template.context_management.fresh_context or (
             "enabled" if template.subtype == "subtask" else "disabled"
         )
         if self.looks_up and fresh == "enabled":
             return f"task '{template.name}' looks up files, which asks models as often as the files need"
+        objects = {each.name: each for each in own}
         for name in tools:
-            facts = self.tool(name)
+            facts = objects.get(name) or self.tool(name)
             if facts is not None and facts.calls_models:
                 return f"the model of task '{template.name}' may call '{name}', which runs tasks"
         return ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -19,13 +21,15 @@ from agentflow.core.effects import TaskCall
 from agentflow.core.errors import ConfigurationError, TaskError
 from agentflow.core.messages import Effort, PromptCache, ToolSpec
 from agentflow.core.models import validation_messages
-from agentflow.core.names import Template, narrowed
-from agentflow.core.ports import Tool
-from agentflow.core.requests import SubtaskRequest
+from agentflow.core.names import CompiledTask, Template, narrowed
+from agentflow.core.ports import TemplatePort, Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import ContextManagement, HistoryConfig
-from agentflow.handler.tools import declares_data
+from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.handler.toolbox import entry_of
+from agentflow.handler.tools import declares_data, holds_values, no_reuse_key, task_tool
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
@@ -46,12 +50,13 @@ class AskSettings(TypedDict, total=False):
     """The options that ``flow.ask`` and ``@flow.task`` share.
 
     ``model`` and ``fallbacks`` are names of models; ``system`` is the system prompt, which follows the flow's own; ``tools``
-    are those that the model may call, ``provider_tools`` what the provider itself may do, such as searching the web.
+    are those that the model may call: functions, tasks, workflows, Tools, MCP servers, names of the flow's tools, or
+    ``flow.tools`` for all of these; without them it is offered none. ``provider_tools`` are what the provider itself may do, such as searching the web.
     ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer; ``effort`` says how hard the
     model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the seconds for one attempt,
     ``retries`` the further attempts after a failure. ``history`` says how the task uses the conversation (False: it neither
     sends it nor adds to it), ``context`` what it gets to read, ``file_paths`` the files that it always reads.
-    ``reuse="1d"`` says how old the result of an equal call may be to be used again, ``prompt_cache`` how long the provider
+    ``reuse="1d"`` says how old the result of an equal call may be to be used again, ``reuse_key`` what its tools hold that are closures or bound methods, ``prompt_cache`` how long the provider
     keeps the prompt, ``priority`` (-1000 to 1000) which call goes first where calls wait, ``decompose`` in how many rounds a
     model may split the task by a program once it ran out of room.
     """
@@ -59,7 +64,7 @@ class AskSettings(TypedDict, total=False):
     model: str
     fallbacks: Sequence[str]
     system: str
-    tools: Sequence[str | Callable[..., Any]]
+    tools: Sequence[Any] | ToolRegistry
     provider_tools: Sequence[Mapping[str, Any]]
     max_turns: int
     max_output_tokens: int
@@ -71,6 +76,7 @@ class AskSettings(TypedDict, total=False):
     context: ContextManagement | Mapping[str, Any]
     file_paths: Sequence[str]
     reuse: str
+    reuse_key: str
     prompt_cache: PromptCache
     priority: int
     decompose: int
@@ -92,15 +98,26 @@ class Task(Generic[R]):
     """A task called from Python: its template, the type of its answer, and the number of attempts."""
 
     def __init__(self, host: Host, fields: Mapping[str, Any], returns: Returns[R], settings: TaskSettings) -> None:
-        self._template: Template = host.engine.tasks.prepare({**fields, **returns.fields, **_fields(host, settings)})
+        names, toolbox = tools_of(host, settings, f"task '{fields['name']}'")
+        chosen = {**fields, **returns.fields, **_fields(settings), "tools": names}
+        self._template: CompiledTask = host.engine.tasks.prepare(chosen)
+        if toolbox:
+            self._template = self._template.with_tools(toolbox)
         self._env = _alone(self._template)
         self._returns = returns
         self._attempts = 1 + settings.get("retries", 0)
 
     @property
-    def template(self) -> Template:
+    def template(self) -> CompiledTask:
         """The template as the task system has it."""
         return self._template
+
+    def given(self, toolbox: Toolbox) -> Task[R]:
+        """This task with other tool objects of the same names."""
+        task = copy.copy(self)
+        task._template = self._template.with_tools(toolbox)
+        task._env = _alone(task._template)
+        return task
 
     async def work(self, line: Line, inputs: dict[str, Any], span: Span | None) -> R:
         """Run the task on a line and return its value. Raises the error of a FAILED result."""
@@ -187,19 +204,15 @@ class TaskFunction(_Declared[P, R]):
         return self._returns.restore(value)
 
     @property
-    def template(self) -> Template:
+    def template(self) -> CompiledTask:
         """The template as the task system has it."""
         return self._task.template
 
-    @property
+    @functools.cached_property
     def tool(self) -> Tool:
-        """The task as a tool that models call by name."""
-
-        async def request(arguments: dict[str, Any], call: CallContext) -> SubtaskRequest:
-            return SubtaskRequest(name=self.name, inputs=arguments)
-
-        spec = ToolSpec(self.name, self._signature.description, self._signature.schema)
-        return Tool(spec=spec, call=request, kind="subtask", builtin=True)
+        """The task as a tool: a model that is given it calls this task, whatever else has its name."""
+        signature, template = self._signature, self.template
+        return task_tool(template, signature.description, signature.schema, self._function)
 
     def with_options(self, **settings: Unpack[TaskSettings]) -> TaskFunction[P, R]:
         """A copy with other options, for calls from Python: programs still call the original.
@@ -234,6 +247,29 @@ class TaskFunction(_Declared[P, R]):
         return super()._stored(arguments, named)
 
 
+def named_task(templates: TemplatePort, name: str, call: CallContext) -> Tool | None:
+    """The task called ``name`` as a tool of a model, for a list of tools that names it; None if there is no such task.
+
+    Where the host offers it, it runs with the host's authority, as a task that is given as an object does.
+    """
+    task = templates.find_compiled(name, call.definitions)
+    if task is None:
+        return None
+    tool: Tool | None = task.memo.get("tool")
+    if tool is None:
+        properties = {key: dict(each.schema) for key, each in (task.info.parameters or {}).items()}
+        schema = {
+            "type": "object",
+            "properties": properties,
+            "required": [key for key, each in (task.info.parameters or {}).items() if each.required],
+            "additionalProperties": False,
+        }
+        shared = {key: each for own in properties.values() for key, each in own.pop("$defs", {}).items()}
+        told = task.template.description or task.template.instructions
+        tool = task.memo["tool"] = task_tool(task, told, {**schema, "$defs": shared} if shared else schema)
+    return tool if call.grants is None else replace(tool, task=None)
+
+
 class WorkflowFunction(_Declared[P, R]):
     """A workflow declared with ``@flow.workflow``: the calls it awaits are the effects of one run."""
 
@@ -262,14 +298,15 @@ class WorkflowFunction(_Declared[P, R]):
         """Its return value, from the JSON data that was stored."""
         return value if self._returns is None else self._returns.validate_python(value)
 
-    @property
+    @functools.cached_property
     def tool(self) -> Tool:
-        """The workflow as a tool that programs and models call by name."""
+        """The workflow as a tool: programs call it by its name, and a model that is given it calls this workflow."""
 
         async def execute(arguments: dict[str, Any], call: CallContext) -> Any:
             named = self._signature.bind(await plain_arguments(arguments), call)
-            async with self._host.engine.called_back(call):
-                value = await self._on_a_line(call.at(call.path), (), named)
+            inner = call.for_host()
+            async with self._host.engine.called_back(inner):
+                value = await self._on_a_line(inner.at(inner.path), (), named)
             return value if isinstance(value, str | TaskResult) else to_jsonable_python(value)
 
         spec = ToolSpec(self.name, self._signature.description, self._signature.schema)
@@ -282,6 +319,7 @@ class WorkflowFunction(_Declared[P, R]):
             calls_models=True,
             returns=returns,
             declares_data=declares_data(self._signature.returns),
+            function=self._function,
         )
 
     async def _on_a_line(self, call: CallContext, arguments: Sequence[Any], named: Mapping[str, Any]) -> R:
@@ -403,20 +441,30 @@ def check_options(settings: Mapping[str, Any], where: Place) -> None:
     """Raise ConfigurationError (``config/option``) for an option that is none at ``where``, or cannot have its value."""
     if not settings.keys() <= NAMES[where]:
         raise unknown_option(settings, where)
-    tools: object = settings.get("tools", ())
-    if isinstance(tools, str) or not isinstance(tools, Iterable):
-        shown = f"tools=[{tools!r}]" if isinstance(tools, str) else "tools=[search]"
-        raise wrong_value(CALLED[where], "tools", tools, "is no list of tools", f"write {shown}")
     retries: object = settings.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         raise wrong_value(CALLED[where], "retries", retries, "is no number of attempts", "0 or more: retries=2")
 
 
-def _fields(host: Host, settings: TaskSettings) -> dict[str, Any]:
+def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] | None, Toolbox]:
+    """The names of the tools that a task is offered, and the objects among them. Raises ConfigurationError."""
+    names, toolbox = host.read_tools(settings["tools"], label) if "tools" in settings else ([], NO_TOOLBOX)
+    holders = [name for name, tool in toolbox.items() if holds_values(tool.function)]
+    if settings.get("reuse") is None or not holders:
+        return names, toolbox
+    key = settings.get("reuse_key")
+    if key is None:
+        raise no_reuse_key(label, f"its tool '{holders[0]}'")
+    return names, Toolbox([entry_of(replace(tool, reuse_key=key)) for tool in toolbox.values()])
+
+
+_OURS = frozenset({"retries", "tools", "reuse_key"})
+"""Options that are no field of a template."""
+
+
+def _fields(settings: TaskSettings) -> dict[str, Any]:
     """The fields of a template for the options of a task."""
-    fields: dict[str, Any] = {FIELDS.get(name, name): value for name, value in settings.items() if name != "retries"}
-    if "tools" in fields:
-        fields["tools"] = [each if isinstance(each, str) else host.offer(each) for each in fields["tools"]]
+    fields: dict[str, Any] = {FIELDS.get(name, name): value for name, value in settings.items() if name not in _OURS}
     history = fields.get("history_config")
     if isinstance(history, bool):
         fields["history_config"] = HistoryConfig(use_session_history=history, record_in_session_history=history)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, JournalError
 from agentflow.core.journal import EffectRow, NewRun, RunRow
@@ -103,7 +103,9 @@ class TaskOverrides:
         if fields is None or template in self._registered.values():
             return template
         try:
-            return self._prepare({**template.fields, **fields}).granted(template.grants)
+            changed = self._prepare({**template.fields, **fields})
+            own = cast(CompiledTask, template).toolbox
+            return (changed.with_tools(own) if own else changed).granted(template.grants)
         except AgentflowError as error:
             raise JournalError(
                 f"the override does not fit: {error.message}", code="durable/override", hint=error.hint

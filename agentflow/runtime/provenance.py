@@ -93,7 +93,7 @@ class RunGuard:
         """The error of an effect whose arguments depend on sources that may not reach them; None if it may be done."""
         if not around and not any(labels.values()):
             return None
-        registered = self._tools.find(name) if tool else None
+        registered = self._tools.find(name, call if isinstance(call, CallContext) else None) if tool else None
         declared = None if registered is None else registered.sinks
         first: SexpEvaluationError | None = None
         for argument, own in (labels or {"*": NO_SOURCES}).items():
@@ -149,9 +149,9 @@ class RunGuard:
         name, argument, message = denial.name, denial.argument, error.message
         here.emit(PolicyDenied, name=name, argument=argument, sources=sources, refused=refused, message=message)
 
-    def source_of(self, tool: str) -> Sources:
-        """Where the results of a tool come from, unless they say so themselves."""
-        registered = self._tools.find(tool)
+    def source_of(self, tool: str, call: object = None) -> Sources:
+        """Where the results of a tool come from, unless they say so themselves; ``call`` is the model's, if it has one."""
+        registered = self._tools.find(tool, call if isinstance(call, CallContext) else None)
         seen = self._sources.get(tool)
         if seen is None or seen[0] is not registered:
             seen = self._sources[tool] = (registered, self._looked_up(tool, registered))

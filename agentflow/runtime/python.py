@@ -13,6 +13,7 @@ from agentflow.core.errors import ConfigurationError, LimitExceeded, WorkflowErr
 from agentflow.core.frozen import frozen
 from agentflow.core.host_code import calling
 from agentflow.core.source import Source, Span
+from agentflow.core.toolbox import Toolbox
 from agentflow.lang.program import Program
 from agentflow.runtime.budget import budget_of
 from agentflow.runtime.engine import Engine
@@ -41,8 +42,8 @@ class Host(Protocol):
         """The most that a program may do and cost."""
         ...
 
-    def offer(self, function: Callable[..., Any]) -> str:
-        """The name under which a function is a tool; registers it if it is not one yet."""
+    def read_tools(self, tools: object, where: str) -> tuple[list[str] | None, Toolbox]:
+        """The names that a list of tools offers, None for all ordinary ones of the flow, and the objects among them."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentflow.core.facts import Authority, TaskFacts
+from agentflow.core.facts import Authority, TaskFacts, ToolFacts
 from agentflow.core.names import Definitions, file_grants
 from agentflow.core.ports import NameFacts
 from agentflow.core.templates import TaskTemplate
@@ -40,17 +40,19 @@ def authority_of(
         names |= {*_granted(facts.task_names(), grants), *templates}
         tools |= {*_granted(facts.tool_names(), grants)}
     tasks: dict[str, list[TaskFacts]] = {}
+    own: list[ToolFacts] = []
     pending = sorted(names)
     while pending:
         name = pending.pop()
         if name in tasks:
             continue
         registered = facts.task(name, defined, grants)
-        own = [facts.own_task(each, grants) for each in templates.get(name, ())]
-        tasks[name] = [*own, *([] if registered is None else [registered])]
+        defined_here = [facts.own_task(each, grants) for each in templates.get(name, ())]
+        tasks[name] = [*defined_here, *([] if registered is None else [registered])]
         for each in tasks[name]:
             pending.extend(each.calls)
-            tools.update(each.tools)
+            own.extend(each.own)
+            tools.update(set(each.tools).difference([tool.name for tool in each.own]))
     models = {
         model
         for several in tasks.values()
@@ -60,6 +62,7 @@ def authority_of(
     }
     reads = bool(tasks) or any(name in tools for name in _FILE_TOOLS)
     described = [each for name in sorted(tools) if (each := facts.tool(name)) is not None]
+    described += sorted([each for each in own if each not in described], key=lambda each: each.name)
     return Authority(
         tasks=tuple(sorted(tasks)),
         tools=tuple(described),

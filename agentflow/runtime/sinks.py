@@ -158,8 +158,9 @@ class _Graph:
             flow(task, ("task", each))
             flow(task, ("sink", each, "*"))
             flow(("task", each), task)
+        own = {each.name: each.source for each in facts.own}
         for each in facts.tools:
-            self._comes(task, self._source(each))
+            self._comes(task, own.get(each) or self._source(each))
             flow(task, ("sink", each, "*"))
         settings = template.context_management
         looks_up = settings.fresh_context == "enabled" or template.subtype == "subtask"

@@ -360,7 +360,7 @@ class BaseHandler(Face):
         ``model``, ``tools``, ``output_schema``, ``output_model``, ``json_output``, ``history``, ``max_turns``,
         ``timeout_s`` ...). A failure is a FAILED result; RunStopped, SessionBusy and cancellation are raised.
         """
-        request = await make_prompt(prompt, options)
+        request = await make_prompt(prompt, options, self.registry)
         async with in_run(self.joint.engine, "handler.execute_prompt", self._session) as call:
             return await self._execute(request, call)
 
@@ -390,7 +390,7 @@ class BaseHandler(Face):
         collected. The text of all turns is yielded; the text of subtasks is only in the events, which say where it
         comes from.
         """
-        request = await make_prompt(prompt, options)
+        request = await make_prompt(prompt, options, self.registry)
         opened: asyncio.Future[WatchedRun] = running_loop().create_future()
         # A task group cannot be held open across the yields of a generator; the finally below does its work.
         producer = asyncio.create_task(self._produce(request, opened, events), name="stream_prompt")

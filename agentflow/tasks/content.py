@@ -71,7 +71,9 @@ def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
     cached = compiled.memo.get("content")
     if cached is None:
         fields = {name: value for name, value in compiled.fields.items() if name not in _NOT_CONTENT}
-        data = [fields] if compiled.output.model is None else [fields, compiled.output.schema]
+        data: list[Any] = [fields] if compiled.output.model is None else [fields, compiled.output.schema]
+        if compiled.toolbox:
+            data.append(compiled.toolbox.identity())
         text = json.dumps(plain(data), sort_keys=True)
         digest = blake2b(text.encode("ascii"), digest_size=16).hexdigest()
         cached = compiled.memo["content"] = (digest, compiled.functions)

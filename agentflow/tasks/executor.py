@@ -24,6 +24,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.run_port import PAID_TEXT
 from agentflow.core.shared_list import HELD
 from agentflow.core.templates import HistoryConfig
+from agentflow.core.toolbox import NO_TOOLBOX
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_beside
 from agentflow.tasks.library import INTERNAL, builtin
@@ -231,6 +232,7 @@ def _prompt(
         model=settings.model or template.model,
         fallbacks=settings.fallbacks or tuple(template.fallbacks),
         tools=settings.tools,
+        toolbox=None if compiled.toolbox is NO_TOOLBOX else compiled.toolbox,
         output_schema=output.schema,
         json_output=output.json,
         output_model=output.model,

@@ -14,6 +14,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
 from agentflow.tasks.functions import FunctionCalls
+from agentflow.tasks.registry import CompiledTemplate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +66,17 @@ def _same_model(a: str, b: str) -> bool:
     return bare[0] == bare[1] and (":" not in a or ":" not in b)
 
 
-def offered_tools(template: TaskTemplate, call: CallContext) -> tuple[str, ...] | None:
+def offered_tools(compiled: CompiledTemplate, call: CallContext) -> tuple[str, ...] | None:
     """The tools offered to a task's model (see Prompt.tools).
 
-    A template that names tools is offered those that its caller holds. None for a template that names none: all
-    ordinary tools under host authority, and the granted ones under grants (enforced by the turn loop).
+    A template that names tools is offered those that its caller holds, and those that the host gave it as objects. None for
+    a template that says nothing: all ordinary tools under host authority, and the granted ones under grants (enforced by
+    the turn loop).
     """
-    if template.tools is None:
+    names, grants, own = compiled.template.tools, call.grants, compiled.toolbox
+    if names is None:
         return None
-    return tuple(name for name in dict.fromkeys(template.tools) if call.grants is None or name in call.grants)
+    return tuple(name for name in dict.fromkeys(names) if grants is None or name in grants or name in own)
 
 
 def task_mark(name: str, request: SubtaskRequest) -> str:

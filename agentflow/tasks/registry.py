@@ -15,6 +15,7 @@ from agentflow.core.errors import AgentflowError, DataError, TaskError, cut
 from agentflow.core.models import validation_messages
 from agentflow.core.names import Definitions, NameInfo, OutputAdapter, out_of_reach
 from agentflow.core.templates import HistoryConfig, TaskTemplate
+from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.core.values import pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.tagged_unions import tagged_unions
@@ -36,7 +37,7 @@ class CompiledTemplate:
 
     ``described`` says what it is about, the description or else the prompt; ``context`` are the settings of a call that
     overrides none; ``info`` describes its arguments; ``grants`` what the program that defined it could call (None: the
-    host). ``memo`` caches values computed from the other fields.
+    host); ``toolbox`` the tools that the host gave it as objects. ``memo`` caches values computed from the other fields.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CompiledTemplate:
     context: ContextSettings | None
     info: NameInfo
     grants: frozenset[str] | None = None
+    toolbox: Toolbox = NO_TOOLBOX
     memo: dict[str, Any] = field(default_factory=dict[str, Any], init=False, repr=False, compare=False)
 
     @property
@@ -101,6 +103,10 @@ class CompiledTemplate:
         if grants == self.grants:
             return self
         return replace(self, grants=grants, info=replace(self.info, untrusted=grants is not None))
+
+    def with_tools(self, toolbox: Toolbox) -> CompiledTemplate:
+        """A copy of the template with these tools, as far as it is offered them by name."""
+        return replace(self, toolbox=toolbox.only(self.template.tools))
 
 
 _ALIASES: Mapping[str, str] = {

@@ -229,7 +229,7 @@ class TaskRunner:
             model=model,
             fallbacks=fallbacks,
             history=request.history_config,
-            tools=None if template.tools is None else offered_tools(template, call),
+            tools=offered_tools(compiled, call) if template.tools else () if template.tools is not None else None,
             options=options.prompt,
             prompts=options.prompts,
             notes=notes,

@@ -215,9 +215,11 @@ class TaskService:
             return self._runner.not_found(request, call)
         return await self.run(compiled, request, call)
 
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+    async def run_subtask(
+        self, request: SubtaskRequest, call: CallContext, task: CompiledTemplate | None = None
+    ) -> TaskResult:
         """Run the subtask of a CONTINUATION within ``call``; see :class:`~agentflow.tasks.subtasks.Subtasks`."""
-        return await self._subtasks.run(request, call, self._options())
+        return await self._subtasks.run(request, call, self._options(), task)
 
     async def run_directly(self, request: SubtaskRequest | Mapping[str, Any], call: CallContext) -> TaskResult:
         """Like :meth:`run_request`, for hosts: an invalid request and any unexpected exception are FAILED results."""

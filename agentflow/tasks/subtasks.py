@@ -9,6 +9,7 @@ it is refused with a FAILED result, which the parent's model reads like any othe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import TaskError
@@ -43,14 +44,24 @@ class Subtasks:
         matching = self.registry.matching(request.description, call.definitions) if request.description else []
         return matching[0][0] if matching else None
 
-    async def run(self, request: SubtaskRequest, call: CallContext, options: TaskOptions) -> TaskResult:
-        """Run a request within ``call``, between Subtask events. A failure is a FAILED result."""
-        compiled = self.select(request, call)
-        depth = 1 + sum(mark.startswith("sub:") for mark in call.subtask_chain)
+    async def run(
+        self, request: SubtaskRequest, call: CallContext, options: TaskOptions, task: CompiledTemplate | None = None
+    ) -> TaskResult:
+        """Run a request within ``call``, between Subtask events. A failure is a FAILED result.
+
+        ``task`` is a task that the host gave as a tool: it is run whatever has its name, with the host's authority.
+        """
+        if task is None:
+            compiled = self.select(request, call)
+        else:
+            call, journal = call.for_host(), call.run.journal
+            compiled = task if journal is None else cast(CompiledTemplate, journal.template(task))
+        depth = max(call.level, 1 + sum(mark.startswith("sub:") for mark in call.subtask_chain))
         request = replace(request, depth=depth)
         mark = fingerprint(compiled.name, request) if compiled is not None else ""
         with call.nested(SubtaskStarted, request=request, depth=depth) as scope:
             inner = scope.call
+            inner.toolbox = None
             inner.session = self._session(compiled, request, call)
             inner.add_mark(f"sub:{mark}")
             result = self._refusal(compiled, request, call, depth, mark)

@@ -56,6 +56,48 @@ async def test_programs_models_and_python_call_the_same_tool(root: Path, revisio
         assert await flow.call_tool("t:echo", text="by Python") == "by Python"
 
 
+async def test_a_server_among_the_tools_of_a_task(root: Path, revision: str) -> None:
+    """``tools=[server]`` offers all tools of that server, and nothing else; a server that the flow does not have is refused."""
+    model, mine = ScriptedProvider(lambda request: "done"), server(revision)
+    async with flow_with(root, mine, model=None, provider=model) as flow:
+
+        @flow.tool
+        async def other() -> str:
+            return ""
+
+        await flow.ask("Say it.", tools=[mine])
+        names = [tool.name for tool in model.requests[0].tools]
+        assert "t:echo" in names and all(name.startswith("t:") for name in names)
+        with pytest.raises(ConfigurationError, match="no connection"):
+            flow.ask("Say it.", tools=[server(revision, name="u")])
+
+
+@pytest.mark.parametrize(
+    ("approval", "name", "expected"), [("all", "echo", "t:echo"), ("writes", "sample", "t:sampling")]
+)
+async def test_servers_ask_below_a_model(root: Path, revision: str, approval: str, name: str, expected: str) -> None:
+    """A tool of a server, and a server's question to the model, are asked for where host code in a tool of a model makes the call."""
+    asked: list[str] = []
+
+    def approve(request: ApprovalRequest) -> bool:
+        asked.append(request.tool)
+        return False
+
+    model = ScriptedProvider([{"tool_calls": [{"name": "act"}]}, "end"])
+    servers = server(revision, approve=approval, sampling=True)
+    async with flow_with(root, servers, model=None, provider=model, approve=approve) as flow:
+
+        async def act() -> str:
+            """Call a tool of the server."""
+            try:
+                return str(await flow.call_tool(f"t:{name}", text="x"))
+            except AgentflowError as error:
+                return error.code
+
+        await flow.ask("Go.", tools=[act])
+    assert asked == [expected]
+
+
 async def test_resources_and_prompts_are_tools_where_they_are_named(root: Path, revision: str) -> None:
     """``read_resource``, ``list_resources`` and ``get_prompt`` of a server are built-in tools."""
     async with flow_with(root, server(revision)) as flow:

@@ -140,6 +140,7 @@ NOT_FROM_A_PROGRAM = {
     "limits/tenant": "needs several runs",
     "limits/tokens": "needs models that cost",
     "limits/unpriced": "needs models that cost",
+    "limits/subtask-depth": "needs models that call tools which ask models",
     "limits/waiting": "a Warning",
     "limits/usd": "needs models that cost",
     "limits/model-calls": "needs models",

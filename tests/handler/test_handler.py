@@ -313,7 +313,7 @@ class TestPrompts:
         """A handler alone runs a CONTINUATION with its task system."""
 
         class Tasks:
-            async def run_subtask(self, request: SubtaskRequest, call: Any) -> TaskResult:
+            async def run_subtask(self, request: SubtaskRequest, call: Any, task: Any = None) -> TaskResult:
                 return TaskResult.complete(f"did {request.name}")
 
         async def dig() -> dict[str, Any]:

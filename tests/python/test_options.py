@@ -124,7 +124,7 @@ async def test_an_unknown_option_is_refused_with_the_word_to_write(name: str, sa
     ("options", "said"),
     [
         ({"tools": "search"}, "tools=['search']"),
-        ({"tools": 3}, "tools=[search]"),
+        ({"tools": 3}, "tools=[search, "),
         ({"retries": "3"}, "retries=2"),
         ({"retries": -1}, "retries=2"),
     ],

@@ -134,7 +134,7 @@ class FakeRun:
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
         self.usage += usage
 
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
         self.subtasks.append((request, call))
         await asyncio.sleep(0)
         if self._subtask is None:

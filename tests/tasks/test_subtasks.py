@@ -33,9 +33,9 @@ class NestingRun(FakeRun):
         super().__init__(**options)
         self.system = system
 
-    async def run_subtask(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
         self.subtasks.append((request, call))
-        return await self.system.service.run_subtask(request, call)
+        return await self.system.service.run_subtask(request, call, task)
 
 
 def template(name: str, subtype: str = "subtask", **fields: Any) -> dict[str, Any]:

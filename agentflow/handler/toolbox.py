@@ -1,0 +1,137 @@
+"""Reads lists of tools: what ``tools=`` holds, as names and objects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, cast
+
+from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.names import ASKED, DEFINE, EVERY, FILES, GUARDED
+from agentflow.core.ports import Tool
+from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
+from agentflow.handler.tools import tool_from_function
+from agentflow.lib.json_schema import Schema
+
+_RESERVED = ("system:", FILES, ASKED)
+
+
+class ToolTable(Protocol):
+    """The tools of a flow, as far as a list of tools is read against them."""
+
+    def find(self, name: str) -> Tool | None: ...
+    def offers(self, name: str) -> bool:
+        """Whether a list may hold ``name``, which is no tool's: that of all tools of a server."""
+        ...
+
+
+def read_tools(
+    tools: object, table: ToolTable, words: Iterable[str] = (), where: str = "a prompt"
+) -> tuple[list[str] | None, Toolbox]:
+    """The names that ``tools`` offers, None for all ordinary tools of the flow, and the objects among them.
+
+    ``tools`` is a list of functions, tasks, workflows, Tools, names and MCP servers, or the flow's table itself; ``table`` are
+    the flow's tools: a function that stands there is that tool. ``where`` says in errors whose list it is. Raises
+    ConfigurationError: ``config/option`` for anything else, ``tool/duplicate`` for two objects of one name,
+    ``tool/reserved-name`` for an object that is called as the language calls something of its own.
+    """
+    if tools is table:
+        return None, NO_TOOLBOX
+    if isinstance(tools, str) or not isinstance(tools, Sequence):
+        raise _no_list(tools, where)
+    names: list[str] = []
+    own: dict[str, Tool] = {}
+    everything = False
+    for each in cast("Sequence[object]", tools):
+        if each is table:
+            everything = True
+            continue
+        tool = _object(each, table, where)
+        name = tool if isinstance(tool, str) else tool.name
+        before = own.get(name) or (table.find(name) if name in names else None)
+        meant = table.find(name) if isinstance(tool, str) else tool
+        if before is not None and not _are_one(before, meant):
+            raise duplicate(f"{where}: tools= holds two tools called '{clip(name, 120)}'", before, meant)
+        if name not in names:
+            names.append(name)
+        if isinstance(tool, Tool):
+            if table.find(name) is not tool:
+                _check_name(name, words, where)
+            own[name] = tool
+    return None if everything else names, Toolbox(map(entry_of, own.values())) if own else NO_TOOLBOX
+
+
+def entry_of(tool: Tool) -> tuple[Tool, Schema | None]:
+    """A tool with the schema that its arguments are checked against, unless it checks them itself."""
+    return tool, None if tool.validates else Schema(tool.spec.input_schema)
+
+
+def _are_one(tool: Tool, other: Tool | None) -> bool:
+    return tool is other or (other is not None and tool.function is not None and tool.function == other.function)
+
+
+def _object(each: object, table: ToolTable, where: str) -> Tool | str:
+    """The tool that an item of a list stands for; a name for what the flow's table is asked for."""
+    if isinstance(each, str):
+        return each
+    if isinstance(each, Tool):
+        return each
+    own: object = getattr(each, "tool", None)  # of a task or workflow
+    if isinstance(own, Tool):
+        return own
+    every: object = getattr(each, "every_tool", None)  # of an MCP server
+    if isinstance(every, str):
+        if not table.offers(every):
+            raise ConfigurationError(
+                f"{where}: tools= holds the MCP server '{every.removesuffix(EVERY)}', to which the flow has no connection",
+                code="config/option",
+                hint="name it there too: AgentFlow(mcp=[server])",
+            )
+        return every
+    if not callable(each) or isinstance(each, type):
+        raise ConfigurationError(
+            f"{where}: tools= holds {clip(repr(each), 120)}, which is no tool",
+            code="config/option",
+            hint="it may hold functions, tasks, workflows, Tools, MCP servers, and names of the flow's tools",
+        )
+    built = tool_from_function(cast("Callable[..., Any]", each))
+    flows = table.find(built.name)
+    return flows if flows is not None and flows.function == each else built
+
+
+def _check_name(name: str, words: Iterable[str], where: str) -> None:
+    if name.startswith(_RESERVED) or name in GUARDED or name == DEFINE or name in words:
+        raise ConfigurationError(
+            f"{where}: a tool may not be called '{clip(name, 120)}', which is a word of the language",
+            code="tool/reserved-name",
+            hint="give it another name: @tool(name='...')",
+        )
+
+
+def _no_list(tools: object, where: str) -> ConfigurationError:
+    instead = f"tools=[{tools!r}]" if isinstance(tools, str) else "tools=[search, 'name'], or tools=flow.tools"
+    return ConfigurationError(
+        f"{where}: tools={clip(repr(tools), 120)} is no list of tools",
+        code="config/option",
+        hint=f"write {instead}",
+    )
+
+
+def duplicate(message: str, one: Tool, other: Tool | None) -> ConfigurationError:
+    """The error for two tool objects of one name, which says where each is written."""
+    return ConfigurationError(
+        f"{message}: {_place(one)}, and {'the name of one that is not there' if other is None else _place(other)}",
+        code="tool/duplicate",
+        hint="give one of them another name: @tool(name='...')",
+    )
+
+
+def _place(tool: Tool) -> str:
+    function = tool.function
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    if code is None:
+        return tool.reference or tool.origin or "one that was registered"
+    return f"{tool.reference} ({code.co_filename}:{code.co_firstlineno})"
+
+
+__all__ = ["ToolTable", "duplicate", "entry_of", "read_tools"]
