@@ -158,7 +158,11 @@ class AgentflowError(Exception):
         return self
 
     def __str__(self) -> str:
-        return f"{self.span}: {self.message}" if self.span is not None else self.message
+        phase = self.details.get("phase")
+        message = (
+            self.message if phase is None else f"{phase}, iteration {self.details.get('iteration')}: {self.message}"
+        )
+        return f"{self.span}: {message}" if self.span is not None else message
 
     def render(self) -> str:
         """The diagnostic as text: code and message, span with excerpt and caret, hint, program frames."""

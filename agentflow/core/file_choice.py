@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container
 from typing import Any, cast
 
 from agentflow.core.context import MatchItem
 from agentflow.core.results import TaskResult
+
+_FENCED = re.compile(r"^```[\w-]*[ \t]*\n(.*?)\n```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
 def read_choice(
@@ -49,7 +52,8 @@ def _answer(result: TaskResult) -> Any:
         raise ValueError(result.content)
     if result.parsed_content is not None:
         return result.parsed_content
+    fenced = _FENCED.search(result.content)
     try:
-        return json.loads(result.content)
+        return json.loads(result.content if fenced is None else fenced.group(1))
     except (ValueError, RecursionError) as wrong:
         raise ValueError(result.notes.parse_error or f"it is no JSON: {wrong}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from agentflow.core.errors import UnboundSymbolError
+from agentflow.core.errors import DataError, UnboundSymbolError
 from agentflow.core.labels import strip
 from agentflow.core.names import RecordInfo, Template
 from agentflow.core.shared_list import plain_lists
@@ -60,6 +60,12 @@ class _WriteThrough(Cell):
         below.own(name).v = value
 
 
+def _check(bindings: object) -> None:
+    if bindings is not None and type(bindings) is not dict and not isinstance(bindings, Mapping):
+        what = type(bindings).__name__
+        raise DataError(f"the bindings of an environment are a {what}", code="data/argument", hint="give a dict")
+
+
 class SexpEnvironment:
     """Variables and tasks by name, with an optional ``parent`` to look further in.
 
@@ -77,6 +83,7 @@ class SexpEnvironment:
         self._frame = False
         self.parent = parent
         self.owner: object = None
+        _check(bindings)
         for name, value in (bindings or {}).items():
             self._cells[str(name)] = Cell(value)
 

@@ -10,6 +10,7 @@ from agentflow.core.effects import Effect
 from agentflow.core.errors import SexpEvaluationError, UnboundSymbolError, cut
 from agentflow.core.names import Definitions, Names, Template, narrowed, permitted
 from agentflow.core.values import Symbol, name_of
+from agentflow.lang.analyzer import EFFECT_NAMES
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.elsewhere import name_hint
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
@@ -72,6 +73,8 @@ class Naming:
         if primitive is not None:
             return primitive
         kind = self.callable_kind(name, env)
+        if kind == "context":
+            return Symbol(name)
         if kind is not None:
             raise SexpEvaluationError(
                 f"'{name}' is a {kind}, not a variable", code="name/not-value", hint=f"call it: ({name} (param value))"
@@ -114,8 +117,11 @@ class Naming:
         """The names other than variables that code written in ``env`` can use."""
         return NamesInForce(self.performer, defined=self.definitions(env))
 
-    def callable_kind(self, name: str, env: SexpEnvironment | None = None) -> Literal["task", "tool"] | None:
-        """Whether a call of ``name`` from ``env`` calls a task or, failing that, a tool; None for neither, or if not granted."""
+    def callable_kind(self, name: str, env: SexpEnvironment | None = None) -> Literal["task", "tool", "context"] | None:
+        """Whether a call of ``name`` from ``env`` calls a task or, failing that, a tool, or looks up context; None for none of
+        these, or if not granted."""
+        if name in EFFECT_NAMES:
+            return "context"
         grants = self.grants
         defined = self.definitions(env)
         template = defined.task(name) if defined is not None else None

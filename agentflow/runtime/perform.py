@@ -41,7 +41,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
 from agentflow.core.templates import TaskTemplate
-from agentflow.core.values import name_of, pairs_to_dict
+from agentflow.core.values import as_text, name_of, pairs_to_dict
 from agentflow.lang.blame import span_of_name
 from agentflow.lib.redact import Redactor
 from agentflow.lib.suggest import did_you_mean
@@ -314,17 +314,21 @@ def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenera
                     "get_context: inputs is a dict or a list of (name value) pairs", code="context/value", span=span
                 )
         elif name in ("target_files", "kinds") and isinstance(argument, list):
-            value = [name_of(item) or str(item) for item in cast(list[Any], argument)]
+            value = [name_of(item) or item for item in cast(list[Any], argument)]
         elif name_of(argument) is not None:
             value = name_of(argument)
-        elif name in ("inherited_context", "previous_outputs"):
-            value = str(argument)
+        elif isinstance(argument, TaskResult):
+            value = argument.content
+        elif name == "previous_outputs" and isinstance(argument, list):
+            value = as_text(cast("list[Any]", argument))
         fields[name] = value
     try:
-        return ContextGenerationInput(**fields)
+        return ContextGenerationInput.model_validate(fields, strict=True)
     except ValueError as error:
         problems = cast(list[dict[str, Any]], error.errors()) if hasattr(error, "errors") else []  # pyright: ignore
-        said = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in problems) or str(error)
+        keys = {CONTEXT_KEYS[key]: key for key in arguments}
+        said = "; ".join(f"{'.'.join([keys.get(str(at), str(at)) for at in p['loc']])}: {p['msg']}" for p in problems)
+        said = said or str(error)
         raise SexpEvaluationError(f"get_context: {said}", code="context/value", span=span) from error
 
 

@@ -20,6 +20,7 @@ from agentflow.core.source import Span
 from agentflow.core.values import name_of
 from agentflow.core.work import PAUSE_S, Work
 from agentflow.lang.abi import Code, Fork, Operation, Runtime
+from agentflow.lang.analyzer import EFFECT_NAMES
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
 from agentflow.lang.closure import Closure
@@ -339,6 +340,8 @@ class Strand(Naming):
                 raise SexpEvaluationError(f"'{name}' is given '{each}' twice", code="call/duplicate", span=span)
             arguments[each] = value
         kind = self.callable_kind(name, env)
+        if kind == "context":
+            return await self.perform(GetContext(arguments, EFFECT_NAMES[name] == "items"), span)
         effect = TaskCall(name, arguments, env) if kind == "task" else ToolCall(name, arguments, env)
         return await self.perform(effect, span)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.host_code import executing_call
 from agentflow.core.memory_ports import MemoryPort
 from agentflow.core.names import Template, narrowed
+from agentflow.core.ports import Observer
 from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.runtime.budget import budget_of
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.handle import Account, OwnReader, RunResult, RunStream, account_of
+from agentflow.spec.arguments import check_argument
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double
 from agentflow.spec.joining import Face, House, Joint, Parts, in_run
@@ -83,10 +86,34 @@ class SexpEvaluator(Face):
         self, program: str | Source, initial_env: SexpEnvironment | Mapping[str, Any] | None = None
     ) -> Any:
         """:meth:`evaluate_string` of a program in either surface."""
+        _check(program, initial_env)
+        return (await self._run(program, initial_env, None)).value
+
+    def stream(
+        self, program: str | Source, initial_env: SexpEnvironment | Mapping[str, Any] | None = None
+    ) -> RunStream[Any]:
+        """Run a program and watch it: ``async with evaluator.stream(text) as run: async for event in run: ...``.
+
+        Parameters as for :meth:`evaluate_string`. ``await run.value()`` gives the value or raises the program's error, ``run.account``
+        the tokens and the cost so far. Leaving the block cancels the run.
+        """
+        _check(program, initial_env)
+        return RunStream(lambda own: self._run(program, initial_env, own))
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Give every event of every later run of this evaluator, and of the faces that it was wired with, to ``observer``, plain or async.
+
+        Call what is returned to end that. An evaluator of a flow watches the flow's runs.
+        """
+        return self.joint.subscribe(observer)
+
+    async def _run(
+        self, program: str | Source, initial_env: SexpEnvironment | Mapping[str, Any] | None, own: OwnReader | None
+    ) -> RunResult[Any]:
         env = initial_env if isinstance(initial_env, SexpEnvironment) else SexpEnvironment(initial_env)
         engine = self.joint.engine
         inside = executing_call() is not None
-        async with in_run(engine, "evaluate_string", self.handler.session) as call:
+        async with in_run(engine, "evaluate_string", self.handler.session, own) as call:
             grants = narrowed(call.grants, call.held)
             compiled = await engine.compiler.compiled(
                 program, env=env, grants=grants, defined=call.definitions, budget=budget_of(call)
@@ -98,8 +125,15 @@ class SexpEvaluator(Face):
             def publish(template: Template) -> None:
                 engine.effects.publish([template], call)
 
-            return await engine.evaluate(compiled, env, child, publish=None if inside else publish)
+            value = await engine.evaluate(compiled, env, child, publish=None if inside else publish)
+        account = Account() if own is None or own.run is None else account_of(own.run)
+        return RunResult(value, account.usage, account.cost, account.run_id, account.steps)
 
     def sequential_history(self, **options: Any) -> SequentialHistory:
         """A history for a sequence of steps run from Python; see SequentialHistory."""
         return SequentialHistory(**options)
+
+
+def _check(program: object, initial_env: object) -> None:
+    check_argument("evaluate_string", "sexp_string", program, str, Source)
+    check_argument("evaluate_string", "initial_env", initial_env, SexpEnvironment, Mapping, optional=True)

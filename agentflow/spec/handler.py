@@ -35,6 +35,7 @@ from agentflow.lib.event_loop import running_loop
 from agentflow.lib.read_only import ReadOnlyList
 from agentflow.providers.prices import Prices
 from agentflow.runtime.engine import Engine
+from agentflow.spec.arguments import check_argument, check_texts
 from agentflow.spec.host import HandlerCommands, commands_of, finder_of, hosts
 from agentflow.spec.host_files import files_of
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double
@@ -154,6 +155,7 @@ class BaseHandler(Face):
         redact: Callable[[str], str] | None = None,
         engine: Engine | None = None,
     ) -> None:
+        check_argument("BaseHandler", "config", config, Mapping, optional=True)
         settings = dict(config or {})
         for key in sorted(set(settings) - _CONFIG_KEYS):
             _log.warning("the handler's config has no key %r, it is ignored", key)
@@ -275,6 +277,9 @@ class BaseHandler(Face):
         if not isinstance(tool_spec, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - the specification's False
             _log.error("a tool was not registered: its spec is %s, not a dict", type(tool_spec).__name__)
             return False
+        if tool_spec.get("name") in WORDS:
+            _log.error("a tool was not registered: in programs '%s' is the language's own", tool_spec["name"])
+            return False
         try:
             self.registry.register(tool_spec, executor_func)
         except ConfigurationError as error:
@@ -340,6 +345,8 @@ class BaseHandler(Face):
         Replaces the data context. Raises TaskError (context_priming_failure) if nothing could be found or read, and
         then keeps the old one.
         """
+        check_argument("prime_data_context", "query", query, str, optional=True)
+        check_texts("prime_data_context", "initial_files", initial_files, optional=True)
         async with in_run(self.joint.engine, "handler.prime_data_context", self._session) as call:
             contexts = DataContexts(finder_of(self.memory_system), files_of(self.file_manager))
             context = await contexts.prime(query, initial_files, call)
@@ -360,6 +367,7 @@ class BaseHandler(Face):
         ``model``, ``tools``, ``output_schema``, ``output_model``, ``json_output``, ``history``, ``max_turns``,
         ``timeout_s`` ...). A failure is a FAILED result; RunStopped, SessionBusy and cancellation are raised.
         """
+        check_argument("execute_prompt", "prompt", prompt, str, list, tuple, Prompt)
         request = await make_prompt(prompt, options, self.registry)
         async with in_run(self.joint.engine, "handler.execute_prompt", self._session) as call:
             return await self._execute(request, call)
@@ -390,6 +398,7 @@ class BaseHandler(Face):
         collected. The text of all turns is yielded; the text of subtasks is only in the events, which say where it
         comes from.
         """
+        check_argument("stream_prompt", "prompt", prompt, str, list, tuple, Prompt)
         request = await make_prompt(prompt, options, self.registry)
         opened: asyncio.Future[WatchedRun] = running_loop().create_future()
         # A task group cannot be held open across the yields of a generator; the finally below does its work.

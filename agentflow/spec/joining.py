@@ -24,6 +24,7 @@ from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.card import language_card
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.handle import OwnReader
 from agentflow.runtime.line import in_turn
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.service import TaskService
@@ -34,24 +35,31 @@ _ENGINES = 8
 
 
 @contextlib.asynccontextmanager
-async def in_run(engine: Engine, name: str, session: Session | None = None) -> AsyncGenerator[CallContext, None]:
+async def in_run(
+    engine: Engine, name: str, session: Session | None = None, own: OwnReader | None = None
+) -> AsyncGenerator[CallContext, None]:
     """Yield the executing call, if there is one; otherwise open a run in ``session`` for the block.
 
     In a run of another engine (one flow used by a tool of another) the block is a part of that run, executed by this
-    engine. In the code of a Python workflow it is one of its calls. Raises SessionBusy if a new run finds ``session`` in
+    engine. In the code of a Python workflow it is one of its calls. ``own`` reads the events of the run, or of that part. Raises SessionBusy if a new run finds ``session`` in
     use, PythonOverlap.
     """
     call, line = executing()
     if call is None:
-        async with engine.open(name, session=session) as (_, call):
+        async with engine.open(name, session=session, own=own) as (run, call):
+            if own is not None:
+                own.run = run
             yield call
     else:
         with in_turn(line, name):
             async with engine.called_back(call):
-                if call.run.services is engine:
+                if call.run.services is engine and own is None:
                     yield call
                 else:
-                    yield engine.join(call, call.next_path(name), session=call.session)[1]
+                    part, call = engine.join(call, call.next_path(name), session=call.session, own=own)
+                    if own is not None:
+                        own.run = part
+                    yield call
 
 
 @dataclass(frozen=True, slots=True)

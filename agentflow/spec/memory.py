@@ -13,6 +13,7 @@ from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.weights import RankWeights
 from agentflow.runtime.engine import Engine
+from agentflow.spec.arguments import check_argument
 from agentflow.spec.joining import Face, House, Joint, Parts, in_run, over
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.prompt_runners import NO_PROMPTS
@@ -79,6 +80,7 @@ class MemorySystem(Face):
 
         A ranker or source is called within the executing run, or a new one.
         """
+        check_argument("get_relevant_context_for", "input", input, ContextGenerationInput)
         if self.service.ranker is None and not self.service.asks_others:
             return await self.service.find(input)
         async with in_run(self.joint.engine, "context") as call:
@@ -86,10 +88,12 @@ class MemorySystem(Face):
 
     async def get_relevant_context_with_description(self, query: str, context: str = "") -> AssociativeMatchResult:
         """The files relevant to a description in words; ``context`` is what the asker knows already."""
+        check_argument("get_relevant_context_with_description", "query", query, str)
         return await self.get_relevant_context_for(ContextGenerationInput(query=query, inherited_context=context))
 
     async def search(self, query: str, k: int = 20) -> list[MatchItem]:
         """The ``k`` best matches of a query, without the ranker. Raises AgentflowError if a root cannot be read."""
+        check_argument("search", "query", query, str)
         return await self.service.search(query, k)
 
     async def describe(self, paths: Sequence[str], strategy: str = "content") -> dict[str, str]:
@@ -103,6 +107,7 @@ class MemorySystem(Face):
 
         ``options`` may hold ``history`` (bool). Raises DataError (``memory/root``) if it is not a readable directory.
         """
+        check_argument("index_git_repository", "repo_path", repo_path, str, os.PathLike)
         return await self.service.index_git_repository(repo_path, options)
 
     async def update_global_index(self, index: Mapping[str, str] | None = None) -> list[UpdateReport]:
@@ -110,6 +115,7 @@ class MemorySystem(Face):
 
         Such entries are matched by their text, whether or not their paths are files.
         """
+        check_argument("update_global_index", "index", index, Mapping, optional=True)
         return await self.service.update_global_index(index)
 
     def watch(self, interval_s: float = 2.0) -> AsyncIterator[UpdateReport]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,8 +17,10 @@ from agentflow.core.requests import FunctionCallNode, SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig, TaskTemplate
+from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.words import WORDS
 from agentflow.runtime.engine import Engine
+from agentflow.spec.arguments import check_argument
 from agentflow.spec.host import commands_of, finder_of, finding_of, hosts
 from agentflow.spec.host_files import files_of
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, as_asked
@@ -116,10 +119,19 @@ class TaskSystem(Face):
 
         Raises DataError that says what is missing or wrong, and leaves the registry unchanged.
         """
+        fields = _fields(template)
+        name, text = _text(fields, "name"), any([fields.get(key) for key in _FUNCTION])
+        if name in WORDS and not text:  # texts call a template function of any name
+            raise DataError(
+                f"a task called '{clip(name, 100)}' could never be called: in programs this name is the language's own",
+                code="tasks/name",
+                hint="give the task another name",
+            )
         self.service.register_template(template)
 
     def find_template(self, identifier: str) -> TaskTemplate | None:
         """The atomic template of that name, else the last one registered for that ``type:subtype``, else None."""
+        check_argument("find_template", "identifier", identifier, str)
         return self.service.find_template(identifier)
 
     def template_names(self) -> Sequence[str]:
@@ -132,6 +144,7 @@ class TaskSystem(Face):
         Each entry has ``task`` (the template), ``score``, ``taskType`` and ``subtype``. ``memory_system`` is unused;
         the specification has it.
         """
+        check_argument("find_matching_tasks", "input_text", input_text, str)
         return self.service.find_matching_tasks(input_text)
 
     async def load_directory(self, path: str | Path) -> list[str]:
@@ -139,6 +152,7 @@ class TaskSystem(Face):
 
         Raises TemplateFileError with file and line.
         """
+        check_argument("load_directory", "path", path, str, PathLike)
         return await self.service.load_directory(path)
 
     async def execute_subtask_directly(
@@ -168,18 +182,23 @@ class TaskSystem(Face):
         return await self.execute_subtask_directly(request, env)
 
     async def execute_call(
-        self, call: FunctionCallNode | Mapping[str, Any], env: Environment | None = None
+        self,
+        call: FunctionCallNode | Mapping[str, Any],
+        env: Environment | SexpEnvironment | Mapping[str, Any] | None = None,
     ) -> TaskResult:
         """Evaluate a template function call: arguments in ``env``, the body in a new environment of its parameters.
+
+        Several calls among the arguments run side by side. ``env`` may be a dict of variables, or a SexpEnvironment, as it is now.
 
         A template with a ``history_config`` takes part in the handler's conversation. Every failure but a limit, and a
         conversation in use, is a FAILED result.
         """
+        check_argument("execute_call", "env", env, Environment, SexpEnvironment, Mapping, optional=True)
         identifier = _text(_fields(call), "template_name", "templateName", "name")
         name = f"call {clip(identifier, 100)}".strip()
         here = self.joint.here()
         async with in_run(here.engine, name, self._conversation(identifier, None)) as context:
-            return await (here.service or self.service).evaluate_call(call, env, context, self.evaluator)
+            return await (here.service or self.service).evaluate_call(call, _environment(env), context, self.evaluator)
 
     async def execute_task(
         self,
@@ -245,6 +264,7 @@ class TaskSystem(Face):
         ``description`` or ``command`` (run by ``handler``, else by the task system's commands). The error of one source
         is returned beside the paths of the others.
         """
+        check_argument("resolve_file_paths", "template", template, Mapping)
         commands = None if handler is None else finding_of(handler)
         here = self.joint.here()
         async with in_run(here.engine, "file paths") as call:
@@ -262,12 +282,24 @@ class TaskSystem(Face):
         when a host's memory asks this itself, a model chooses. The memory system's ``handler`` runs the template, if it
         has one. A failure is a result with ``error`` and no matches.
         """
+        check_argument("generate_context_for_memory_system", "context_input", context_input, ContextGenerationInput)
+        check_argument("generate_context_for_memory_system", "global_index", global_index, Mapping)
         handler = getattr(self.memory_system, "handler", None)
         here = self.joint.here()
         async with in_run(here.engine, "context") as call:
             return await (here.service or self.service).generate_context(
                 context_input, global_index, call, handler=handler
             )
+
+
+_FUNCTION = ("is_function", "isFunctionTemplate", "is_function_template")
+
+
+def _environment(env: Environment | SexpEnvironment | Mapping[str, Any] | None) -> Environment | None:
+    """The variables of a host as function calls look them up."""
+    if env is None or isinstance(env, Environment):
+        return env
+    return Environment(env.bindings() if isinstance(env, SexpEnvironment) else env)
 
 
 def _fields(data: object) -> Mapping[str, object]:

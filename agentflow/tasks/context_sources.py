@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from agentflow.core.call import CallContext
 from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
-from agentflow.core.errors import PathDenied, RunStopped, TaskError, clip
+from agentflow.core.errors import DataError, PathDenied, RunStopped, TaskError, clip
 from agentflow.core.events import ContextStarted
 from agentflow.core.executor_ports import CommandPort, FilePort
 from agentflow.core.frozen import frozen
@@ -21,6 +21,7 @@ from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.models import validation_messages
 from agentflow.core.reading import found_in
 from agentflow.core.requests import SubtaskRequest
+from agentflow.core.values import pairs_to_dict
 from agentflow.tasks.registry import CompiledTemplate, words
 from agentflow.tasks.template import text_of
 
@@ -207,6 +208,28 @@ def _question(question: object) -> ContextGenerationInput:
         return ContextGenerationInput.model_validate(question)
     except ValidationError as error:
         raise _bad_source(f"_context_input: {'; '.join(validation_messages(error)[:3])}") from error
+
+
+def literal_of(paths: object) -> Sequence[str]:
+    """The literal paths of a template that a host gives: a list of texts, or one text. Raises DataError."""
+    listed: object = [paths] if isinstance(paths, str) else paths or ()
+    if isinstance(listed, list | tuple) and all([isinstance(path, str) for path in cast("list[object]", listed)]):
+        return cast("Sequence[str]", listed)
+    raise _wrong_field("file_paths", "a list of texts", paths)
+
+
+def source_of(source: object) -> Mapping[str, Any] | None:
+    """The ``file_paths_source`` of a template that a host gives. Raises DataError."""
+    if source is None or isinstance(source, Mapping):
+        return cast("Mapping[str, Any] | None", source)
+    pairs = pairs_to_dict(source)
+    if pairs is None:
+        raise _wrong_field("file_paths_source", "a dict with its 'type'", source)
+    return pairs
+
+
+def _wrong_field(name: str, wanted: str, value: object) -> DataError:
+    return DataError(f"{name} is a {type(value).__name__}", code="data/argument", hint=f"give {wanted}")
 
 
 def literal_paths(source: Mapping[str, Any] | None) -> list[str]:

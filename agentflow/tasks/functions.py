@@ -8,7 +8,7 @@ recursion would never end: it is an error that names the cycle.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from agentflow.core.names import narrowed, permitted
 from agentflow.core.requests import FunctionCallNode
 from agentflow.core.results import TaskResult
 from agentflow.lib.suggest import did_you_mean
+from agentflow.tasks.at_once import at_once
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.inputs import resolve_inputs
 from agentflow.tasks.registry import CompiledTemplate
@@ -34,7 +35,8 @@ class FunctionCalls:
     """Evaluates function calls in one text: ``stack`` names the enclosing bodies, outermost first.
 
     ``find`` looks up a template, ``run`` evaluates a body, ``depth`` is the nesting depth of the caller, ``names``
-    lists the existing names for suggestions. ``held`` are the grants of the call, ``grants`` what the text may call:
+    lists the existing names for suggestions, ``fork`` gives them at a call of its own, for one of several places that are evaluated
+    at once. ``held`` are the grants of the call, ``grants`` what the text may call:
     the host's own texts may call all templates, a text of an untrusted program what that program may.
     """
 
@@ -45,6 +47,7 @@ class FunctionCalls:
     names: Callable[[], Sequence[str]] = tuple
     held: frozenset[str] | None = None
     grants: frozenset[str] | None = None
+    fork: Callable[[], FunctionCalls] | None = None
 
     async def __call__(self, node: FunctionCallNode) -> str:
         """Evaluate a call whose arguments are values; return its text. Raises the error of a failed call."""
@@ -54,9 +57,24 @@ class FunctionCalls:
 
     async def evaluate(self, node: FunctionCallNode, env: Environment) -> TaskResult:
         """Evaluate a call: nested nodes are evaluated; a text is a variable of ``env`` or else a literal."""
-        arguments = [await self._argument(argument, env) for argument in node.arguments]
-        named = {key: await self._argument(value, env) for key, value in node.named_arguments.items()}
-        return await self.apply(node.template_name, arguments, named)
+        places = [*node.arguments, *node.named_arguments.values()]
+        calls = self.apart(sum([isinstance(each, FunctionCallNode) for each in places]))
+        values = await at_once(
+            [
+                next(calls)._argument(each, env) if isinstance(each, FunctionCallNode) else self._argument(each, env)
+                for each in places
+            ]
+        )
+        count = len(node.arguments)
+        named = dict(zip(node.named_arguments, values[count:], strict=True))
+        return await self.apply(node.template_name, values[:count], named)
+
+    def apart(self, count: int) -> Iterator[FunctionCalls]:
+        """These calls for each of ``count`` places: several have a call of their own each, since they are evaluated at once."""
+        fork = self.fork
+        if count < 2 or fork is None:
+            return iter([self] * count)
+        return iter([replace(fork(), stack=self.stack, grants=self.grants) for _ in range(count)])
 
     async def _argument(self, argument: Any, env: Environment) -> Any:
         if isinstance(argument, FunctionCallNode):

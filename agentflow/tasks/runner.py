@@ -256,7 +256,10 @@ class TaskRunner:
         def names() -> list[str]:
             return self.registry.names(call.definitions)
 
-        return FunctionCalls(find, run, depth=options.depth, names=names, held=call.grants)
+        def fork() -> FunctionCalls:
+            return self.functions(call.at(call.next_path("argument")), options)
+
+        return FunctionCalls(find, run, depth=options.depth, names=names, held=call.grants, fork=fork)
 
     async def _context(
         self,

@@ -23,7 +23,7 @@ from agentflow.core.store_ports import ReusePort
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import to_json
 from agentflow.lib.suggest import did_you_mean
-from agentflow.tasks.context_sources import ContextSources
+from agentflow.tasks.context_sources import ContextSources, literal_of, source_of
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.functions import check_depth
@@ -347,9 +347,9 @@ class TaskService:
         beside the paths of the others.
         """
         resolved = await self._sources.resolve(
-            cast(Sequence[str], template.get("file_paths") or ()),
+            literal_of(template.get("file_paths") or template.get("filePaths")),
             template.get("_context_input"),
-            cast("Mapping[str, Any] | None", template.get("file_paths_source")),
+            source_of(template.get("file_paths_source") or template.get("filePathsSource")),
             memory=memory,
             commands=commands,
             call=call,

@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, TypeAlias, cast
 
 from pydantic import BaseModel
@@ -25,6 +26,7 @@ from agentflow.core.source import Source, Span
 from agentflow.core.values import as_text, json_work
 from agentflow.core.work import in_slices
 from agentflow.lib.suggest import did_you_mean
+from agentflow.tasks.at_once import at_once
 
 MAX_NESTING = 16
 """Maximum nesting of function calls within one ``{{...}}``."""
@@ -87,9 +89,11 @@ class CompiledText:
         return "".join(out)
 
     async def render_with(self, values: Mapping[str, Any], call: FunctionCaller | None) -> str:
-        """Fill every slot, with large data in slices, and call every function, left to right. Raises TaskError."""
+        """Fill every slot, with large data in slices, and call every function, several side by side. Raises TaskError."""
         if HELD.isdisjoint(map(type, values.values())) and not self.functions:
             return self.render(values)
+        calls = [piece for piece in self.pieces if isinstance(piece, Call)]
+        called = iter([] if call is None else await _run_calls(calls, values, call))
         out: list[str] = []
         for piece in self.pieces:
             if isinstance(piece, str):
@@ -98,21 +102,29 @@ class CompiledText:
                 value = read_slot(piece, values)
                 out.append(await _data_text(value) if type(value) in HELD else text_of(value))
             elif call is not None:
-                out.append(await _run_call(piece, values, call))
+                out.append(next(called))
         return "".join(out)
 
 
+async def _run_calls(pieces: Sequence[Call], values: Mapping[str, Any], call: FunctionCaller) -> list[str]:
+    """What the calls give, in order. Several run side by side, each at a call of its own."""
+    apart: Callable[[int], Iterator[FunctionCaller]] | None = getattr(call, "apart", None)
+    callers = repeat(call) if apart is None else apart(len(pieces))
+    return await at_once([_run_call(piece, values, next(callers)) for piece in pieces])
+
+
 async def _run_call(piece: Call, values: Mapping[str, Any], call: FunctionCaller) -> str:
-    arguments = [await _argument(argument, values, call) for argument in piece.arguments]
-    named = {name: await _argument(argument, values, call) for name, argument in piece.named}
+    places = [*piece.arguments, *[argument for _, argument in piece.named]]
+    called = iter(await _run_calls([each for each in places if isinstance(each, Call)], values, call))
+    filled = [next(called) if isinstance(each, Call) else _argument(each, values) for each in places]
+    arguments, rest = filled[: len(piece.arguments)], filled[len(piece.arguments) :]
+    named = {name: value for (name, _), value in zip(piece.named, rest, strict=True)}
     return await call(FunctionCallNode(template_name=piece.name, arguments=arguments, named_arguments=named))
 
 
-async def _argument(argument: Argument, values: Mapping[str, Any], call: FunctionCaller) -> Any:
+def _argument(argument: Slot | Constant, values: Mapping[str, Any]) -> Any:
     if isinstance(argument, Constant):
         return argument.value
-    if isinstance(argument, Call):
-        return await _run_call(argument, values, call)
     if argument.literal is not None and argument.name not in values:
         return argument.literal
     return read_slot(argument, values)

@@ -18,7 +18,7 @@ from agentflow import AgentFlow, ScriptedProvider
 
 async def main():
     async with AgentFlow(provider=ScriptedProvider(["Paris"])) as flow:
-        print(await flow.eval('(defatom ask (instructions "Capital?")) (value-of (ask))'))
+        print(await flow.eval('(defatom ask (params) (instructions "Capital?")) (value-of (ask))'))
 
 asyncio.run(main())
 """

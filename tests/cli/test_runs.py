@@ -331,7 +331,7 @@ async def test_a_task_that_was_stopped_between_its_turns_is_marked_as_at_work(
         await for_ever.wait()
         return ""
 
-    text = '(defatom work (instructions "w") (tools dig))\n\n(work)'
+    text = '(defatom work (params) (instructions "w") (tools dig))\n\n(work)'
     model = ScriptedProvider([{"tool_calls": [{"name": "dig", "arguments": {}}]}])
     async with AgentFlow(provider=model, root=tmp_path, durable=db, tools=[dig]) as flow:
         await flow.start(text, run_id="stopped")

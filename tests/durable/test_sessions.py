@@ -339,7 +339,7 @@ async def test_conversations_are_listed(flow: Flow) -> None:
         assert await opened.sessions() == []
         for name in ("ada", "eve"):
             async with opened.session(name) as session:
-                await opened.run('(defatom chat (instructions "hello")) (chat)', session=session)
+                await opened.run('(defatom chat (params) (instructions "hello")) (chat)', session=session)
         async with opened.session("ada") as session:
             handle = await opened.start(ask, run_id="r", session=session)
             assert await handle.wait() == "waiting"

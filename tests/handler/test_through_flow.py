@@ -150,7 +150,7 @@ async def test_an_answer_longer_than_a_string_may_be_is_refused(tmp_path: Path) 
     """What a model says is bounded like any text of a program: the task has failed for its output, and says how long."""
     flow, _ = flow_of(tmp_path, "word " * 300)
     async with flow:
-        result = (await flow.run('(defatom t (instructions "x")) (t)', limits=Limits(string=1_000))).value
+        result = (await flow.run('(defatom t (params) (instructions "x")) (t)', limits=Limits(string=1_000))).value
     assert result["status"] == "FAILED" and result["notes"]["error"]["type"] == "RESOURCE_EXHAUSTION"
     assert result["notes"]["error"]["metrics"] == {"used": 1_500, "limit": 1_000}
 

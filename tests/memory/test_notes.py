@@ -100,7 +100,7 @@ async def test_without_notes_the_error_says_how_to_have_them(tmp_path: Path) -> 
         with pytest.raises(AgentflowError, match="notes='session'"):
             await flow.run('(remember "x")')
         with pytest.raises(AgentflowError) as offered:
-            await flow.run('(defatom keep (instructions "x") (tools "remember")) (value-of (keep))')
+            await flow.run('(defatom keep (params) (instructions "x") (tools "remember")) (value-of (keep))')
         assert "notes='session'" in (offered.value.hint or "")
         assert flow.tools.find("remember") is None
     with pytest.raises(ConfigurationError, match="notes='all' is no way"):

@@ -159,7 +159,7 @@ async def test_a_reused_result_keeps_its_sources(tmp_path: Path) -> None:
 async def test_a_lasting_session_keeps_its_sources(tmp_path: Path) -> None:
     """A conversation that is stored has read what it had read, in the next process too."""
     note = '(begin (defatom t (params (x)) (instructions "Note {{x}}")) (t (x (value-of (fetch (url "u"))))))'
-    ask = '(begin (defatom u (instructions "Who?")) (send (to (value-of (u))) (body "x")))'
+    ask = '(begin (defatom u (params) (instructions "Who?")) (send (to (value-of (u))) (body "x")))'
     async with opened(tmp_path, "noted").flow as flow, flow.session("talk") as session:
         await flow.run(note, session=session)
     made = opened(tmp_path, "eve@example.org")

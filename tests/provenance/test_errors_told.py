@@ -145,7 +145,7 @@ SEXP = (
     "(error text)",
     '(error "a" text)',
     "(call-workflow text)",
-    "(defatom t (instructions s))",
+    "(defatom t (params) (instructions s))",
     '(defatom t (params (x)) (instructions "{{x}}") (model s))',
     "(get-field s text)",
     "(get-field (dict) text)",

@@ -74,8 +74,8 @@ WAYS: dict[str, str] = {
     "binding of the host": "given",
     "part of a binding": '(get nested "to")',
     "task": f'(begin (defatom t (params (x)) (instructions "Say {{{{x}}}}")) (value-of (t (x {FETCH}))))',
-    "task that was given a file": '(begin (defatom t (instructions "Say it")) (value-of (t (files (list "note.txt")))))',
-    "task whose instructions were read": f"(begin (defatom t (instructions {FETCH})) (value-of (t)))",
+    "task that was given a file": '(begin (defatom t (params) (instructions "Say it")) (value-of (t (files (list "note.txt")))))',
+    "task whose instructions were read": f"(begin (defatom t (params) (instructions {FETCH})) (value-of (t)))",
     "result of a task": f'(content (begin (defatom t (params (x)) (instructions "Say {{{{x}}}}")) (t (x {FETCH}))))',
 }
 
@@ -161,7 +161,7 @@ async def test_a_session_turn_remembers(mail: Open) -> None:
     again = Session.from_json(session.to_json())
     with pytest.raises(AgentflowError) as denied:
         await made.flow.run(
-            '(begin (defatom u (instructions "Who?")) (send (to (value-of (u))) (body "x")))', session=again
+            '(begin (defatom u (params) (instructions "Who?")) (send (to (value-of (u))) (body "x")))', session=again
         )
     assert denied.value.code == "provenance/denied"
 
@@ -174,7 +174,7 @@ async def test_a_session_without_history_does_not_taint(mail: Open) -> None:
         f'(begin (defatom t (params (x)) (instructions "Note {{{{x}}}}")) (t (x {FETCH})))', session=session
     )
     await made.flow.run(
-        """(begin (defatom u (instructions "Who?") (history_config ((use_session_history false))))
+        """(begin (defatom u (params) (instructions "Who?") (history_config ((use_session_history false))))
              (send (to (value-of (u))) (body "x")))""",
         session=session,
     )
@@ -238,7 +238,7 @@ async def test_a_loaded_closure_keeps_it(mail: Open) -> None:
 async def test_results_of_earlier_steps_are_read_by_the_next_task(mail: Open) -> None:
     """A task that is given what the steps before gave has read it."""
     made = await mail("eve@example.org")
-    program = """(begin (defatom t (instructions "Who?") (context (accumulate_data true) (accumulation_format full_output)))
+    program = """(begin (defatom t (params) (instructions "Who?") (context (accumulate_data true) (accumulation_format full_output)))
         (fetch (url "u")) (send (to (value-of (t))) (body "x")))"""
     with pytest.raises(AgentflowError) as denied:
         await made.flow.run(program)

@@ -39,7 +39,7 @@ REACHED: dict[str, tuple[Literal["sexp", "python"], str, tuple[str, ...]]] = {
     "an error": ("sexp", '(try (fetch) (catch (e) (send (to (get-field e "message")) (text "b"))))', ("web",)),
     "text that is a program": ("sexp", "(eval-program (value-of (fetch)) (allow send))", ("web",)),
     "a name that is data": ("sexp", '((value-of (fetch)) (to "a") (text "b"))', ("web",)),
-    "what a task is offered": ("sexp", '(defatom t (instructions "Do it") (tools fetch send)) (t)', ("web",)),
+    "what a task is offered": ("sexp", '(defatom t (params) (instructions "Do it") (tools fetch send)) (t)', ("web",)),
     "a session's turn": (
         "sexp",
         f'{TASK} (define (f) (send (to (value-of (t (q "x")))) (text "b"))) (t (q (fetch))) (f)',

@@ -71,6 +71,13 @@ def read_definition(a: Analyzer, node: Form, name: Name, options: Sequence[Node]
         _read_option(a, definition, key, option, scope)
     if "instructions" not in definition.options:
         raise a.error(node, "defatom/instructions", f"task '{name.name}' has no instructions", f"write {USAGE}")
+    said = definition.fields.get("instructions")
+    if isinstance(said, str) and not said.strip():
+        at = definition.options["instructions"]
+        raise a.error(at, "defatom/instructions", f"the instructions of task '{name.name}' are empty", f"write {USAGE}")
+    if "params" not in definition.options:
+        hint = "write (params name ...), or (params) for a task that takes none"
+        raise a.error(node, "defatom/params", f"task '{name.name}' declares no parameters", hint)
     _check_slots(a, definition)
     return definition
 
