@@ -146,6 +146,9 @@ def _changed(prompt: Prompt) -> dict[str, Any]:
     """The options in which a prompt differs from a plain one; the schema of its answer is said in its text."""
     values = {each.name: getattr(prompt, each.name) for each in fields(Prompt) if each.name != "parts"}
     changed = {name: value for name, value in values.items() if value != getattr(_PLAIN, name)}
+    own = changed.pop("toolbox", None)
+    if own:
+        changed["tools"] = [own.get(name, name) for name in prompt.tools or ()]
     return {**changed, "schema_text": prompt.schema_text} if prompt.output_schema or prompt.json_output else changed
 
 
