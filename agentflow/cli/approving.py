@@ -11,22 +11,29 @@ if TYPE_CHECKING:
     from agentflow.core.approval import ApprovalRequest
 
 
-async def ask_on_terminal(request: ApprovalRequest) -> bool:
-    """Show the request on the terminal and ask for approval."""
-    from prompt_toolkit import PromptSession
+async def ask_on_terminal(request: ApprovalRequest) -> bool | str:
+    """Show the request on the terminal and ask for approval, until the answer is yes or no; ``n`` may be followed by a reason."""
+    from agentflow.cli.asking import prompt_session, yes_or_no
 
     shown, hidden = abridged(request.text)
     print(f"\napproval needed: {request.tool}\n  {shown}", file=sys.stderr)
     if request.reason:
         print(f"  because: {request.reason}", file=sys.stderr)
-    session: PromptSession[str] = PromptSession()
+    session = prompt_session()
     while True:
         more = f", v shows the {hidden:,} characters left out" if hidden else ""
-        answer = (await session.prompt_async(f"run it? [y/N{more}] ")).strip().lower()
-        if not hidden or answer != "v":
-            return answer in ("y", "yes")
-        print(f"  {request.text}", file=sys.stderr)
-        hidden = 0
+        answer = (await session.prompt_async(f"run it? [y/N{more}] ")).strip()
+        word, _, why = answer.partition(" ")
+        said = yes_or_no(word.rstrip(":,")) if answer else False
+        if said is False:
+            return why.strip() or False
+        if said and not why:
+            return True
+        if hidden and answer.lower() == "v":
+            print(f"  {request.text}", file=sys.stderr)
+            hidden = 0
+        else:
+            print("  y runs it, n does not; n and a reason tells the model why", file=sys.stderr)
 
 
 def abridged(text: str, limit: int = 2_000) -> tuple[str, int]:

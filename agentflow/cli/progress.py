@@ -156,7 +156,7 @@ class Progress:
     On a terminal each effect becomes a line when it ends (unless it is one of many running concurrently), a tree below shows
     what is running, with the text streamed by a model, and a table at the end has the costs by task. Elsewhere (pipes, files,
     ``TERM=dumb``, ``CI``) each effect is a plain line when it starts and one when it ends. Lines are held back while the
-    answer is being written to the same screen, and during an approval.
+    answer is being written to the same screen, and while somebody is asked on it.
 
     Parameters: ``stream`` takes the lines; ``clean`` is applied to everything from a model, a tool or a file (it strips
     control sequences and secrets); ``answer`` is written from the deltas of its task; ``live`` false shows no tree even on a
@@ -187,7 +187,7 @@ class Progress:
         self._began = time.monotonic()
         self._open: dict[int, _Effect] = {}
         self._answering = False
-        self._questions = 0
+        self._prompts: set[int] = set()
         self._held_lines: list[Text] = []
         self._held_text = ""
 
@@ -198,6 +198,8 @@ class Progress:
             self._answering = self._shared
             self._held_text += self._clean(piece)
             self._settle()
+        if isinstance(event, WaitStarted | WaitFinished):
+            self._prompt(event)
         if self._live is not None and self._in_tree(event):
             return
         match event:
@@ -224,9 +226,6 @@ class Progress:
                 self._start(event.seq, "subtask", (request.name or request.description) if request else "")
             case WaitStarted():
                 self._start(event.seq, f"wait for {event.reason}", "")
-                if event.reason == "approval":
-                    self._questions += 1
-                    self._stop_live()
             case AttemptFinished() if event.retry_in_s is not None:
                 self._line("!", f"attempt {event.number} failed, next in {event.retry_in_s:.1f} s: {event.error}")
             case PolicyDenied():
@@ -258,12 +257,19 @@ class Progress:
         self._tally(event)
         if self._answer is not None and self._answer.ends(event):
             self._end_answer()
-        if isinstance(event, WaitFinished) and event.reason == "approval":
-            self._questions -= 1
-            self._settle()
         self._line(
             "<" if event.outcome == "ok" else "x", effect.what, *_ending(event), effect.detail if self._live else ""
         )
+
+    def _prompt(self, event: WaitStarted | WaitFinished) -> None:
+        """Leave the screen to somebody who is asked on it; what has a key is answered from elsewhere."""
+        if isinstance(event, WaitFinished):
+            if event.started in self._prompts:
+                self._prompts.discard(event.started)
+                self._settle()
+        elif event.reason in ("approval", "question") and not event.key:
+            self._prompts.add(event.seq)
+            self._stop_live()
 
     def _line(self, mark: str, *parts: str) -> None:
         told = "  ".join(" ".join(part.split()) for part in parts if part)
@@ -280,7 +286,7 @@ class Progress:
 
     def _settle(self, *, ends_line: bool = False) -> None:
         """Write the lines held back, if the screen is free, and resume the live rows."""
-        if self._questions:
+        if self._prompts:
             return
         if self._answer is not None:
             if self._held_text:

@@ -190,7 +190,8 @@ def send(
 ) -> None:
     """Answer a question or an approval of a durable run. The first answer counts.
 
-    Answer an approval with true or false.
+    Answer an approval with yes or no, or with the reason why not; exactly {"approved": true, "arguments": {...}} is a yes to
+    other arguments. An answer to an approval that is no yes is a no.
     """
     from agentflow.cli.waiting import send_answer
 

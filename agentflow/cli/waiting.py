@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from agentflow.cli.asking import parse_value
+from agentflow.cli.asking import parse_value, read_answer
 from agentflow.cli.common import Exit, exit_code, show_error, write_json, write_out
 from agentflow.cli.options import ChangeOptions, DurableOptions
 from agentflow.cli.resuming import resume_line
@@ -53,10 +53,10 @@ def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | 
 
 async def send_answer(run_id: str, key: str, value: str, url: str | None, *, as_json: bool) -> int:
     """Answer a question of a durable run. Returns the exit code. Raises UsageError."""
-    answer = parse_value(value)
     async with stored_runs(url) as flow:
         try:
-            await flow.send(run_id, key, answer)
+            asked = next((each for each in await flow.questions(run_id) if each.key == key), None)
+            await flow.send(run_id, key, parse_value(value) if asked is None else read_answer(asked, value))
             left = await flow.questions(run_id)
         except AgentflowError as error:
             show_error(error, as_json=as_json)

@@ -52,11 +52,12 @@ async def in_terminal(
     columns: int = 80,
     react: Callable[[Terminal], bytes] = lambda terminal: b"",
     standard_output: int | None = None,
+    pause_s: float = 0.0,
 ) -> tuple[int, Terminal]:
     """Run the command in a terminal. Returns the exit code and what was drawn.
 
-    ``react`` is asked after everything drawn what to type; ``standard_output`` is a descriptor to use in the terminal's
-    stead for that stream.
+    ``react`` is asked after everything drawn what to type, which is typed ``pause_s`` seconds later; ``standard_output`` is a
+    descriptor to use in the terminal's stead for that stream.
     """
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -86,7 +87,7 @@ async def in_terminal(
             return
         terminal.feed(data)
         if typed := react(terminal):
-            os.write(master, typed)
+            loop.call_later(pause_s, os.write, master, typed)
 
     loop = asyncio.get_running_loop()
     loop.add_reader(master, readable)
