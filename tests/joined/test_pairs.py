@@ -417,7 +417,7 @@ async def tool_runs_a_command(house: House) -> None:
     refused = await house.flow.run(
         '(system:execute_shell_command (command "cat bees.txt"))', allow=["system:execute_shell_command"]
     )
-    assert refused.value.failed and "it was not approved" in refused.value.content
+    assert refused.value.failed and "was not approved" in refused.value.content
 
 
 async def task_finds_files_by_a_command(house: House) -> None:
@@ -437,7 +437,7 @@ async def model_runs_a_command(house: House) -> None:
     house.replies += [call, "done"]
     house.flow.task_system.register_template({**ASK, "tools": ["system:execute_shell_command"]})
     await house.flow.task_system.execute_task("atomic", "ask", {"q": "x"})
-    assert "it was not approved" in str(house.provider.requests[-1].messages[-1].parts)
+    assert "was not approved" in str(house.provider.requests[-1].messages[-1].parts)
 
 
 async def host_commands_find_files(house: House) -> None:
