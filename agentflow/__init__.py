@@ -22,6 +22,7 @@ _NAMES = {
     "core.results": "TaskResult",
     "core.session": "Session",
     "core.templates": "ContextManagement HistoryConfig TaskTemplate",
+    "core.toolbox": "Toolbox",
     "core.values": "Symbol",
     "executors.command_executor": "CommandExecutor",
     "executors.file_access": "FileAccessManager",

@@ -49,6 +49,7 @@ from agentflow.core.templates import (
     HistoryConfig as HistoryConfig,
     TaskTemplate as TaskTemplate,
 )
+from agentflow.core.toolbox import Toolbox as Toolbox
 from agentflow.core.values import Symbol as Symbol
 from agentflow.executors.command_executor import CommandExecutor as CommandExecutor
 from agentflow.executors.file_access import FileAccessManager as FileAccessManager

@@ -449,8 +449,10 @@ def check_options(settings: Mapping[str, Any], where: Place) -> None:
 def tools_of(host: Host, settings: TaskSettings, label: str) -> tuple[list[str] | None, Toolbox]:
     """The names of the tools that a task is offered, and the objects among them. Raises ConfigurationError."""
     names, toolbox = host.read_tools(settings["tools"], label) if "tools" in settings else ([], NO_TOOLBOX)
+    if settings.get("reuse") is None or not toolbox:
+        return names, toolbox
     holders = [name for name, tool in toolbox.items() if holds_values(tool.function)]
-    if settings.get("reuse") is None or not holders:
+    if not holders:
         return names, toolbox
     key = settings.get("reuse_key")
     if key is None:

@@ -8,12 +8,14 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, Session
+from agentflow import AgentFlow, ModelRequest, ScriptedProvider, Session
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
 from agentflow.core.journal import Claim
+from agentflow.core.messages import ToolResultPart
 from agentflow.runtime.durable_run import DurableRun
 from tests.cli.test_command import environment
 from tests.scale.child import VALUE, app
@@ -34,6 +36,40 @@ async def test_a_worker_does_a_run_and_whoever_started_it_gets_its_value(postgre
         found = await starter.find_run("r")
         assert found is not None and (found.status, found.queue, found.slices) == ("done", "default", 1)
     assert set(Counter(log.read_text().split()).values()) == {1}
+
+
+async def test_a_worker_offers_a_task_its_own_tools(postgres_url: str) -> None:
+    """A task as a tool of a task keeps its own tools on a worker, too, which finds it by the reference of its function."""
+    reached: list[list[str]] = []
+
+    def model(request: ModelRequest) -> Any:
+        names = [tool.name for tool in request.tools]
+        reached.append(names)
+        answered = any(isinstance(part, ToolResultPart) for part in request.messages[-1].parts)
+        return "done" if answered or not names else {"tool_calls": [{"name": names[0], "arguments": {}}]}
+
+    def build() -> tuple[AgentFlow, Any]:
+        flow = AgentFlow(provider=ScriptedProvider(model), durable=postgres_url)
+
+        async def lookup() -> str:
+            return "found"
+
+        @flow.task(tools=[lookup])
+        async def inner() -> str:
+            """Look it up."""
+
+        @flow.task(tools=[inner])
+        async def outer() -> str:
+            """Have it looked up."""
+
+        return flow, outer
+
+    (starter, outer), (worker, _) = build(), build()
+    async with starter, worker:
+        handle = await starter.start(outer(), run_id="r", where="workers")
+        async with working(worker):
+            assert (await handle.result()).value == "done"
+    assert reached == [["inner"], ["lookup"], ["lookup"], ["inner"]]
 
 
 async def test_a_queue_may_have_a_limit_for_all_workers_together(postgres_url: str) -> None:

@@ -44,6 +44,32 @@ async def test_a_run_is_begun_watched_and_read() -> None:
         assert [each["run_id"] for each in listed] == [second, "mine"] and "value" not in listed[0]
 
 
+async def test_a_served_task_has_its_own_tools() -> None:
+    """Each request runs the task with the tools that it is declared with, whatever was run before."""
+    balance = {"tool_calls": [{"name": "balance"}]}
+    model = ScriptedProvider([balance, "ten", "none", balance, "ten"])
+    flow = AgentFlow(provider=model)
+
+    async def own() -> int:
+        return 10
+
+    own.__name__ = "balance"
+
+    @flow.task(tools=[own])
+    async def rich() -> str:
+        """How much?"""
+
+    @flow.task
+    async def poor() -> str:
+        """How much?"""
+
+    async with flow, served(flow, {"rich": rich, "poor": poor}) as server:
+        for export, answer in (("rich", "ten"), ("poor", "none"), ("rich", "ten")):
+            data = await server.ended(await server.begin(export))
+            assert data["value"] == answer
+    assert [len(request.tools) for request in model.requests] == [1, 1, 0, 1, 1]
+
+
 async def test_replay_from_every_event_equals_the_tail() -> None:
     """Whichever event a reader has seen last, by ``Last-Event-ID`` or ``?after=``, it is given those after it, no other."""
     async with AgentFlow(provider=thrice()) as flow, served(flow, {"three": THREE}) as server:
