@@ -37,6 +37,7 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
         "path-denied": errors.PathDenied,
         "file-failure": errors.FileFailure,
         "command-denied": errors.CommandDenied,
+        "denied": errors.Denied,
         "sandbox": errors.SandboxUnavailable,
         "task": errors.TaskError,
         "exhausted": errors.ResourceExhausted,
@@ -65,7 +66,7 @@ _CLASSES = {kind: tag for tag, kind in TAGS.items()}
 _STATE = (
     *("message", "code", "hint", "__notes__"),
     *("value", "irritants", "name", "kind", "_reason", "resource", "limit", "allowed", "used"),
-    *("status", "request_id", "partial", "provider", "model", "retry_after", "attempts"),
+    *("status", "why", "request_id", "partial", "provider", "model", "retry_after", "attempts"),
 )
 """The attributes of errors that are stored if present."""
 

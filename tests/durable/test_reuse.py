@@ -126,7 +126,7 @@ async def test_tools_too(world: World, flow: Flow) -> None:
     """A tool of a flow, or one marked with ``@tool``: called by programs and by models; failures are tried again."""
     calls: list[str] = []
 
-    @tool(reuse="1h")
+    @tool(reuse="1h", reuse_key="this test's list")
     async def fetch(url: str) -> dict[str, Any]:
         """Fetch a page."""
         calls.append(url)
@@ -136,7 +136,7 @@ async def test_tools_too(world: World, flow: Flow) -> None:
 
     async with flow(tools=[fetch]) as opened:
 
-        @opened.tool(reuse="1d")
+        @opened.tool(reuse="1d", reuse_key="this test's list")
         def lower(text: str) -> str:
             """Lower a text."""
             calls.append(text)
@@ -153,7 +153,7 @@ async def test_who_waits_goes_on_when_the_first_is_cancelled(world: World, flow:
     """One that is cancelled or fails gives nothing: the next carries it out. Nobody waits for itself."""
     opened: list[AgentFlow] = []
 
-    @tool(reuse="1d")
+    @tool(reuse="1d", reuse_key="this world")
     async def nest(ctx: CallContext, depth: int) -> str:
         """Call itself."""
         await asyncio.sleep(0)
@@ -164,7 +164,7 @@ async def test_who_waits_goes_on_when_the_first_is_cancelled(world: World, flow:
 
     async with flow(tools=[nest, world.look]) as each:
         opened.append(each)
-        each.tool(world.carry_out, reuse="1d")
+        each.tool(world.carry_out, reuse="1d", reuse_key="this world")
         async with asyncio.timeout(20):
             assert await each.eval("(content (nest (depth 1)))") == "innermost!"
             world.hold.add("x")
@@ -192,7 +192,7 @@ async def test_without_a_database_it_is_an_error(world: World, tmp_path: Path) -
     """``reuse`` without ``durable=`` says so: for a tool when it is registered, for a task when it is called."""
     async with AgentFlow(provider=ScriptedProvider(world.answer), root=tmp_path) as opened:
         with pytest.raises(ConfigurationError) as caught:
-            opened.tool(world.look, reuse="1d")
+            opened.tool(world.look, reuse="1d", reuse_key="this world")
         assert caught.value.code == "config/durable"
         opened.compile(f'{ASK} (ask (q "one"))')
         with pytest.raises(ConfigurationError) as caught:

@@ -34,7 +34,7 @@ async def inside(flow: AgentFlow, work: Callable[[], Any], **options: Any) -> An
         """Do the work."""
         given_back.append(await work())
 
-    flow.tool(outer)
+    flow.tools.add(outer, replace=True)
     await flow.run("(outer)", **options)
     return given_back[0]
 
@@ -181,7 +181,7 @@ async def test_another_flow_inside_a_run(tmp_path: Path) -> None:
 
 
 async def test_a_part_cannot_widen_authority(tmp_path: Path) -> None:
-    """A program that a granted tool runs has at most what that tool was granted."""
+    """A text that a granted tool runs has at most what that tool's caller holds, unless the host's ``allow=`` says more."""
 
     async def secret() -> str:
         """Not for everyone."""
@@ -190,13 +190,13 @@ async def test_a_part_cannot_widen_authority(tmp_path: Path) -> None:
     async with flow_of(tmp_path, tools=[secret]) as flow:
 
         async def through(ctx: CallContext) -> str:
-            """Try to run what was not granted."""
+            """Run what was not granted, and what the host grants."""
             with pytest.raises(Exception, match="not granted"):
-                await flow.run("(secret)", allow=["secret"])
-            return "refused"
+                await flow.run("(secret)")
+            return str((await flow.run("(value-of (secret))", allow=["secret"])).value)
 
         flow.tool(through)
-        assert (await flow.eval("(value-of (through))", allow=["through"])) == "refused"
+        assert (await flow.eval("(value-of (through))", allow=["through"])) == "secret"
 
 
 @given(st.builds(dict, steps=st.none() | st.integers(0, 9), usd=st.none() | st.floats(0, 9), depth=st.integers(1, 9)),
