@@ -34,6 +34,7 @@ from agentflow.runtime.program_files import ProgramLike, in_surface, load_progra
 from agentflow.runtime.python import FlowCall, no_bindings
 from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.questions import no_such_question
+from agentflow.runtime.repeated import unusable
 from agentflow.runtime.tenant import Tenant
 
 R = TypeVar("R")
@@ -97,8 +98,9 @@ class DurableMethods:
         ``tenant``, a name, who has the fewest.
 
         ``flow.start(audit(paths), run_id="audit-1")`` starts a Python workflow, which is stored by its module and name.
-        Started again under the same ``run_id``, in this process or another, a run that was interrupted goes on, and one
-        that has ended gives its recorded end. The other parameters are as for :meth:`run`; the run has ``session`` until
+        Started again under the same ``run_id``, in this process or another, a run that was interrupted goes on, and so does
+        one that ended at a limit when ``limits`` allow more; any other that has ended gives its recorded end. What an existing
+        run cannot use (other ``labels``, lower ``limits``, ...) is JournalError ``durable/argument``. The other parameters are as for :meth:`run`; the run has ``session`` until
         it ends. Raises ConfigurationError
         (``config/durable``) for a flow without ``durable=``, JournalError when the run cannot be stored, belongs to a
         living process, or is one of another program; SessionBusy; and what :meth:`compile` raises.
@@ -151,11 +153,16 @@ class DurableMethods:
         the run's, ``on_inflight`` the flow's; ``tenant`` is whom it is done for. With ``program``, the text as it is now (in ``surface``), or ``overrides``, fields of tasks by the task's name
         (``{"review": {"model": "openai:gpt-5"}}``), the run goes on as a new generation with an id of its own: each effect
         that asks for what a recorded one asked for is answered from that record, wherever it stands. ``bindings`` may
-        then replace and add to the run's. Asked for again it is the same generation. Raises as :meth:`start`, and
+        then replace and add to the run's. Asked for again it is the same generation. ``bindings`` and lower ``limits`` of a
+        run that has ended are JournalError ``durable/argument``. Raises as :meth:`start`, and
         JournalError ``durable/unknown-run``, ``durable/bindings`` and ``durable/override``.
         """
         runs = self._durable_runs()
         check_run(None, limits)
+        if program is None and surface is not None:
+            raise unusable(
+                run_id, f"surface={surface!r}", "it is the language of program=, which is not given", "leave it out"
+            )
         if program is None and not overrides:
             return await runs.resume(
                 run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, tenant=tenant
@@ -163,7 +170,14 @@ class DurableMethods:
         source = None if program is None else await load_source(in_surface(program, surface))
         change = Change(overrides=overrides or {})
         return await runs.derive(
-            run_id, change, source=source, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight
+            run_id,
+            change,
+            source=source,
+            bindings=bindings,
+            limits=limits,
+            approve=approve,
+            on_inflight=on_inflight,
+            tenant=tenant,
         )
 
     async def plan(

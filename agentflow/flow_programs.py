@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, overload
@@ -11,6 +12,7 @@ from typing_extensions import TypedDict, Unpack
 
 from agentflow.arguments import check_run
 from agentflow.core.call import CallContext
+from agentflow.core.errors import ConfigurationError
 from agentflow.core.host_code import executing, executing_call, executing_line
 from agentflow.core.labels import NO_SOURCES
 from agentflow.core.limits import Limits
@@ -277,6 +279,7 @@ class ProgramMethods:
         if outer is not None and limits is not None:
             limits = limits.within(outer.run.limits)
         if isinstance(program, FlowCall):
+            session = _session_of(program, session)
             work = python_work(program, bindings, env)
             grants = None if allow is None else frozenset(allow)
             grants = grants if outer is None else narrowed(outer.grants, grants)
@@ -284,20 +287,21 @@ class ProgramMethods:
             work, grants = await self._compiled(program, bindings, env, limits, allow, outer)
         if outer is not None:
             path = outer.next_path("program", work.digest, bindings or {})
-            part, call = self.engine.join(
-                outer,
-                path,
-                session=session,
-                limits=limits,
-                grants=grants,
-                own=own,
-                approver=approve,
-                priority=priority,
-            )
-            if own is not None:
-                own.run = part
-            async with self.engine.called_back(outer, call), part.clock():
-                value = await work.evaluate(call)
+            async with nullcontext(Session()) if session is None else session.used() as copy:
+                part, call = self.engine.join(
+                    outer,
+                    path,
+                    session=copy,
+                    limits=limits,
+                    grants=grants,
+                    own=own,
+                    approver=approve,
+                    priority=priority,
+                )
+                if own is not None:
+                    own.run = part
+                async with self.engine.called_back(outer, call), part.clock():
+                    value = await work.evaluate(call)
             return RunResult(
                 value,
                 part.usage,
@@ -359,3 +363,15 @@ class ProgramMethods:
         )
         evaluate = partial(self.engine.evaluate, compiled, environment, fitted=True)
         return FlowWork(compiled.source.name, compiled.source.digest, evaluate, compiled), grants
+
+
+def _session_of(call: FlowCall[Any], session: Session | None) -> Session | None:
+    """The conversation of a run that is one call, which may name it itself. Raises ConfigurationError where both do."""
+    if session is not None and call.session is not None:
+        call.close()
+        raise ConfigurationError(
+            f"{call.label} goes on with a session of its own, and its run is given another one",
+            code="config/session",
+            hint="pass session= once",
+        )
+    return session if call.session is None else call.session

@@ -7,10 +7,12 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from typing_extensions import Unpack
 
+from agentflow.arguments import check_run
 from agentflow.core.call import CallContext
 from agentflow.core.media import PromptParts, load_parts
 from agentflow.core.messages import TextPart
 from agentflow.core.ports import Tool
+from agentflow.core.session import Session
 from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.flow_programs import ProgramMethods
 from agentflow.handler.tool_registry import ToolRegistry
@@ -77,16 +79,25 @@ class PythonMethods(ProgramMethods):
         return register if function is None else register(function)
 
     @overload
-    def ask(self, prompt: PromptParts, **settings: Unpack[AskSettings]) -> FlowCall[str]: ...
+    def ask(
+        self, prompt: PromptParts, *, session: Session | None = None, **settings: Unpack[AskSettings]
+    ) -> FlowCall[str]: ...
     @overload
-    def ask(self, prompt: PromptParts, *, output: type[R], **settings: Unpack[AskSettings]) -> FlowCall[R]: ...
+    def ask(
+        self, prompt: PromptParts, *, output: type[R], session: Session | None = None, **settings: Unpack[AskSettings]
+    ) -> FlowCall[R]: ...
     @overload
-    def ask(self, prompt: PromptParts, *, output: Any, **settings: Unpack[AskSettings]) -> FlowCall[Any]: ...
-    def ask(self, prompt: PromptParts, *, output: Any = str, **settings: Any) -> FlowCall[Any]:
+    def ask(
+        self, prompt: PromptParts, *, output: Any, session: Session | None = None, **settings: Unpack[AskSettings]
+    ) -> FlowCall[Any]: ...
+    def ask(
+        self, prompt: PromptParts, *, output: Any = str, session: Session | None = None, **settings: Any
+    ) -> FlowCall[Any]:
         """Ask the model once: a task without a function. ``output`` is the type of the answer, text unless it says so.
 
         ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
-        :func:`agentflow.media.attachment`. The other options are those of :class:`~agentflow.runtime.functions.AskSettings`.
+        :func:`agentflow.media.attachment`. ``session`` is a conversation to go on with; without one the prompt is all that the
+        model is sent. The other options are those of :class:`~agentflow.runtime.functions.AskSettings`.
         Raises ConfigurationError (``config/option``) for one that there is not, the error of a task that fails, InvalidOutput
         for an answer of another type.
         """
@@ -97,6 +108,8 @@ class PythonMethods(ProgramMethods):
             if "tools" in settings:
                 names, own = tools_of(self, cast(TaskSettings, settings), "flow.ask")
                 settings = {**settings, "tools": self.tools if names is None else tuple(names)}
+        if session is not None:
+            check_run(None, None, session)
         span = self.spans.here()
 
         async def work(line: Line) -> Any:
@@ -104,9 +117,13 @@ class PythonMethods(ProgramMethods):
                 self._tell_not_offered(line.strand.call)
             inputs = {"prompt": prompt} if isinstance(prompt, str) else await _with_media(prompt)
             task = self._asking(output, settings, len(inputs) > 1)
-            return await (task.given(own) if own else task).work(line, inputs, span)
+            task = task.given(own) if own else task
+            if session is None or line.strand.call.session.goes_on_with(session):  # the run's
+                return await task.work(line, inputs, span)
+            async with line.conversing(session):
+                return await task.work(line, inputs, span)
 
-        return WorkCall(self, "ask", span, work)
+        return WorkCall(self, "ask", span, work, session=session)
 
     def _asking(self, output: Any, settings: dict[str, Any], attached: bool) -> Task[Any]:
         """The task of :meth:`ask` for an output and options, made once."""

@@ -39,7 +39,7 @@ flow = AgentFlow(provider=None if real else ScriptedProvider(model), limits=Limi
 done: list[bool] = []
 
 
-@flow.task(history=False, retries=3)
+@flow.task(retries=3)
 async def triage(ticket: str) -> Triage:
     """How urgent is this, and whose is it? {{ticket}}"""
     ...

@@ -10,8 +10,6 @@ import sys
 
 from agentflow import AgentFlow, ScriptedProvider
 
-CHAT = '(defatom chat (params (text string)) (instructions "{{text}}")) (value-of (chat (text text)))'
-
 
 def model(request):  # answers from the conversation, like a model would
     *before, text = [message.text for message in request.messages if message.role == "user"]
@@ -27,7 +25,7 @@ async def main(texts: list[str]) -> None:
         flow.session("user-42") as session,
     ):
         for text in texts:
-            print((await flow.run(CHAT, bindings={"text": text}, session=session)).value)
+            print(await flow.ask(text, session=session))
 
 
 if sys.argv[1:]:

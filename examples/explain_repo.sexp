@@ -11,15 +11,12 @@
 Summarise what the file {{path}} has to say about it, and quote its most telling line.
 
 {{text}}")
-  (history_config '((use_session_history false)
-                    (record_in_session_history false)))
   (output_format (type "json")
                  (schema ((summary string) (key_points "string[]")))))
 
 (defatom answer-question
   (params (question string) (summaries string))
   (description "Answer a question from summaries of files")
-  (history_config '((use_session_history false)))
   (instructions "Question: {{question}}
 
 Answer it from these summaries alone, naming the files you rely on.

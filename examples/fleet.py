@@ -12,8 +12,7 @@ from agentflow import AgentFlow, ScriptedProvider
 
 COUNT = int(os.environ.get("DOCUMENTS", "500"))
 REVIEW = """
-(defatom review (params (text string)) (instructions "Say in a line what is wrong with this contract:\n{{text}}")
-  (history_config ((use_session_history false))))
+(defatom review (params (text string)) (instructions "Say in a line what is wrong with this contract:\n{{text}}"))
 
 (let ((verdict (value-of (review (text text)))))
   (file-review (document document) (verdict verdict))

@@ -13,8 +13,7 @@ from pathlib import Path
 from agentflow import AgentFlow, ScriptedProvider
 
 PROGRAM = """
-(defatom describe (params (city string)) (instructions "Describe {{city}} in a line.")
-  (history_config ((use_session_history false))))
+(defatom describe (params (city string)) (instructions "Describe {{city}} in a line."))
 
 (define (report city)
   (let ((text (value-of (describe (city city)))))

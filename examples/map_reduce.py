@@ -50,7 +50,7 @@ flow = AgentFlow(
 )
 
 
-@flow.task(history=False)
+@flow.task
 async def summarise(path: str, text: str) -> Summary:
     """What is the file {{path}} for, and what in it is risky?
 
@@ -59,7 +59,7 @@ async def summarise(path: str, text: str) -> Summary:
     ...
 
 
-@flow.task(history=False)
+@flow.task
 async def sum_up(summaries: list[Summary]) -> Overview:
     """Sum up, and name what is the most urgent of all:
     {{summaries}}

@@ -13,8 +13,7 @@ from agentflow import AgentFlow, ScriptedProvider
 from agentflow.events import Warning
 
 PROGRAM = """
-(defatom classify (params (mail string)) (instructions "Which folder does this go to? {{mail}}")
-  (history_config ((use_session_history false))) (reuse "7d"))
+(defatom classify (params (mail string)) (instructions "Which folder does this go to? {{mail}}") (reuse "7d"))
 
 (define archive (connect))
 (pmap (lambda (mail) (value-of (classify (mail mail)))) mails)

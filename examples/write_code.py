@@ -13,7 +13,6 @@ from agentflow import AgentFlow, Limits, ScriptedProvider
 PROGRAM = """
 (defatom write-module
   (params (wanted string) (tests string) (advice string))
-  (history_config (use_session_history false))
   (instructions "Write the Python module roman.py: {{wanted}}
 
 These tests must pass:

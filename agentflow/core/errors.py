@@ -382,6 +382,22 @@ class TaskError(AgentflowError):
     def reason(self) -> Reason:
         return self._reason
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same call may succeed if it is made again: what stood in its way passes, or the answer was of the wrong form.
+
+        By the code and the reason, which a recorded error has too.
+        """
+        return self.reason == "output_format_failure" or self.code in _MAY_PASS
+
+
+_MAY_PASS = frozenset([
+    *[f"provider/{each}" for each in ("rate-limited", "overloaded", "server-error", "incomplete-stream")],
+    *[f"provider/{each}" for each in ("connection-lost", "connection-refused", "connect-timeout")],
+    *[f"provider/{each}" for each in ("first-byte-timeout", "idle-timeout", "call-timeout")],
+    "handler/timeout",
+])  # fmt: skip
+
 
 class ResourceExhausted(TaskError):
     """One task used up a resource: ``resource`` is context, output or turns; ``used`` and ``limit`` are in its unit."""

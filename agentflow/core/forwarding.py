@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentflow.core.call import RunPort
 from agentflow.core.events import Event
 from agentflow.core.limits import Limits
+from agentflow.core.run_port import UnderWay
 
 
 class ForwardingRun:
@@ -74,6 +75,10 @@ class ForwardingRun:
     async def room(self) -> None:
         """Wait for the run's own reader."""
         await self._run.room()
+
+    def under_way(self, call: UnderWay, begins: bool) -> None:
+        """Note on the run that model calls of a prompt are under way, or are no more."""
+        self._run.under_way(call, begins)
 
     def charge_model_call(self) -> None:
         """Count a model call on the run. Raises LimitExceeded."""

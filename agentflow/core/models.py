@@ -27,7 +27,7 @@ class MappingModel(BaseModel):
         if isinstance(value, cls):
             return value
         try:
-            return cls.model_validate(pairs_to_dict(value))
+            return cls.model_validate(pairs_to_dict(value) if type(value) is not bool else value)
         except ValidationError as error:
             raise unfit(cls, cls.model_fields, error) from error
 

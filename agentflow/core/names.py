@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
-from agentflow.core.templates import TaskTemplate
+from agentflow.core.templates import HistoryConfig, TaskTemplate
 
 NameKind: TypeAlias = Literal["variable", "task", "tool", "unknown"]
 """The kind of a free name where a program runs."""
@@ -155,6 +155,15 @@ class CompiledTask(Template, Protocol):
 
     def with_tools(self, toolbox: Any) -> CompiledTask:
         """A copy of the template with these tools, as far as it is offered them by name."""
+        ...
+
+    @property
+    def history(self) -> HistoryConfig:
+        """How a call that says nothing of it uses the conversation."""
+        ...
+
+    def conversing(self) -> CompiledTask:
+        """The template of calls that are given a session: history settings that it does not name are on."""
         ...
 
     @property

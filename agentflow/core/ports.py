@@ -268,8 +268,9 @@ class Prompt:
     answer; ``json_output`` asks for JSON without one; ``output_model`` a pydantic model for the validated value and for
     partials. ``max_turns`` bounds the tool loop. ``settings`` are native to the dialect. ``prompt_cache`` says how long the
     provider is to keep what it reads (:data:`~agentflow.core.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to think;
-    ``provider_tools`` are tools of the provider, in its own form, offered beside ours. ``schema_text`` is said after the
-    parts to a model whose server does not take a schema by itself. Without ``base_system`` the turn loop's own system text is left out.
+    ``provider_tools`` are tools of the provider, in its own form, offered beside ours. ``schema_text`` says the form of
+    the answer in words, after the parts and for this prompt only: it is sent where no schema is, or to a server that may not
+    read one, and is never part of the history. Without ``base_system`` the turn loop's own system text is left out.
     """
 
     parts: tuple[Part, ...]
@@ -453,9 +454,10 @@ class ProgramChecker(Protocol):
         """
         ...
 
-    def declaration(self, source: Source) -> Mapping[str, Any] | None:
+    def declaration(self, source: Source, *, undecorated: bool = False) -> Mapping[str, Any] | None:
         """What a text declares of itself as a workflow: ``params``, ``allow`` and ``description``; None for one that does not.
 
+        With ``undecorated`` the same of any text that has a ``main``.
         Raises AgentflowError for a text that cannot be read, and for a declaration that cannot be.
         """
         ...

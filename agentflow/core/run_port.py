@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from agentflow.core.approval import ApprovalRequest, Decision
 from agentflow.core.errors import AgentflowError
@@ -23,6 +23,8 @@ from agentflow.core.templates import TaskTemplate
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
 
+UnderWay: TypeAlias = Callable[[], tuple[Usage, float | None]]
+"""What the model call of a prompt that is not charged yet has used and cost, by estimate; None for an unknown price."""
 PAID_TEXT = 1_000
 """Characters of a text up to which the effect that it belongs to has paid for it (see :meth:`RunPortOf.charge_text`)."""
 
@@ -186,6 +188,10 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
 
     def charge_model_call(self) -> None:
         """Count one model call before it is made. Raises LimitExceeded."""
+        ...
+
+    def under_way(self, call: UnderWay, begins: bool) -> None:
+        """Note that model calls of a prompt may be under way, or with ``begins`` false are no more: the run's account counts them."""
         ...
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import Any, Protocol, cast
 
 from agentflow.core.context import DataContext
-from agentflow.core.errors import DataError, SessionBusy
+from agentflow.core.errors import DataError
 from agentflow.core.frozen import frozen
 from agentflow.core.message_json import exchange_data, read_message
 from agentflow.core.messages import Message
@@ -43,6 +44,29 @@ class Unread:
         return _read_turn(self.decode(), 1)
 
 
+class _Exchanges(list["tuple[Message, ...] | Unread"]):
+    """Exchanges in a row, which go on from the first ``length`` of ``base``: forks share what was said before them.
+
+    ``unread`` says that some are as they are stored; ``digests`` and ``sizes`` (of the first n, for every n) are kept
+    once they have been worked out.
+    """
+
+    base: _Exchanges | None = None
+    length = 0
+    unread = False
+    digests: list[bytes] | None = None
+    sizes: list[int] | None = None
+
+    def read(self, length: int) -> list[tuple[Message, ...]]:
+        """The first ``length``."""
+        if self.unread:
+            for at, exchange in enumerate(self[:length]):
+                if isinstance(exchange, Unread):
+                    self[at] = exchange.read()
+            self.unread = length < len(self)
+        return cast("list[tuple[Message, ...]]", self[:length])
+
+
 @frozen
 class SessionMark:
     """A moment in a session: its list of exchanges with its length, its data context and summary, compared by identity."""
@@ -72,34 +96,19 @@ class Session:
     exactly one result for every tool call; it is committed whole or not at all. ``keeper`` stores it, if it is one that
     lasts.
 
+    Runs may go on with one session side by side: each sees what was said before it began and its own exchanges, and
+    adds these when it ends.
+
     Parameters: ``data_context`` is material that precedes every prompt; ``scope`` names a conversation that lasts (a user, a
     thread), which is then ``named``.
     """
 
-    __slots__ = (
-        "_base",
-        "_base_length",
-        "_busy",
-        "_digests",
-        "_own",
-        "_root",
-        "_scope",
-        "_sizes",
-        "_unread",
-        "compaction",
-        "data_context",
-        "keeper",
-        "named",
-    )
+    __slots__ = ("_begun", "_own", "_root", "_runs", "_scope", "compaction", "data_context", "keeper", "named")
 
     def __init__(self, *, data_context: DataContext | None = None, scope: str | None = None) -> None:
-        self._base: Session | None = None
-        self._base_length = 0
-        self._own: list[tuple[Message, ...] | Unread] = []
-        self._unread = False
-        self._digests: list[bytes] = []
-        self._sizes: list[int] = [0]
-        self._busy = False
+        self._own = _Exchanges()
+        self._begun: tuple[Session, SessionMark, SessionMark] | None = None
+        self._runs = 0
         self._root: Session | None = None
         self._scope = scope
         self.named = scope is not None
@@ -118,28 +127,19 @@ class Session:
     def turns(self, last: int | None = None) -> list[tuple[Message, ...]]:
         """The committed exchanges, oldest first; with ``last``, at most that many of the newest."""
         exchanges: list[tuple[Message, ...]] = []
-        for session, length in self._lineage():
-            exchanges.extend(session._read(length))
+        for part, length in self._lineage():
+            exchanges.extend(part.read(length))
         if last is None:
             return exchanges
         return exchanges[-last:] if last > 0 else []
 
-    def _read(self, length: int) -> list[tuple[Message, ...]]:
-        """The first ``length`` of its own exchanges."""
-        if self._unread:
-            for at, exchange in enumerate(self._own[:length]):
-                if isinstance(exchange, Unread):
-                    self._own[at] = exchange.read()
-            self._unread = length < len(self._own)
-        return cast("list[tuple[Message, ...]]", self._own[:length])
-
-    def _lineage(self) -> list[tuple[Session, int]]:
-        """This session and those it was forked from, oldest first, each with how many of its exchanges it has."""
-        chain: list[tuple[Session, int]] = [(self, len(self._own))]
-        at = self
-        while at._base is not None:
-            chain.append((at._base, at._base_length))
-            at = at._base
+    def _lineage(self) -> list[tuple[_Exchanges, int]]:
+        """Its exchanges and those that they go on from, oldest first, each with how many of them it has."""
+        part = self._own
+        chain = [(part, len(part))]
+        while part.base is not None:
+            chain.append((part.base, part.length))
+            part = part.base
         chain.reverse()
         return chain
 
@@ -149,9 +149,11 @@ class Session:
         ``compacted`` takes the summary for the turns it stands for.
         """
         digests: list[bytes] = []
-        for session, length in self._lineage():
-            cached = session._digests
-            for exchange in session._own[len(cached) : length]:
+        for part, length in self._lineage():
+            if part.digests is None:
+                part.digests = []
+            cached = part.digests
+            for exchange in part[len(cached) : length]:
                 data = exchange.decode() if isinstance(exchange, Unread) else exchange_data(exchange)
                 text = json.dumps(data, sort_keys=True)
                 cached.append(blake2b(text.encode("ascii"), digest_size=16).digest())
@@ -171,11 +173,12 @@ class Session:
         Each message is measured once in its life, so it has to be the same measure always.
         """
         total = 0
-        for session, length in self._lineage():
-            sums = session._sizes
+        for part, length in self._lineage():
+            if part.sizes is None:
+                part.sizes = [0]
+            sums = part.sizes
             if len(sums) <= length:
-                session._read(length)
-                for exchange in cast("list[tuple[Message, ...]]", session._own[len(sums) - 1 : length]):
+                for exchange in part.read(length)[len(sums) - 1 :]:
                     sums.append(sums[-1] + sum(map(measure, exchange)))
             skipped = min(start, length)
             start -= skipped
@@ -185,7 +188,7 @@ class Session:
     @property
     def turn_count(self) -> int:
         """The number of committed exchanges."""
-        if self._base is None:
+        if self._own.base is None:
             return len(self._own)
         return sum([length for _, length in self._lineage()])
 
@@ -196,8 +199,17 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether a run has the session."""
-        return self._busy
+        """Whether a run that has not ended goes on with the session."""
+        return self._runs > 0
+
+    @property
+    def given(self) -> bool:
+        """Whether this is the copy of a run that goes on with a session which it was given."""
+        return self._begun is not None
+
+    def goes_on_with(self, session: Session) -> bool:
+        """Whether this is the copy of a run that was given ``session``."""
+        return self._begun is not None and self._begun[0] is session
 
     @property
     def grown(self) -> bool:
@@ -215,20 +227,17 @@ class Session:
     def reset(self) -> None:
         """Clear the history; the data context stays."""
         self.compaction = None
-        self._base = None
-        self._base_length = 0
-        self._own = []
-        self._digests = []
-        self._sizes = [0]
+        self._own = _Exchanges()
 
     def fork(self) -> Session:
         """A session that starts with the current history and then grows separately. Takes constant time."""
         child = Session(data_context=self.data_context)
         child._root = self._root or self
         child.named = self.named
-        if self._own or self._base is not None:
-            child._base = self
-            child._base_length = len(self._own)
+        own = self._own
+        if own or own.base is not None:
+            child._own.base = own
+            child._own.length = len(own)
             child.compaction = self.compaction
         return child
 
@@ -236,7 +245,7 @@ class Session:
         """Append the branches' own exchanges, in order."""
         for branch in branches:
             self._own.extend(branch._own)
-            self._unread |= branch._unread
+            self._own.unread |= branch._own.unread
 
     def mark(self) -> SessionMark:
         """The state of the conversation now, for :meth:`changes_since`."""
@@ -250,7 +259,7 @@ class Session:
             changes["reset"] = True
             start = 0
         if len(self._own) > start:
-            changes["turns"] = [exchange_data(each) for each in self._read(len(self._own))[start:]]
+            changes["turns"] = [exchange_data(each) for each in self._own.read(len(self._own))[start:]]
         if self.data_context is not mark.data_context:
             changes["data_context"] = plain(self.data_context)
         if self.compaction is not mark.compaction:
@@ -269,16 +278,17 @@ class Session:
 
     def go_back(self, mark: SessionMark) -> None:
         """Take back what was committed since ``mark``, unless the history was cleared meanwhile."""
-        if self._own is mark.exchanges:
+        own = self._own
+        if own is mark.exchanges:
             self.compaction = mark.compaction
-            del self._own[mark.length :]
-            del self._digests[mark.length :]
-            del self._sizes[mark.length + 1 :]
+            del own[mark.length :]
+            del (own.digests or [])[mark.length :]
+            del (own.sizes or [])[mark.length + 1 :]
 
     def add_unread(self, exchange: Unread) -> None:
         """Append an exchange that is read when somebody asks for it."""
         self._own.append(exchange)
-        self._unread = True
+        self._own.unread = True
 
     def apply(self, changes: dict[str, Any]) -> None:
         """Change the conversation as :meth:`changes_since` says. Raises DataError."""
@@ -350,17 +360,59 @@ class Session:
         return session
 
     def acquire(self) -> None:
-        """Reserve the session for a run. Raises SessionBusy while another run has it."""
-        if self._busy:
-            raise SessionBusy(
-                "this session is in use by a run that has not ended",
-                hint="await the first run, or give the second a session of its own (Session(), or session.fork())",
-            )
-        self._busy = True
+        """Count a run that goes on with the session, which is :attr:`busy` until :meth:`release`."""
+        self._runs += 1
 
     def release(self) -> None:
-        """Release the session."""
-        self._busy = False
+        """Count a run less."""
+        self._runs -= 1
+
+    def enter(self) -> Session:
+        """A copy for a run that goes on with this session: it begins with what is here now. :meth:`leave` ends it."""
+        run = self.fork()
+        run._begun = (self, self.mark(), run.mark())
+        self.acquire()
+        return run
+
+    def leave(self) -> None:
+        """End the copy that :meth:`enter` made: add what it changed to the session that the run was given.
+
+        Other runs may have added exchanges meanwhile, which stay, also where this one cleared the history.
+        """
+        assert self._begun is not None
+        session, before, begun = self._begun
+        session.release()
+        cleared = self._own is not begun.exchanges
+        later = session._own[before.length if session._own is before.exchanges else 0 :]
+        if cleared:
+            unread = session._own.unread
+            session.reset()
+            session._own.extend(later)
+            session._own.unread = unread
+        session.join([self])
+        if self.data_context is not begun.data_context:
+            session.data_context = self.data_context
+        summary = self.compaction
+        if summary is not None and summary is not begun.compaction:
+            seen = 0 if cleared else self.turn_count - len(self._own)
+            if summary.turns <= seen or not later:
+                session.compaction = summary  # else it would stand for exchanges of another run
+
+    @asynccontextmanager
+    async def used(self) -> AsyncGenerator[Session]:
+        """A copy for a block of a run, added when the block ends; a session that lasts is stored then.
+
+        Raises SessionBusy while a durable run has it, JournalError.
+        """
+        if self.keeper is not None:
+            await self.keeper.begin()
+        run = self.enter()
+        try:
+            yield run
+        finally:
+            run.leave()
+            if self.keeper is not None:
+                await self.keeper.keep()
 
 
 def _read_turn(turn: list[Any], number: int) -> tuple[Message, ...]:

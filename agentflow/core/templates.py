@@ -52,6 +52,9 @@ class HistoryConfig(Overrides):
     ``use_session_history`` sends earlier exchanges, ``history_turns_to_include`` limits them to the newest (None: all);
     ``record_in_session_history`` commits this exchange. With ``compact_after_tokens`` a history longer than that (by
     estimate) is sent as a summary of its older turns, which a model call writes, and its newest ``compact_keep_turns``.
+    ``True`` and ``False`` are read as both: to send what was said before and to commit, or neither.
+
+    Settings adjust those they are laid over one by one: what is not named stays as it is there.
     """
 
     use_session_history: bool = True
@@ -59,6 +62,28 @@ class HistoryConfig(Overrides):
     record_in_session_history: bool = True
     compact_after_tokens: int | None = Field(default=None, ge=1)
     compact_keep_turns: int = Field(default=2, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_switch(cls, value: object) -> object:
+        if isinstance(value, bool):
+            return {"use_session_history": value, "record_in_session_history": value}
+        return value
+
+    def over(self, base: HistoryConfig) -> HistoryConfig:
+        """``base`` with the settings that are named here."""
+        return base.model_copy(update={name: getattr(self, name) for name in self.model_fields_set})
+
+    @property
+    def alone(self) -> bool:
+        """Whether the conversation is neither sent nor added to."""
+        return not (self.use_session_history or self.record_in_session_history)
+
+
+CONVERSES = HistoryConfig()
+"""The settings of a task that takes part in the conversation, where it names no others."""
+STATELESS = HistoryConfig(use_session_history=False, record_in_session_history=False)
+"""The settings of a task that does not, where it names no others."""
 
 
 class Parameter(MappingModel):
@@ -84,7 +109,8 @@ class TaskTemplate(MappingModel):
     caller grants some); ``fallbacks`` models to try if ``model`` fails; ``decompose`` how many rounds a model may take
     to write a program for a task that ran out of context or output (0: never); ``is_function`` makes it a text
     function, whose value is the rendered instructions, without a model call; ``max_turns``, ``max_output_tokens`` and
-    ``timeout_s`` (seconds) bound its prompt; ``reuse`` how old a result of an equal call may be, in any run, to be used
+    ``timeout_s`` (seconds) bound its prompt; ``history_config`` is how it uses the conversation: settings that it does not name are
+    those of a task that takes part in it, or of one that does not where it is ``stateless``; ``reuse`` how old a result of an equal call may be, in any run, to be used
     again (``"1d"``); ``priority`` (-1000 to 1000) is that of its calls where they wait for others, in place of the run's;
     ``settings`` are request fields native to the model's dialect; ``prompt_cache`` how long the provider
     is to keep what the prompt begins with: ``"5m"``, ``"1h"``, or False (``"off"``) for not at all (None: where it pays);
@@ -113,6 +139,7 @@ class TaskTemplate(MappingModel):
         default_factory=ContextManagement, validation_alias=AliasChoices("context_management", "contextManagement")
     )
     history_config: HistoryConfig | None = None
+    stateless: bool = False
     file_paths: list[str] = Field(default_factory=list, validation_alias=AliasChoices("file_paths", "filePaths"))
     file_paths_source: dict[str, Any] | None = None
     tools: list[str] | None = None

@@ -37,7 +37,13 @@ from agentflow.handler.answer import OutputSchema, PartialAnswer
 
 
 class Account(Protocol):
-    """The prompt that makes a model call, and accounts for its cost."""
+    """The prompt that makes a model call, and accounts for its cost.
+
+    ``arrived`` characters of an answer have come so far; ``due`` says that the call was sent and is not charged yet.
+    """
+
+    arrived: int
+    due: bool
 
     def broken(self, request: ModelRequest, arrived: int) -> Usage:
         """Charge a call that was cancelled or broke after ``arrived`` characters had come. Returns its usage."""
@@ -111,34 +117,37 @@ async def _answer(
 ) -> ModelResponse:
     """The answer that ends a model call; ``progress`` publishes the deltas before it."""
     response: ModelResponse | None = None
-    sent = charged = False
-    arrived = 0
+    sent = charged = account.due = False
+    arrived = account.arrived = 0
     lost: list[Usage] = []
     stream = adapter.stream(request)
     try:
         async for delta in stream:
             if size := len(delta.text) + len(delta.thinking) + len(delta.arguments):
-                sent = True
+                sent = account.due = True
                 arrived += size
+                account.arrived = arrived
             elif delta.response is not None:
                 response = delta.response
                 continue
             elif delta.wait is not None:
-                sent = delta.wait.over
+                sent = account.due = delta.wait.over
                 account.waits(delta.wait.over)
             elif (attempt := delta.attempt) is not None:
                 sent = True
                 if attempt.outcome is None:
                     if charged:
                         await account.again(request)
-                    charged = False
-                elif attempt.error is not None and (arrived or may_be_billed(attempt.error)):
-                    lost.append(account.broken(request, arrived))
-                    charged = True
-                    if progress is not None:
-                        progress.lost = lost
+                    charged, account.due = False, True
+                elif attempt.error is not None:
+                    account.due = False
+                    if arrived or may_be_billed(attempt.error):
+                        lost.append(account.broken(request, arrived))
+                        charged = True
+                        if progress is not None:
+                            progress.lost = lost
             elif delta.notice is None:
-                sent = True
+                sent = account.due = True
             if progress is not None:
                 if size > LONG_TEXT:
                     await progress.show_long(delta)
@@ -157,6 +166,7 @@ async def _answer(
             lost.append(account.broken(request, arrived))
             if progress is not None:
                 progress.lost = lost
+        account.due = False
         raise
     finally:
         await stream.aclose()

@@ -64,6 +64,7 @@ class PromptRun:
 
     __slots__ = (
         "_adapter",
+        "_asked",
         "_at",
         "_cache_key",
         "_calibration",
@@ -90,7 +91,9 @@ class PromptRun:
         "_tools",
         "_turns",
         "_usage",
+        "arrived",
         "clock",
+        "due",
     )
 
     def __init__(
@@ -135,7 +138,8 @@ class PromptRun:
             if window is not None:
                 self._guard = ContextGuard(adapter, profile, window, self._estimator, call)
         parts = prompt.parts
-        if prompt.schema_text and not profile.native_json_schema:
+        has_field = profile.native_json_schema and shape is not None and shape.schema is not None
+        if prompt.schema_text and not has_field:
             parts = (*parts, TextPart(prompt.schema_text))
         begun = opening(call.session, prompt.history, Message("user", parts))
         self._messages, self._at = begun.messages, begun.at
@@ -154,6 +158,9 @@ class PromptRun:
             ignored = f"the model {model} is not known to take an effort: it is asked without '{prompt.effort}'"
             call.warn("handler/effort", ignored, model=model)
         self._usage = NO_USAGE
+        self._asked: ModelRequest | None = None
+        self.arrived = 0
+        self.due = False
         self._lost: list[tuple[Usage, float | None]] = []
         self._cost: float | None = 0.0
         self._turns = 0
@@ -197,6 +204,8 @@ class PromptRun:
                     repaired = True
                     self._messages.append(user(answer.fault))
         finally:
+            if self._asked is not None:
+                run.under_way(self.so_far, False)
             if self._reserved is not None:
                 self._reserved.free()
 
@@ -209,8 +218,13 @@ class PromptRun:
                 request = await self._reserve(request, tokens, self._purse, call)
             elif self._rated:
                 request = replace(request, input_tokens=tokens)
-        call.run.charge_model_call()
+        run = call.run
+        run.charge_model_call()
         self._turns += 1
+        if run.watched:
+            if self._asked is None:
+                run.under_way(self.so_far, True)
+            self._asked = request
         response = await model_turn(self._adapter, request, call, self._turns, self._shape, self)
         if self._calls_tools or ToolCallPart not in map(type, response.parts):
             return response
@@ -261,11 +275,8 @@ class PromptRun:
 
     def broken(self, request: ModelRequest, arrived: int) -> Usage:
         """Charge a call that was sent and has no answer: its input, and an estimate of what had arrived."""
-        read = (self._estimator or Estimator(self._model, self._calibration)).input_tokens(request)
-        written = -(-arrived // CHARACTERS_PER_TOKEN)
-        usage = Usage(read, written, requests=1, estimated_tokens=read + written)
-        pricing = self._pricing
-        cost = None if pricing is None else pricing.cost_of(self._adapter, self._model, usage)
+        self.due = False
+        usage, cost = self._estimate(request, arrived)
         self._count(usage, cost)
         self._lost.append((usage, cost))
         try:
@@ -273,6 +284,18 @@ class PromptRun:
         except LimitExceeded:
             pass  # what ended the call is raised; the next one will find the limit met
         return usage
+
+    def so_far(self) -> tuple[Usage, float | None]:
+        """What the call that is under way has used and cost by estimate; nothing unless one was sent and is not charged."""
+        return self._estimate(self._asked, self.arrived) if self.due and self._asked is not None else (NO_USAGE, 0.0)
+
+    def _estimate(self, request: ModelRequest, arrived: int) -> tuple[Usage, float | None]:
+        """The input of a request and ``arrived`` characters of its answer, as tokens and US dollars."""
+        read = (self._estimator or Estimator(self._model, self._calibration)).input_tokens(request)
+        written = -(-arrived // CHARACTERS_PER_TOKEN)
+        usage = Usage(read, written, requests=1, estimated_tokens=read + written)
+        pricing = self._pricing
+        return usage, None if pricing is None else pricing.cost_of(self._adapter, self._model, usage)
 
     async def _ask_once(
         self, request: ModelRequest, journal: JournalPort
@@ -360,6 +383,7 @@ class PromptRun:
         alternate.
         """
         usage, cost = response.usage, self._cost_of(response)
+        self.due = False
         self._count(usage, cost)
         self._model_used = response.model or self._model
         run = self._call.run

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 from agentflow.core.errors import cut
 from agentflow.core.media import PromptParts, load_parts
-from agentflow.core.messages import TextPart
 from agentflow.core.ports import Prompt, PromptOutcome
 from agentflow.core.results import TaskResult
 from agentflow.core.toolbox import NO_TOOLBOX
@@ -45,7 +44,7 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTa
     if schema is not None:
         text = f"\n\n{JSON_ONLY} It must meet this JSON Schema:\n{to_json(schema)}"
         return replace(built, schema_text=text)
-    return replace(built, parts=(*built.parts, TextPart(f"\n\n{JSON_ONLY}"))) if built.json_output else built
+    return replace(built, schema_text=f"\n\n{JSON_ONLY}") if built.json_output else built
 
 
 def to_result(outcome: PromptOutcome, prompt: Prompt) -> TaskResult:

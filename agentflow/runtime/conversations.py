@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -171,8 +172,8 @@ class Conversations:
 class LastingSession:
     """A session that is stored: ``async with flow.session(name) as session``.
 
-    While the block runs, nobody else in any process can use the session. What a run adds is stored when that run ends,
-    everything else at the end of the block.
+    While the block runs, nobody else in any process can use the session; in the block runs may go on with it side by
+    side. What a run adds is stored when that run ends, everything else at the end of the block.
     """
 
     def __init__(self, conversations: Conversations, name: str, wait_s: float) -> None:
@@ -182,6 +183,7 @@ class LastingSession:
         self._all = conversations
         self._wait_s = wait_s
         self._left = True
+        self._storing = asyncio.Lock()
 
     async def __aenter__(self) -> Session:
         """The session as it was last stored. Raises SessionBusy while another process or block uses it, and JournalError."""
@@ -223,12 +225,13 @@ class LastingSession:
             raise session_held(self.name, holder)
 
     async def keep(self) -> None:
-        """Store what was added; after the block, release the session too."""
+        """Store what was added, in the order in which it was; after the block, release the session too."""
         changes = self.session.changes_since(self._mark)
         self._mark = self.session.mark()
         try:
             if changes is not None:
-                await self._all.store.change(self.name, self._all.write(changes))
+                async with self._storing:
+                    await self._all.store.change(self.name, self._all.write(changes))
         finally:
             if self._left and not self.session.busy and self._all.open.get(self.name) is self:
                 del self._all.open[self.name]
@@ -247,7 +250,7 @@ class LastingSession:
 class RunSession:
     """The session of a durable run: ``session`` begins with the content that was stored with the run.
 
-    ``target`` is the caller's session, or the stored one: busy until the run has ended, and changed then.
+    ``target`` is the caller's session, or the stored one: changed when the run has ended.
     """
 
     def __init__(
@@ -258,6 +261,7 @@ class RunSession:
         self._mark = self.session.mark()
         self._all = conversations
         self._target = target
+        self._before = None if target is None else target.mark()
         self._opening = opening
 
     def changes(self, *, again: bool) -> SessionChanges:
@@ -278,6 +282,9 @@ class RunSession:
             if changes is not None and isinstance(target.keeper, LastingSession):
                 target.keeper.follow(changes)
             elif changes is not None:
+                if self._before is not None and target.changes_since(self._before) is not None:
+                    state = {name: value for name, value in changes.state.items() if name != "compaction"}
+                    changes = replace(changes, state=state)  # a summary would stand for exchanges of other runs
                 self._all.apply(changes, target)
         finally:
             target.release()

@@ -46,6 +46,7 @@ from agentflow.runtime.open_questions import OpenQuestions
 from agentflow.runtime.plan import RunPlan, make_plan
 from agentflow.runtime.python_program import PythonProgram, identity, reference_in
 from agentflow.runtime.records import answers
+from agentflow.runtime.repeated import check_same, raises_limit, unusable, usable_limits
 from agentflow.runtime.run import check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
 from agentflow.runtime.takeover import LOOK_S, MOST_DEATHS, Takeover, poisoned
@@ -97,9 +98,10 @@ class DurableRuns:
     ) -> DurableRun:
         """Start the run called ``run_id``, resume it if it was interrupted, or return its handle if it has ended.
 
-        With ``queue`` the workers of that queue carry it out. Raises JournalError: ``durable/mismatch`` if a run with this id
-        has another program, other bindings, another ``allow`` or another session, ``durable/owned``, ``durable/secret``, and
-        those of the store; SessionBusy; ConfigurationError (``config/where``).
+        One that ended at a limit is resumed if ``limits`` allow more. With ``queue`` the workers of that queue carry it out.
+        Raises JournalError: ``durable/mismatch`` if a run with this id has another program, other bindings, another ``allow``
+        or another session, ``durable/argument`` for what else an existing run cannot use, ``durable/owned``,
+        ``durable/secret``, and those of the store; SessionBusy; ConfigurationError (``config/where``).
         """
         if run_id is not None:
             check_name(run_id, None, self._redactor)
@@ -118,21 +120,39 @@ class DurableRuns:
             tenant=tenant if isinstance(tenant, str) else "",
             queue=queue,
         )
-        row, _ = await self._store.create(run_id, new)
+        row, is_new = await self._store.create(run_id, new)
         if row.digest != new.digest:
             raise self._another_run(row, source, bindings, names, session)
+        if not is_new:
+            check_same(row, labels=labels, priority=priority, tenant=new.tenant, queue=queue)
         live = self._runs.find(run_id)
         if live is not None:
+            self._runs.take(live, limits, approve)
             return live
+        retry = False
         if row.status in ENDED:
             end = self._runs.recorded_end(row, source)
-            if end is not None:
+            before = self._limits_of(row)
+            retry = end is not None and end.status == "failed" and raises_limit(end.error, limits or before)
+            if end is not None and not retry:
+                usable_limits(run_id, limits, before)
                 self.sessions.ended(row, session)
                 return DurableRun(run_id, end)
-        if row.queue is not None:
+        if row.queue is not None and not retry:
+            if not is_new and limits is not None and limits != self._limits_of(row):
+                raise unusable(
+                    run_id, "limits=", "workers carry it out, under those it was started with", "leave it out"
+                )
             return await self._runs.follow(row)
         payer = tenant if isinstance(tenant, Tenant) else None
-        return await self._runs.go_on(row, program, bindings, limits, approve, self._on_inflight, session, tenant=payer)
+        return await self._runs.go_on(
+            row, program, bindings, limits, approve, self._on_inflight, session, retry=retry, tenant=payer
+        )
+
+    def _limits_of(self, row: RunRow) -> Limits:
+        """The limits that a stored run was started with."""
+        stored = row.input["limits"]
+        return self._engine.limits if stored is None else Limits(**stored)
 
     async def new_run(
         self,
@@ -262,12 +282,15 @@ class DurableRuns:
 
         ``bindings`` are those that are not stored, because they are secret or not data; ``limits`` replace the run's, and
         ``on_inflight`` the flow's; ``tenant`` pays for it.
-        Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/owned``, and those of the store.
+        Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/argument`` for what a run that is at work
+        or has ended cannot use, ``durable/owned``, and those of the store.
         """
         chosen = _checked(on_inflight or self._on_inflight)
         live = self._runs.find(run_id)
-        if live is not None and not live._resting:
-            return live
+        if live is not None:
+            self._runs.take(live, limits, approve, bindings)
+            if not live._resting:
+                return live
         row = await stored_run(self._store, run_id)
         if live is not None:
             await self._runs.begin(live, row)
@@ -275,6 +298,9 @@ class DurableRuns:
         if row.status in ("done", "cancelled"):
             end = self._runs.recorded_end(row, Source.of(str(row.input["name"]), row.program))
             if end is not None:
+                if bindings:
+                    raise unusable(run_id, f"the bindings {', '.join(bindings)}", "it has ended", "leave them out")
+                usable_limits(run_id, limits, self._limits_of(row))
                 return DurableRun(run_id, end)
         program, values = await self._stored_program(row, bindings or {})
         return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True, tenant=tenant)
@@ -290,6 +316,7 @@ class DurableRuns:
         limits: Limits | None = None,
         approve: Approver | None = None,
         on_inflight: OnInflight | None = None,
+        tenant: Tenant | None = None,
     ) -> DurableRun:
         """Start, or resume, the generation of a run with ``change`` and the program ``source`` (None: the run's own).
 
@@ -303,11 +330,13 @@ class DurableRuns:
         )
         live = self._runs.find(row.run)
         if live is not None:
+            self._runs.take(live, limits, approve)
             return live
         end = self._runs.recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
         if end is not None:
+            usable_limits(row.run, limits, self._limits_of(row))
             return DurableRun(row.run, end)
-        return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True)
+        return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True, tenant=tenant)
 
     async def plan(
         self,
@@ -418,6 +447,7 @@ class DurableRuns:
             row.run,
             owned.run.epoch,
             status,
+            result=None if row.cancelling else {"usage": owned.usage, "cost": owned.cost, "steps": 0},
             error=None if row.cancelling else stored,
             branch=None if branches is None else branches.end(owned.run, status, end),
         )

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple
 
 from typing_extensions import TypeVar
 
-from agentflow.core.errors import JournalError
+from agentflow.core.errors import AgentflowError, JournalError
 from agentflow.core.journal import ENDED, OnInflight, PastRow, RunRow, RunStatus
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
@@ -220,6 +220,8 @@ class DurableRun(Generic[T]):
         end = self._end
         if end is not None and end.result is not None:
             return Account(self.run_id, end.result.usage, end.result.cost, end.result.steps)
+        if end is not None and self._records is None and isinstance(end.error, AgentflowError):
+            return Account(self.run_id, end.error.usage or NO_USAGE, end.error.cost)
         run = None if self._records is None else self._records.live
         return Account(self.run_id, *self._before) if run is None else account_of(run)
 

@@ -179,7 +179,7 @@ class Engine:
         """Open a run around a block. The block's outcome becomes the run's; RunFinished is always the last event.
 
         Yields the run and its outermost call. ``journal`` makes it a durable run; ``tenant`` pays for it; a ``quiet`` run has
-        no observers. Raises SessionBusy if ``session`` is in use, LimitExceeded when the wall time is up, ConfigurationError
+        no observers. Raises SessionBusy while a durable run has the stored ``session``, LimitExceeded when the wall time is up, ConfigurationError
         for an invalid ``run_id``, ``labels`` or ``priority``, and for a policy with a rule for an argument that there is not.
         """
         if self.closed:
@@ -192,7 +192,6 @@ class Engine:
             check_name(run_id, labels, self._redactor)
         if priority:
             check_priority(priority)
-        session = session if session is not None else Session()
         fanout = Fanout(() if quiet else tuple(self.observers), own, self._drop)
         run = Run(
             limits=limits or self.limits,
@@ -208,13 +207,13 @@ class Engine:
             tenant=tenant,
             tools=self.tools.edition,
         )
-        root = CallContext(run, session=session, grants=grants, priority=priority)
+        root = CallContext(run, grants=grants, priority=priority)
         policy = self._in_force.policy
         if policy is not None:
             self._rules.check_arguments(policy)
             root.reading = Reading(RunGuard(policy, self.tools, self.tasks, self.roots))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
-        return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor, self.news)
+        return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor, self.news, session)
 
     def join(
         self,

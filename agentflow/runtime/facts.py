@@ -59,8 +59,6 @@ class Facts:
         own = tuple([self._facts_of(tool) for tool in task.toolbox.values()])
         tools = () if declared.is_function else self._offered(declared, grants, task.toolbox)
         reason = "" if declared.is_function else self._endless(declared, tools, own)
-        history = declared.history_config
-        alone = history is not None and not (history.use_session_history or history.record_in_session_history)
         return TaskFacts(
             template=declared,
             model_calls=None if reason else self._model_calls(declared, tools, turns or self.limits.turns),
@@ -70,7 +68,7 @@ class Facts:
             offered_all=declared.tools is None and bool(tools),
             returns=task.returns,
             calls=task.calls,
-            history=not alone,
+            history=not task.history.alone,
         )
 
     def tool(self, name: str) -> ToolFacts | None:

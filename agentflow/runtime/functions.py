@@ -54,9 +54,12 @@ class AskSettings(TypedDict, total=False):
     ``flow.tools`` for all of these; without them it is offered none. ``provider_tools`` are what the provider itself may do, such as searching the web.
     ``max_turns`` bounds the model calls of the tool loop, ``max_output_tokens`` one answer; ``effort`` says how hard the
     model thinks, ``settings`` are request fields native to its dialect. ``timeout_s`` are the seconds for one attempt,
-    ``retries`` the further attempts after a failure. ``history`` says how the task uses the conversation (False: it neither
-    sends it nor adds to it), ``context`` what it gets to read, ``file_paths`` the files that it always reads.
-    ``reuse="1d"`` says how old the result of an equal call may be to be used again, ``reuse_key`` what its tools hold that are closures or bound methods, ``prompt_cache`` how long the provider
+    ``retries`` the further attempts after a failure that may pass: of a rate, a server or a connection, or an answer of the
+    wrong form. ``history`` says whether the task takes part in the conversation (True: it sends what was said before and adds
+    to it; else only where a session is given for the call), or its settings one by one; ``context`` says what it gets to read,
+    ``file_paths`` the files that it always reads.
+    ``reuse="1d"`` says how old the result of an equal call may be to be used again, ``reuse_key`` what its tools hold that are
+    closures or bound methods, ``prompt_cache`` how long the provider
     keeps the prompt, ``priority`` (-1000 to 1000) which call goes first where calls wait, ``decompose`` in how many rounds a
     model may split the task by a program once it ran out of room.
     """
@@ -99,7 +102,7 @@ class Task(Generic[R]):
 
     def __init__(self, host: Host, fields: Mapping[str, Any], returns: Returns[R], settings: TaskSettings) -> None:
         names, toolbox = tools_of(host, settings, f"task '{fields['name']}'")
-        chosen = {**fields, **returns.fields, **_fields(settings), "tools": names}
+        chosen = {"stateless": True, **fields, **returns.fields, **_fields(settings), "tools": names}
         self._template: CompiledTask = host.engine.tasks.prepare(chosen)
         if toolbox:
             self._template = self._template.with_tools(toolbox)
@@ -122,14 +125,16 @@ class Task(Generic[R]):
     async def work(self, line: Line, inputs: dict[str, Any], span: Span | None) -> R:
         """Run the task on a line and return its value. Raises the error of a FAILED result."""
         journal = line.strand.call.run.journal
-        template = self._template if journal is None else journal.template(self._template)
+        template: Template = self._template.conversing() if line.converses else self._template
+        if journal is not None:
+            template = journal.template(template)
         env = self._env if template is self._template else _alone(template)
         effect = TaskCall(template.name, inputs, env)
 
         async def once() -> R:
             return self._returns.read(await line.perform(effect, span))
 
-        return await (once() if self._attempts == 1 else line.retry(self._attempts, once, span))
+        return await (once() if self._attempts == 1 else line.retry(self._attempts, once, span, _may_pass))
 
 
 class _Declared(ABC, Generic[P, R]):
@@ -215,12 +220,15 @@ class TaskFunction(_Declared[P, R]):
         return task_tool(template, signature.description, signature.schema, self._function)
 
     def with_options(self, **settings: Unpack[TaskSettings]) -> TaskFunction[P, R]:
-        """A copy with other options, for calls from Python: programs still call the original.
+        """A copy with other options, for calls from Python: programs still call the original. Settings of the history adjust
+        those of the original one by one.
 
         With a ``name`` of its own the copy is a task beside the original, which programs and durable runs find by that name;
         ``flow.start`` refuses a copy without one. Raises as ``@flow.task``.
         """
         merged = cast(TaskSettings, {**self._settings, **settings})
+        if "history" in settings and "history" in self._settings:
+            merged["history"] = HistoryConfig.of(settings["history"]).over(HistoryConfig.of(self._settings["history"]))
         copy = TaskFunction(self._host, self._function, merged, copied=True)
         if "name" in settings:
             copy.declare()
@@ -283,6 +291,7 @@ class WorkflowFunction(_Declared[P, R]):
         whole = self._signature.completed(arguments, named)
 
         async def work(line: Line) -> R:
+            line.converses = False  # the session is for those of its tasks that ask for it
             if line.entered:
                 return await line.body(lambda: cast(Callable[..., Awaitable[R]], self._function)(*arguments, **whole))
             call = line.strand.call
@@ -430,6 +439,10 @@ def _program_name(program: ProgramLike) -> str:
     return program.source.name if isinstance(program, Program) else as_source(program).name
 
 
+def _may_pass(error: BaseException | None) -> bool:
+    return isinstance(error, TaskError) and error.may_pass
+
+
 def _alone(template: Template) -> SexpEnvironment:
     """Definitions with this task alone: Python calls this one, whatever programs define under its name."""
     env = SexpEnvironment()
@@ -467,7 +480,4 @@ _OURS = frozenset({"retries", "tools", "reuse_key"})
 def _fields(settings: TaskSettings) -> dict[str, Any]:
     """The fields of a template for the options of a task."""
     fields: dict[str, Any] = {FIELDS.get(name, name): value for name, value in settings.items() if name not in _OURS}
-    history = fields.get("history_config")
-    if isinstance(history, bool):
-        fields["history_config"] = HistoryConfig(use_session_history=history, record_in_session_history=history)
     return fields

@@ -95,7 +95,11 @@ class RunResult(Generic[T]):
 
 @frozen
 class Account:
-    """What a run has used so far: its id, the tokens, the ``cost`` in US dollars (None: a price is unknown), the steps."""
+    """What a run has used so far: its id, the tokens, the ``cost`` in US dollars (None: a price is unknown), the steps.
+
+    A model call that is under way counts with its input and what has arrived of its answer, by estimate
+    (``usage.estimated_tokens``).
+    """
 
     run_id: str = ""
     usage: Usage = NO_USAGE
@@ -107,16 +111,17 @@ class AccountedRun(Protocol):
     """The attributes of a run from which its account is taken."""
 
     run_id: str
-    usage: Usage
-    cost_usd: float | None
 
     @property
     def steps_used(self) -> int: ...
+    def so_far(self) -> tuple[Usage, float | None]:
+        """Its usage and cost, with the calls that are under way."""
+        ...
 
 
 def account_of(run: AccountedRun) -> Account:
     """What ``run`` has used so far."""
-    return Account(run.run_id, run.usage, run.cost_usd, run.steps_used)
+    return Account(run.run_id, *run.so_far(), run.steps_used)
 
 
 class OwnReader(Subscriber):

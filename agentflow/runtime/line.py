@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from inspect import isawaitable
 from itertools import islice
 from typing import Any, Protocol, TypeVar, cast
@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, cast
 from agentflow.core.effects import Effect
 from agentflow.core.errors import AgentflowError, LimitExceeded, PythonOverlap, WorkflowError
 from agentflow.core.host_code import LineCode
+from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
 from agentflow.lang.abi import Runtime
 from agentflow.runtime import branches, recovery
@@ -50,15 +51,17 @@ class Line:
     """One sequential line of Python code: its ``strand``, the task ``at_work`` on that code, and the call ``in_flight``, which
     the task ``flying`` awaits.
 
-    ``forgotten`` names the call that was dropped without being awaited; ``entered`` says that code runs on the line. In host
-    code without a fixed order, such as that of a tool, each call has a line of its own.
+    ``forgotten`` names the call that was dropped without being awaited; ``entered`` says that code runs on the line, ``converses``
+    that a session was given for the task which is called on it. In host code without a fixed order, such as that of a tool,
+    each call has a line of its own.
     """
 
-    __slots__ = ("at_work", "entered", "flying", "forgotten", "in_flight", "strand")
+    __slots__ = ("at_work", "converses", "entered", "flying", "forgotten", "in_flight", "strand")
 
     def __init__(self, strand: Strand) -> None:
         self.strand = strand
         self.entered = False
+        self.converses = False
         self.forgotten: str | None = None
         self.in_flight: LineWork | str | None = None
         self.flying: asyncio.Task[Any] | None = None
@@ -123,6 +126,18 @@ class Line:
             call.program_loaded(span.source, "python")
         return strand.perform(effect, span)
 
+    @asynccontextmanager
+    async def conversing(self, session: Session) -> AsyncGenerator[None]:
+        """A block in which the call in flight takes part in ``session`` instead of that of the run. Raises as :meth:`Session.used`."""
+        call = self.strand.call
+        outer = call.session
+        async with session.used() as call.session:
+            self.converses = True
+            try:
+                yield
+            finally:
+                self.converses, call.session = False, outer
+
     # -- branches and recovery, as programs have them --------------------------------------------------------------
 
     async def map(
@@ -156,9 +171,16 @@ class Line:
         finally:
             close(part)
 
-    async def retry(self, times: int, start: Callable[[], Awaitable[T]], span: Span | None) -> T:
-        """The value of ``start()``, called again when a task or tool in it fails, at most ``times`` times in all."""
-        return await _unwrapped(recovery.retry(self.strand, 0, span or _NOWHERE, times, self._thunk(start)))
+    async def retry(
+        self,
+        times: int,
+        start: Callable[[], Awaitable[T]],
+        span: Span | None,
+        worth: Callable[[BaseException | None], bool] | None = None,
+    ) -> T:
+        """The value of ``start()``, called again when a task or tool in it fails, at most ``times`` times in all; ``worth`` says
+        after which failures (None: all)."""
+        return await _unwrapped(recovery.retry(self.strand, 0, span or _NOWHERE, times, self._thunk(start), worth))
 
     def _thunk(self, start: Start) -> Callable[[Runtime, int], Coroutine[Any, Any, Any]]:
         return lambda rt, d: _guarded(self.body(start))

@@ -18,6 +18,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
+from agentflow.core.walk import LEAVES
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.runtime.asking import Approver
@@ -34,6 +35,7 @@ from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import RunJournal, beside, holds_much
 from agentflow.runtime.python_program import PythonProgram, find_target, has_changed, reference_in
 from agentflow.runtime.records import Records, last_failures
+from agentflow.runtime.repeated import unusable, usable_limits
 from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.resting import Resting
 from agentflow.runtime.stored_input import StoredInput
@@ -134,6 +136,34 @@ class LiveRuns:
         if slice is not None:
             self._claimed.add(handle)
         return handle
+
+    def take(
+        self,
+        live: DurableRun,
+        limits: Limits | None,
+        approve: Approver | None,
+        bindings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Let a live run have what a call that names it again says: one that waits from its next slice on.
+
+        Raises JournalError (``durable/argument``) for limits and bindings that differ from those of a run at work.
+        """
+        work = live._work
+        if work is None:
+            return
+        other = [
+            name for name, value in (bindings or {}).items() if not _is_same(work.bindings.get(name, _NONE), value)
+        ]
+        if not live._resting:
+            usable_limits(live.run_id, limits, work.limits or self._engine.limits, at_work=True)
+            if other:
+                raise unusable(
+                    live.run_id, f"the bindings {', '.join(other)}", "it is at work with its own", "leave them out"
+                )
+            return
+        if other:
+            raise unusable(live.run_id, f"the bindings {', '.join(other)}", "it waits with its own", "leave them out")
+        live._work = work._replace(limits=limits or work.limits, approve=approve or work.approve)
 
     async def follow(self, row: RunRow) -> DurableRun:
         """The handle of a run that workers carry out."""
@@ -370,7 +400,7 @@ class LiveRuns:
         self, owned: OwnedRun, records: Records, end: RunEnd, spent_s: float, changes: SessionChanges | None
     ) -> None:
         try:
-            result, error = await self._outcome(owned, end)
+            result, error = await self._outcome(owned, records, end)
         except asyncio.CancelledError:  # else the run would stay with this process, where nobody works on it
             await self._store.finish(owned.run.run, owned.run.epoch, "queued", spent_s=spent_s)
             raise
@@ -385,7 +415,7 @@ class LiveRuns:
             branch=self._branch_end(owned.run, records, end, result, error, changes),
         )
 
-    async def _outcome(self, owned: OwnedRun, end: RunEnd) -> tuple[dict[str, Any] | None, Any]:
+    async def _outcome(self, owned: OwnedRun, records: Records, end: RunEnd) -> tuple[dict[str, Any] | None, Any]:
         """Result and error of a run as they are stored."""
         result: dict[str, Any] | None = None
         error = None
@@ -408,6 +438,10 @@ class LiveRuns:
                 result = None  # computed from the records on demand
         if end.status == "failed" and end.error is not None:
             error = await self.stored_error(end.error)
+            live = records.live
+            if live is not None:
+                usage, cost = live.so_far()
+                result = {"usage": write_usage(usage), "cost": cost, "steps": live.steps_used}
         return result, error
 
     def _branch_end(
@@ -423,7 +457,7 @@ class LiveRuns:
             return None
         value = None if result is None or error is not None else {"v": result["value"]}
         live = records.live
-        usage, cost = (records.usage, records.cost) if live is None else (live.usage, live.cost_usd)
+        usage, cost = (records.usage, records.cost) if live is None else live.so_far()
         gave = None if end.result is None else bare(end.result.value)
         failed = isinstance(gave, TaskResult) and gave.failed
         stopped = isinstance(end.error, RunStopped)
@@ -445,7 +479,11 @@ class LiveRuns:
         if row.status == "cancelled":
             return RunEnd("cancelled", successor=successor_of(row))
         if row.error is not None:
-            return RunEnd("failed", error=self._codec.decode_error(row.error, source))
+            error = self._codec.decode_error(row.error, source)
+            error.run_id = row.run
+            if row.result is not None and "usage" in row.result:
+                error.usage, error.cost = read_usage(row.result["usage"]), row.result["cost"]
+            return RunEnd("failed", error=error)
         if row.result is None or "value" not in row.result:
             return None
         stored: Mapping[str, Any] = row.result
@@ -457,6 +495,13 @@ class LiveRuns:
         sources = frozenset(stored.get("sources", ()))
         result = RunResult(bare(value), usage, stored["cost"], row.run, stored["steps"], self._records, sources=sources)
         return RunEnd(row.status, result)
+
+
+_NONE = object()
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other or (type(one) is type(other) and type(one) in LEAVES and one == other)
 
 
 __all__ = ["LiveRuns"]

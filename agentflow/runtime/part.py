@@ -11,6 +11,7 @@ from agentflow.core.call import CallContext, RunPort, RunServices
 from agentflow.core.events import Event
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.run_port import UnderWay
 from agentflow.lib.redact import Redactor
 from agentflow.observe.stream import Fanout, Subscriber
 from agentflow.runtime.asking import Approver
@@ -98,6 +99,11 @@ class RunPart(Run):
         """Count a model call for the part and the run. Raises LimitExceeded."""
         super().charge_model_call()
         self._outer.charge_model_call()
+
+    def under_way(self, call: UnderWay, begins: bool) -> None:
+        """Count a prompt's model calls in the account of the part and of the run."""
+        super().under_way(call, begins)
+        self._outer.under_way(call, begins)
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
         """Add a call's usage and cost to the part and the run. Raises LimitExceeded."""

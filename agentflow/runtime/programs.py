@@ -38,10 +38,10 @@ class ProgramCheck:
 
         return await beside_the_loop(source, check, self._limits)
 
-    def declaration(self, source: Source) -> Mapping[str, Any] | None:
-        """What a text in Python declares of itself by ``@workflow`` above ``main``; None for every other text."""
+    def declaration(self, source: Source, *, undecorated: bool = False) -> Mapping[str, Any] | None:
+        """What a text in Python declares of itself by ``@workflow`` above ``main``, or with ``undecorated`` by ``main`` alone; None for every other text."""
         if source.surface != "python":
             return None
         from agentflow.lang.python.compiling import declared  # Most processes never see such a text.
 
-        return declared(source, self._limits)
+        return declared(source, self._limits, undecorated=undecorated)

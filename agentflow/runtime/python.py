@@ -12,6 +12,7 @@ from agentflow.core.effects import Effect
 from agentflow.core.errors import ConfigurationError, LimitExceeded, WorkflowError
 from agentflow.core.frozen import frozen
 from agentflow.core.host_code import calling
+from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
 from agentflow.core.toolbox import Toolbox
 from agentflow.lang.program import Program
@@ -90,6 +91,8 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
 
     source: Source | None = None
     """The file of the called function, if the call can be the whole of a run."""
+    session: Session | None = None
+    """The conversation in which the call takes part, if it names one itself."""
 
     def __init__(self, host: Host, name: str, span: Span | None) -> None:
         self._steps = None
@@ -172,8 +175,11 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
         )
 
     async def evaluate(self, call: CallContext) -> R_co:
-        """Carry the call out, once it has begun, as the whole of the run of ``call``."""
-        value = await carried_out(Line(self._host.engine.strand(call)), self, self.source)
+        """Carry the call out, once it has begun, as the whole of the run of ``call``: a task takes part in a session that
+        the run was given."""
+        line = Line(self._host.engine.strand(call))
+        line.converses = call.session.given
+        value = await carried_out(line, self, self.source)
         budget_of(call).check_over()
         return value
 
@@ -241,11 +247,11 @@ class EffectCall(FlowCall[R_co]):
 class WorkCall(FlowCall[R_co]):
     """A call that is carried out by ``work`` on a line.
 
-    ``parts`` are awaited in it, and closed with it; ``source`` is the file of the called function, and ``stored`` returns
-    what a durable run stores of the call, if it can be the whole of a run.
+    ``parts`` are awaited in it, and closed with it; ``source`` is the file of the called function, ``session`` the
+    conversation that the call names, and ``stored`` returns what a durable run stores of the call, if it can be the whole of a run.
     """
 
-    __slots__ = ("_parts", "_stored", "source", "work")
+    __slots__ = ("_parts", "_stored", "session", "source", "work")
 
     def __init__(
         self,
@@ -256,11 +262,13 @@ class WorkCall(FlowCall[R_co]):
         *,
         parts: Sequence[Awaitable[Any]] = (),
         source: Source | None = None,
+        session: Session | None = None,
         stored: Callable[[], tuple[PythonTarget, dict[str, Any]]] | None = None,
     ) -> None:
         super().__init__(host, name, span)
         self.work = work
         self.source = source
+        self.session = session
         self._parts = parts
         self._stored = stored
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -192,9 +193,11 @@ async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> 
         rt.call = outer
 
 
-async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
+async def retry(
+    rt: Strand, d: int, span: Span, tries: Any, thunk: Code, worth: Callable[[BaseException | None], bool] | None = None
+) -> Any:
     """``(retry tries form)``: evaluate ``form`` again after a TaskError or a FAILED result, at most ``tries``
-    times in all, and return its value."""
+    times in all, and return its value. ``worth`` says which of these failures are tried again (None: all)."""
     asked, tries = tries, bare(tries)
     if type(tries) is not int or tries < 1:
         error = SexpEvaluationError(
@@ -209,8 +212,10 @@ async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
             result = bare(value)
             if attempt == tries or not (isinstance(result, TaskResult) and result.failed):
                 return value
-        except TaskError:
-            if attempt == tries:
+            if worth is not None and not worth(result.error):
+                return value
+        except TaskError as error:
+            if attempt == tries or (worth is not None and not worth(error)):
                 raise
         await rt.perform(Timer(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1)), jitter=True), span)
     raise AssertionError("a retry ends in its last try")

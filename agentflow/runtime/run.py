@@ -22,7 +22,9 @@ from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.core.partial import PartialValues
 from agentflow.core.questions import Answerer
+from agentflow.core.run_port import UnderWay
 from agentflow.core.scope import Scope
+from agentflow.core.session import Session
 from agentflow.core.shared_list import plain_result
 from agentflow.core.spending import Purse
 from agentflow.core.work import in_slices
@@ -95,6 +97,7 @@ class Run:
         self.usage = _NO_USAGE if journal is None else journal.records.usage
         self.cost_usd: float | None = 0.0 if journal is None else journal.records.cost
         self.model_calls = self.usage.requests
+        self._under_way: set[UnderWay] = set()
         shared = None if tenant is None else tenant.purse
         own = self._bounded or shared is not None
         self._own_purse = RunPurse(limits, shared, used=self.usage, cost=self.cost_usd) if own else None
@@ -171,6 +174,21 @@ class Run:
                 f"the run has made all of its {allowed} model calls", limit="model_calls", allowed=allowed
             )
         self.model_calls += 1
+
+    def under_way(self, call: UnderWay, begins: bool) -> None:
+        """Count a prompt's model calls in :meth:`so_far` before they are charged, or with ``begins`` false no more."""
+        if begins:
+            self._under_way.add(call)
+        else:
+            self._under_way.discard(call)
+
+    def so_far(self) -> tuple[Usage, float | None]:
+        """Usage and cost with those of the model calls that are under way, by estimate."""
+        usage, cost = self.usage, self.cost_usd
+        for call in self._under_way:
+            used, price = call()
+            usage, cost = usage + used, None if cost is None or price is None else cost + price
+        return usage, cost
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
         """Add a call's usage and cost. Raises LimitExceeded if the run exceeds its tokens or money."""
@@ -267,7 +285,19 @@ class OpenRun:
     start at once and the others in later iterations, so that other tasks get their share.
     """
 
-    __slots__ = ("_clock", "_fanout", "_news", "_pump", "_redactor", "_root", "_run", "_scope", "_throttle")
+    __slots__ = (
+        "_clock",
+        "_copy",
+        "_fanout",
+        "_news",
+        "_pump",
+        "_redactor",
+        "_root",
+        "_run",
+        "_scope",
+        "_session",
+        "_throttle",
+    )
 
     def __init__(
         self,
@@ -278,8 +308,11 @@ class OpenRun:
         throttle: StartThrottle,
         redactor: Redactor | None,
         news: News | None = None,
+        session: Session | None = None,
     ) -> None:
         self._news = news
+        self._session = session
+        self._copy: Session | None = None
         self._run = run
         self._root = root
         self._fanout = fanout
@@ -290,11 +323,12 @@ class OpenRun:
         self._pump = _pumping(fanout) if fanout.needs_tasks else None
 
     async def __aenter__(self) -> tuple[Run, CallContext]:
-        root = self._root
-        root.session.acquire()
+        root, session = self._root, self._session
+        if session is not None:
+            root.session = self._copy = session.enter()
         try:
-            if root.session.keeper is not None:
-                await root.session.keeper.begin()
+            if session is not None and session.keeper is not None:
+                await session.keeper.begin()
             await self._throttle.take()
             if self._run.watched:
                 self._scope.__enter__()
@@ -306,8 +340,9 @@ class OpenRun:
                 self._clock = await WallClock(self._run.budget, spent_s).__aenter__()
             if self._pump is not None:
                 await self._pump.__aenter__()
-        except BaseException:  # also when cancelled: the session is free for the next run
-            root.session.release()
+        except BaseException:  # also when cancelled: the run has left the session
+            if self._copy is not None:
+                self._copy.leave()
             raise
         return self._run, root
 
@@ -333,10 +368,11 @@ class OpenRun:
             redactor = self._redactor
             if redactor is not None and (redactor.searched or redactor.examined):
                 redactor.forget()
-            session = self._root.session
-            session.release()
-            if session.keeper is not None:
-                await session.keeper.keep()
+            session = self._session
+            if session is not None and self._copy is not None:
+                self._copy.leave()
+                if session.keeper is not None:
+                    await session.keeper.keep()
 
     async def _shown(self, error: Exception) -> BaseException:
         """The copy of ``error`` for the host, with large values searched in slices; a cancellation that arrives meanwhile instead."""

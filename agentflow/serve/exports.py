@@ -20,12 +20,14 @@ from agentflow.lib.suggest import did_you_mean
 from agentflow.runtime.functions import TaskFunction, WorkflowFunction
 from agentflow.runtime.program_files import ProgramLike, source_of
 from agentflow.tasks.inputs import required, resolve_inputs
-from agentflow.tasks.workflows import MAGIC, parse_workflow
+from agentflow.tasks.workflows import declared_parts
 
 MESSAGE = "message"
 """The parameter for a chat client's message, unless an export names another or has just one text parameter."""
 _TEXT = ("any", "string")
 _VALUE = "(value-of "
+_HISTORY = "history_config"
+_SWITCHES = ("use_session_history", "record_in_session_history")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class Export:
 
     ``program`` is a program (text, a Path, a Source), the name of a task or tool of the flow, or a function decorated with
     ``@flow.workflow`` or ``@flow.task``. ``parameters`` are its parameters, declared as in a template (default: those of the
-    task, tool or saved workflow; for other programs one text, ``message``). ``message`` names the parameter for a chat
+    task, tool or saved workflow, or of the ``main`` of a text in Python; for other programs one text, ``message``). ``message`` names the parameter for a chat
     client's message. ``bindings`` are variables set by the server. ``allow`` makes it an untrusted program that may call only
     these names; ``limits`` are those of its runs.
     """
@@ -56,7 +58,8 @@ Exportable: TypeAlias = Export | ProgramLike | Callable[..., Any]
 class Offer:
     """A checked export: ``program`` is run with ``bindings`` and the values of ``parameters``.
 
-    ``callee`` is a task or tool to call with the values instead. ``answering`` are the spans of the calls in the text whose
+    ``callee`` is a task or tool to call with the values instead, with the settings ``history`` of a call that takes part in a
+    conversation. ``answering`` are the spans of the calls in the text whose
     results are the value.
     """
 
@@ -70,6 +73,7 @@ class Offer:
     allow: frozenset[str] | None
     limits: Limits | None
     answering: frozenset[tuple[int, int]]
+    history: tuple[str, ...] = ()
 
     def work(self, inputs: Mapping[str, Any]) -> tuple[Program | Source, dict[str, Any]]:
         """The program to run for the values in ``inputs``, and its bindings.
@@ -109,7 +113,8 @@ class Offer:
 
     def call(self, named: Iterable[str]) -> Source:
         """Program text that calls the task or tool with variables of these names."""
-        return Source(self.name, f"{_VALUE}({' '.join([str(self.callee), *[f'({each} {each})' for each in named]])}))")
+        words = [str(self.callee), *[f"({each} {each})" for each in named], *self.history]
+        return Source(self.name, f"{_VALUE}({' '.join(words)}))")
 
     def answers_at(self, span: Span | None) -> bool:
         """Whether the call at ``span`` of the program produces its value."""
@@ -181,12 +186,12 @@ def _offer(flow: AgentFlow, name: str, export: Export) -> Offer:
     elif isinstance(source, Program):
         source = source.source
     declared, description, allow = export.parameters, export.description, export.allow
-    if source.text.removeprefix("\ufeff").startswith(MAGIC):
-        saved = parse_workflow(source.text, source.name)
-        declared = saved.params if declared is None else declared
-        description = description or saved.description
-        if saved.allow is not None:
-            allow = set(saved.allow) if allow is None else set(saved.allow) & set(allow)
+    own = declared_parts(source, flow.workflows.checker)
+    if own is not None:
+        declared = own["params"] if declared is None else declared
+        description = description or own["description"]
+        if own["allow"] is not None:
+            allow = set(own["allow"]) if allow is None else set(own["allow"]) & set(allow)
     if declared is None:
         declared = {export.message or MESSAGE: Parameter(type="string")}
     parameters = {key: _parameter(name, key, value) for key, value in declared.items()}
@@ -238,7 +243,18 @@ def _called(flow: AgentFlow, name: str, callee: str, export: Export) -> Offer:
         allow=None if export.allow is None else frozenset(export.allow),
         limits=export.limits,
         answering=frozenset(),
+        history=_in_conversation(flow, callee),
     )
+
+
+def _in_conversation(flow: AgentFlow, callee: str) -> tuple[str, ...]:
+    """The history settings that a call gives a task which is stateless by itself: those that the task does not name are on."""
+    compiled = flow.engine.tasks.find_compiled(callee)
+    if compiled is None or not compiled.template.stateless or _HISTORY in compiled.template.params:
+        return ()
+    own = compiled.template.history_config
+    missing = _SWITCHES if own is None else [each for each in _SWITCHES if each not in own.model_fields_set]
+    return (f"({_HISTORY} '({' '.join([f'({each} true)' for each in missing])}))",) if missing else ()
 
 
 def _purpose(flow: AgentFlow, callee: str) -> str:

@@ -238,14 +238,14 @@ class TaskSystem(Face):
 
     def _conversation(self, identifier: str, history: object, handler: object = None) -> Session | None:
         """The handler's conversation, if the history settings of a call, or else of its template, ask for one."""
-        if history is None:
-            template = self.service.find_template(identifier)
-            history = None if template is None else template.history_config
+        template = self.service.find_compiled(identifier)
         try:
-            settings = None if history is None else HistoryConfig.of(history)
+            call = None if history is None else HistoryConfig.of(history)
         except DataError:
             return None  # the task fails with this error
-        if settings is None or not (settings.use_session_history or settings.record_in_session_history):
+        if template is None or (call is None and template.template.history_config is None):
+            return None
+        if template.history_with(call).alone:
             return None
         session = (
             (self._handler and self._handler.own_session) if handler is None else getattr(handler, "session", None)

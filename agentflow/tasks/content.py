@@ -36,7 +36,7 @@ def content_of(
     results of lookups do not count; nor, with ``settled``, the conversation in concurrent host code, whose order differs
     from run to run.
     """
-    history = request.history_config or compiled.template.history_config or compiled.history
+    history = compiled.history_with(request.history_config)
     sends = history.use_session_history and not (settled and "/~" in call.path)
     session = call.session
     return [

@@ -30,7 +30,7 @@ def reserved_parameters() -> dict[str, ParameterInfo]:
         "files": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]},
         "inputs": {"type": "object"},
         "context": _record(ContextManagement, camel=True),
-        "history_config": _record(HistoryConfig),
+        "history_config": {"anyOf": [_record(HistoryConfig), {"type": "boolean"}]},
     }
     return {name: ParameterInfo(False, schema) for name, schema in schemas.items()}
 

@@ -41,7 +41,7 @@ _MEDIA = frozenset({*MEDIA_PARTS, list, tuple})
 class ExecutionOverrides:
     """Overrides of a template for one execution.
 
-    ``model`` and ``fallbacks`` the selected models (None: the template's); ``history`` the history settings; ``tools``
+    ``model`` and ``fallbacks`` the selected models (None: the template's); ``history`` the history settings that the call names; ``tools``
     the offered tools (see Prompt.tools); ``options`` replaces fields of the Prompt (``max_turns``, ``timeout_s``,
     ``settings`` ...); ``prompts`` replaces the executor's turn loop; ``notes`` is added to the result's notes.
     """
@@ -224,8 +224,6 @@ def _prompt(
 ) -> Prompt:
     template, output = compiled.template, compiled.output
     parts = [TextPart(goal), *material.parts]
-    if compiled.format_instructions:
-        parts.append(TextPart(compiled.format_instructions))
     prompt = Prompt(
         parts=tuple(parts if len(parts) < 2 else _separated(parts)),
         system=system,
@@ -236,7 +234,8 @@ def _prompt(
         output_schema=output.schema,
         json_output=output.json,
         output_model=output.model,
-        history=settings.history or template.history_config or compiled.history,
+        schema_text=compiled.format_instructions,
+        history=compiled.history_with(settings.history),
         max_turns=template.max_turns,
         max_output_tokens=template.max_output_tokens,
         settings=dict(template.settings),

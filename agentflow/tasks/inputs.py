@@ -173,9 +173,10 @@ def _pairs(template: TaskTemplate, key: str, value: object) -> dict[str, Any]:
 def _settings(template: TaskTemplate, key: str, value: object, kind: type[M]) -> M:
     if isinstance(value, kind):
         return value
-    fields = _pairs(template, key, value)
+    switch = value if kind is HistoryConfig and isinstance(value, bool) else None
+    fields = _pairs(template, key, value) if switch is None else {}
     try:
-        return kind.model_validate(fields)
+        return kind.model_validate(fields if switch is None else switch)
     except ValidationError as error:
         unknown = next((name for name in fields if name not in _field_names(kind)), None)
         raise SexpEvaluationError(

@@ -84,13 +84,13 @@ def _wrong(template: TaskTemplate, message: str, hint: str | None) -> DataError:
 
 
 def format_instructions(spec: OutputSpec) -> str:
-    """Instructions for the model about the form of its answer; empty for text."""
+    """What is said after a prompt of the form of its answer; empty for text."""
     if not spec.json:
         return ""
     if spec.schema is None:
-        return "Answer with one JSON value and nothing else: no prose, no code fence."
+        return "\n\nAnswer with one JSON value and nothing else: no prose, no code fence."
     return (
-        "Answer with one JSON value that meets this JSON Schema, and nothing else: no prose, no code fence.\n"
+        "\n\nAnswer with one JSON value that meets this JSON Schema, and nothing else: no prose, no code fence.\n"
         f"<schema>{to_json(asked_schema(spec.model, spec.schema))}</schema>"
     )
 

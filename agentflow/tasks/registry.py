@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from agentflow.core.errors import AgentflowError, DataError, TaskError, cut
 from agentflow.core.models import validation_messages
 from agentflow.core.names import Definitions, NameInfo, OutputAdapter, out_of_reach
-from agentflow.core.templates import HistoryConfig, TaskTemplate
+from agentflow.core.templates import CONVERSES, STATELESS, HistoryConfig, TaskTemplate
 from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.core.values import pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
@@ -37,7 +37,8 @@ class CompiledTemplate:
 
     ``described`` says what it is about, the description or else the prompt; ``context`` are the settings of a call that
     overrides none; ``info`` describes its arguments; ``grants`` what the program that defined it could call (None: the
-    host); ``toolbox`` the tools that the host gave it as objects. ``memo`` caches values computed from the other fields.
+    host); ``history`` how a call that says nothing of it uses the conversation; ``toolbox`` the tools that the host gave it as
+    objects. ``memo`` caches values computed from the other fields.
     """
 
     name: str
@@ -55,6 +56,21 @@ class CompiledTemplate:
     grants: frozenset[str] | None = None
     toolbox: Toolbox = NO_TOOLBOX
     memo: dict[str, Any] = field(default_factory=dict[str, Any], init=False, repr=False, compare=False)
+
+    def history_with(self, call: HistoryConfig | None) -> HistoryConfig:
+        """How a call with these settings of its own uses the conversation."""
+        return self.history if call is None else call.over(self.history)
+
+    def conversing(self) -> CompiledTemplate:
+        """The template of calls that are given a session: history settings that it does not name are on."""
+        if not self.template.stateless:
+            return self
+        cached = self.memo.get("conversing")
+        if cached is None:
+            template = self.template.model_copy(update={"stateless": False})
+            cached = replace(self, template=template, history=_history_settings(template))
+            self.memo["conversing"] = cached
+        return cast(CompiledTemplate, cached)
 
     @property
     def texts(self) -> tuple[tuple[str, CompiledText], ...]:
@@ -233,7 +249,7 @@ def compile_template(template: TaskTemplate) -> CompiledTemplate:
         ),
         output,
         format_instructions(output),
-        template.history_config or HistoryConfig(),
+        _history_settings(template),
         _context_settings(template),
         task_info(template),
     )
@@ -254,6 +270,12 @@ def _in_field(field: str) -> Generator[None]:
 def _parsed(field: str, text: str, name: str) -> CompiledText:
     with _in_field(field):
         return parse_text(text, name)
+
+
+def _history_settings(template: TaskTemplate) -> HistoryConfig:
+    """The settings of a call that names none."""
+    base, own = STATELESS if template.stateless else CONVERSES, template.history_config
+    return base if own is None else own.over(base)
 
 
 def _context_settings(template: TaskTemplate) -> ContextSettings | None:

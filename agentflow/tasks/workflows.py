@@ -287,6 +287,17 @@ def _read_directory(directory: Path, declaration: Callable[[Source], Mapping[str
     return list(by_name.values())
 
 
+def declared_parts(source: Source, checker: ProgramChecker) -> Mapping[str, Any] | None:
+    """The ``params``, ``allow`` and ``description`` that a program declares: in the header of its file, else by its ``main``.
+
+    None for a program that declares none. Raises DataError and AgentflowError.
+    """
+    text = source.text.removeprefix("\ufeff")
+    if text.partition("\n")[0].strip() in _MAGIC:
+        return dict(parse_workflow(text, source.name))
+    return checker.declaration(source, undecorated=True)
+
+
 def _workflow_in(text: str, path: Path, declaration: Callable[[Source], Mapping[str, Any] | None]) -> Workflow | None:
     """The workflow that a file declares, by its header or its code; None for any other program."""
     text = text.removeprefix("\ufeff")

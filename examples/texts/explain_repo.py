@@ -11,7 +11,7 @@ class Summary:
     key_points: list[str]
 
 
-@task(history=False, description="Summarise one file with a question in mind")
+@task(description="Summarise one file with a question in mind")
 def summarise_file(question: str, path: str, text: str) -> Summary:
     """Question: {{question}}
 
@@ -22,7 +22,7 @@ def summarise_file(question: str, path: str, text: str) -> Summary:
     ...
 
 
-@task(history=False, description="Answer a question from summaries of files")
+@task(description="Answer a question from summaries of files")
 def answer_question(question: str, summaries: str) -> str:
     """Question: {{question}}
 

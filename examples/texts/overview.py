@@ -19,7 +19,7 @@ class Overview:
     most_urgent: str
 
 
-@task(history=False)
+@task
 def summarise(path: str, text: str) -> Summary:
     """What is the file {{path}} for, and what in it is risky?
 
@@ -28,7 +28,7 @@ def summarise(path: str, text: str) -> Summary:
     ...
 
 
-@task(history=False)
+@task
 def sum_up(summaries: list[Summary]) -> Overview:
     """Sum up, and name what is the most urgent of all:
     {{summaries}}

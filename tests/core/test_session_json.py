@@ -87,7 +87,7 @@ def test_every_part_says_what_it_is() -> None:
 
 async def test_a_conversation_goes_on_elsewhere() -> None:
     """A session written by one process is gone on with by another; the model reads both turns."""
-    chat = '(defatom chat (params (say string)) (instructions "{{say}}")) (value-of (chat (say text)))'
+    chat = '(defatom chat (params (say string)) (instructions "{{say}}") (history_config true)) (value-of (chat (say text)))'
     async with AgentFlow(provider=ScriptedProvider(["Hello Ada."])) as flow:
         session = Session()
         await flow.run(chat, bindings={"text": "I am Ada."}, session=session)

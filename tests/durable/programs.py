@@ -36,8 +36,8 @@ FORMS = r"""
 """
 
 TASKS = r"""
-(defatom ask (params (q string)) (instructions "say: {{q}}"))
-(defatom work (params (q string)) (instructions "loop: {{q}}") (tools (look)))
+(defatom ask (params (q string)) (instructions "say: {{q}}") (history_config true))
+(defatom work (params (q string)) (instructions "loop: {{q}}") (tools (look)) (history_config true))
 (define (say q) (content (ask (q q))))
 (define one (say "one"))
 (define worked (content (work (q "w"))))
@@ -54,9 +54,9 @@ WORKFLOW = r"""
 """
 
 MIXED = r"""
-(defatom quiet (params (q string)) (instructions "say: {{q}}") (history_config '((use_session_history false))))
-(defatom ask (params (q string)) (instructions "say: {{q}}"))
-(defatom team (params (q string)) (instructions "team: {{q}}") (tools (look delegate)))
+(defatom quiet (params (q string)) (instructions "say: {{q}}") (history_config (record_in_session_history true)))
+(defatom ask (params (q string)) (instructions "say: {{q}}") (history_config true))
+(defatom team (params (q string)) (instructions "team: {{q}}") (tools (look delegate)) (history_config true))
 (define (see at) (content (look (at at))))
 (define (slow at) (content (look (at at) (ms 20000))))
 (define (say q) (content (ask (q q))))
@@ -88,8 +88,8 @@ MIXED = r"""
 """
 
 WAITS = r"""
-(defatom quiet (params (q string)) (instructions "say: {{q}}") (history_config '((use_session_history false))))
-(defatom asks (params (q string)) (instructions "asks: {{q}}") (tools (consult)))
+(defatom quiet (params (q string)) (instructions "say: {{q}}") (history_config (record_in_session_history true)))
+(defatom asks (params (q string)) (instructions "asks: {{q}}") (tools (consult)) (history_config true))
 (define (see at) (content (look (at at))))
 (define first (ask-human "w1"))
 (define several

@@ -12,8 +12,8 @@ from agentflow import AgentFlow, Limits, ScriptedProvider
 from agentflow.core.errors import JournalError
 from tests.durable.world import Flow, World, interrupted
 
-ASK = '(defatom ask (params (q string)) (instructions "{{q}}") (history_config \'((use_session_history false))))'
-TOLD = '(defatom told (params (q string)) (instructions "{{q}}"))'
+ASK = '(defatom ask (params (q string)) (instructions "{{q}}") (history_config (record_in_session_history true)))'
+TOLD = '(defatom told (params (q string)) (instructions "{{q}}") (history_config true))'
 
 
 async def done(flow: Flow, text: str, run_id: str = "r", **options: Any) -> Any:

@@ -72,7 +72,7 @@ async def test_secrets_in_the_history_are_out_of_it_at_once(
     """What is sent of an answer that held a secret is what is stored of it, before an interruption as after it."""
     monkeypatch.setenv("SERVICE_API_KEY", KEY)
     text = """
-    (defatom ask (params (q string)) (instructions "{{q}}"))
+    (defatom ask (params (q string)) (instructions "{{q}}") (history_config true))
     (begin (ask (q (string-append "the key is " key))) (ask (q "again")) (look (at "x")) (content (ask (q "more"))))
     """
     await interrupted(world, flow, text, "x", bindings={"key": KEY})

@@ -20,7 +20,7 @@ from agentflow.events import EffectReplayed, Event, TaskStarted
 from tests.cli.test_command import agentflow
 from tests.durable.world import Flow, World
 
-ASK = """(defatom ask (params (q string)) (instructions "{{q}}") (reuse "1d") (history_config '((use_session_history false))))"""
+ASK = """(defatom ask (params (q string)) (instructions "{{q}}") (reuse "1d"))"""
 
 
 async def run(flow: Flow, text: str, **options: Any) -> Any:
@@ -84,7 +84,7 @@ def test_processes_share_results(tmp_path: Path) -> None:
 async def test_what_is_asked_for_decides(world: World, flow: Flow, tmp_path: Path) -> None:
     """Another argument, template, model, history or content of a file that is named is another result."""
     (tmp_path / "a.txt").write_text("first")
-    told = ASK.replace("(history_config '((use_session_history false)))", "")
+    told = ASK.replace('(reuse "1d")', '(reuse "1d") (history_config true)')
     for text, asked in (
         (f'{ASK} (ask (q "one"))', 1),
         (f'{ASK} (ask (q "two"))', 1),

@@ -24,7 +24,7 @@ from agentflow.events import EffectReplayed, Event, RunFinished, ToolStarted, Wa
 from tests.durable.world import Flow, World, interrupted, time_passes
 
 PROGRAM = """
-(defatom ask (params (q string)) (instructions "{{q}}"))
+(defatom ask (params (q string)) (instructions "{{q}}") (history_config true))
 (define seen 0)
 (define (see at) (begin (set! seen (+ seen 1)) (content (look (at at)))))
 (list (see "a") (content (ask (q "one"))) (pmap (lambda (i) (content (look (at i)))) '("p1" "p2" "p3"))
@@ -74,7 +74,7 @@ async def test_it_goes_on_by_what_is_stored_alone(world: World, flow: Flow) -> N
 async def test_history_comes_back_with_the_records(world: World, flow: Flow) -> None:
     """A replayed task commits the exchange it had committed, so that later tasks are sent the same history."""
     text = """
-    (defatom ask (params (q string)) (instructions "{{q}}"))
+    (defatom ask (params (q string)) (instructions "{{q}}") (history_config true))
     (begin (ask (q "one")) (parallel (ask (q "two")) (ask (q "three"))) (look (at "x")) (content (ask (q "four"))))
     """
     await interrupted(world, flow, text, "x")

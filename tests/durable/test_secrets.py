@@ -14,8 +14,8 @@ from tests.durable.world import Flow, World
 KEY = "Zq7x" * 12
 PART = b"Zq7x"
 PROGRAM = """
-(defatom ask (params (q string)) (instructions "{{q}}"))
-(defatom again (params (q string)) (instructions "{{q}}") (reuse "1d") (history_config '((use_session_history false))))
+(defatom ask (params (q string)) (instructions "{{q}}") (history_config true))
+(defatom again (params (q string)) (instructions "{{q}}") (reuse "1d") (history_config (record_in_session_history true)))
 (list (content (look (at key))) (content (ask (q key))) (content (ask (q "file") (files (list "notes.txt"))))
       (content (again (q key))) (content (long (of key))) (ask-human (string-append filler key))
       (content (pay (to key))) key)

@@ -19,7 +19,7 @@ from agentflow.core.errors import JournalError, SessionBusy
 from agentflow.core.messages import ModelRequest
 from tests.durable.world import Flow
 
-CHAT = '(defatom chat (params (say string)) (instructions "{{say}}")) (content (chat (say text)))'
+CHAT = '(defatom chat (params (say string)) (instructions "{{say}}") (history_config true)) (content (chat (say text)))'
 HELD = f'{CHAT} (hold) (content (chat (say "more")))'
 
 
@@ -128,7 +128,7 @@ from agentflow import AgentFlow, ScriptedProvider
 async def main():
     async with AgentFlow(provider=ScriptedProvider(lambda request: "hi"), durable=sys.argv[1]) as flow:
         async with flow.session("ada") as session:
-            await flow.run('(defatom chat (params) (instructions "first")) (chat)', session=session)
+            await flow.run('(defatom chat (params) (instructions "first") (history_config true)) (chat)', session=session)
             print("held", flush=True)
             await asyncio.Event().wait()
 asyncio.run(main())
@@ -273,10 +273,9 @@ async def test_a_session_of_the_caller_goes_into_the_run(talk: Talk) -> None:
         text = session.to_json()
         await flow.start(HELD, {"text": "hello", "hold": talk.hold}, run_id="r", session=session)
         await talk.reached.wait()
-        with pytest.raises(SessionBusy):
-            await talk.say(flow, "between", session)
+        assert await talk.say(flow, "between", session) == "between is message 3", "each sees what was said before it"
     talk.held = False
-    assert not session.busy and len(session.turns()) == 1
+    assert not session.busy and len(session.turns()) == 2
     for _ in range(2):
         loaded = Session.from_json(text)
         async with talk.flow() as flow:
@@ -315,9 +314,7 @@ async def test_what_is_no_session_is_said(talk: Talk) -> None:
 
 async def test_a_run_that_waits_keeps_its_session(talk: Talk) -> None:
     """While a run waits for an answer, in no process's memory, nobody goes on with its session; afterwards it has its turns."""
-    text = (
-        '(defatom chat (params (say string)) (instructions "{{say}}")) (chat (say "one")) (chat (say (ask-human "?")))'
-    )
+    text = '(defatom chat (params (say string)) (instructions "{{say}}") (history_config true)) (chat (say "one")) (chat (say (ask-human "?")))'
     async with talk.flow() as flow, flow.session("ada") as session:
         assert await (await flow.start(text, run_id="r", session=session)).wait() == "waiting"
     async with talk.flow() as flow, flow.session("ada") as session:
@@ -334,12 +331,14 @@ async def test_a_run_that_waits_keeps_its_session(talk: Talk) -> None:
 
 async def test_conversations_are_listed(flow: Flow) -> None:
     """Each by its name, with the number of its exchanges and the run that has it; the last changed first."""
-    ask = '(defatom chat (params (text string)) (instructions "{{text}}")) (chat (text "one")) (chat (text (ask-human "?")))'
+    ask = '(defatom chat (params (text string)) (instructions "{{text}}") (history_config true)) (chat (text "one")) (chat (text (ask-human "?")))'
     async with flow() as opened:
         assert await opened.sessions() == []
         for name in ("ada", "eve"):
             async with opened.session(name) as session:
-                await opened.run('(defatom chat (params) (instructions "hello")) (chat)', session=session)
+                await opened.run(
+                    '(defatom chat (params) (instructions "hello") (history_config true)) (chat)', session=session
+                )
         async with opened.session("ada") as session:
             handle = await opened.start(ask, run_id="r", session=session)
             assert await handle.wait() == "waiting"
@@ -353,7 +352,7 @@ async def test_conversations_are_listed(flow: Flow) -> None:
 
 async def test_a_conversation_is_deleted(flow: Flow) -> None:
     """Deleted, a conversation begins anew; nobody deletes one that is in use, or that a run holds."""
-    chat = '(defatom chat (params (text string)) (instructions "{{text}}")) (value-of (chat (text "hello")))'
+    chat = '(defatom chat (params (text string)) (instructions "{{text}}") (history_config true)) (value-of (chat (text "hello")))'
     async with flow() as opened:
         async with opened.session("user") as session:
             await opened.run(chat, session=session)

@@ -15,7 +15,8 @@ from agentflow.core.session import Compaction
 from agentflow.events import Event, HistoryCompacted, Warning
 
 CHAT = """(defatom chat (params (say string)) (instructions "{{say}}") (tools (look))
-            (history_config (compact_after_tokens 500) (compact_keep_turns 1)))
+            (history_config (use_session_history true) (record_in_session_history true)
+              (compact_after_tokens 500) (compact_keep_turns 1)))
           (value-of (chat (say text)))"""
 
 
@@ -62,7 +63,7 @@ async def test_older_turns_are_sent_as_a_summary_and_kept(tmp_path: Path) -> Non
         sent = model.asked[-1].messages
         assert [message.role for message in sent] == ["user", "assistant"] * 2 + ["user"]
         assert "4 turns" in sent[0].text and sent[2].text == "say 4"
-        plain = '(defatom all (params) (instructions "all")) (value-of (all))'
+        plain = '(defatom all (params) (instructions "all") (history_config true)) (value-of (all))'
         await flow.run(plain, session=session)
         assert len(model.asked[-1].messages) == 13
     told = [event for event in seen if isinstance(event, HistoryCompacted)]

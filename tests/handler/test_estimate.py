@@ -84,7 +84,7 @@ async def test_prompts_of_one_conversation_are_reserved_by_its_size() -> None:
     """The budget sees what a long conversation sends: with each prompt more, until nothing is left."""
     model = ScriptedProvider(lambda request: "word " * 50)
     session = Session()
-    program = '(defatom ask (params) (instructions "Go on")) (ask)'
+    program = '(defatom ask (params) (instructions "Go on") (history_config true)) (ask)'
     async with AgentFlow(provider=model, limits=Limits(tokens=10_000)) as flow:
         for _ in range(6):
             await flow.run(program, session=session)

@@ -21,7 +21,6 @@ from agentflow.core.errors import (
     FileFailure,
     LimitExceeded,
     PathDenied,
-    SessionBusy,
     TaskError,
 )
 from agentflow.core.events import ModelFinished, Warning
@@ -258,11 +257,19 @@ class TestPrompts:
         wrong = await handler("{}", "{}").execute_prompt("p", output_schema=schema)
         assert wrong.notes["error"]["reason"] == "output_format_failure"
 
-    async def test_one_at_a_time(self) -> None:
-        """Two prompts at once in the handler's session: the second is refused, the first lives."""
-        made = handler("one two three", "never")
-        results = await asyncio.gather(made.execute_prompt("a"), made.execute_prompt("b"), return_exceptions=True)
-        assert isinstance(results[0], TaskResult) and isinstance(results[1], SessionBusy)
+    async def test_side_by_side(self) -> None:
+        """Prompts at once see what was said before them, not each other; afterwards the conversation has all their turns."""
+        made = handler("before", *["beside"] * 5, "after")
+        await made.execute_prompt("first")
+        results = await asyncio.gather(*[made.execute_prompt(f"{number}") for number in range(5)])
+        assert {result.content for result in results} == {"beside"}
+        model = made.model_provider
+        assert isinstance(model, FakeProvider)
+        assert [len(request.messages) for request in model.requests[1:]] == [3] * 5
+        await made.execute_prompt("last")
+        assert len(model.requests[-1].messages) == 13
+        asked = [message.text for message in made.conversation_history if message.role == "user"]
+        assert sorted(asked[1:-1]) == [f"{number}" for number in range(5)] and asked[0] == "first"
 
     async def test_inside_a_run(self) -> None:
         """Inside a tool's call the handler's prompts join that run and its session."""

@@ -17,7 +17,7 @@ from agentflow.providers.decoding import parse_arguments
 from agentflow.providers.wire import parse_json
 from tests.support.fakes import check_strictly
 
-ASK = '(defatom ask (params (q string)) (instructions "Answer {{q}}"))'
+ASK = '(defatom ask (params (q string)) (instructions "Answer {{q}}") (history_config true))'
 
 
 @tool

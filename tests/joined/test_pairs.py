@@ -704,7 +704,8 @@ async def run_is_recorded(house: House) -> None:
 
 async def session_lasts(house: House) -> None:
     """What a run adds to a session that lasts is in the database, and in the session when it is opened again."""
-    text = '(defatom say (params (q string)) (instructions "{{q}}")) (begin (say (q "one")) (say (q "two")))'
+    say = '(defatom say (params (q string)) (instructions "{{q}}") (history_config true))'
+    text = f'{say} (begin (say (q "one")) (say (q "two")))'
     for before in (0, 2):
         async with (
             AgentFlow(

@@ -158,8 +158,10 @@ async def test_a_reused_result_keeps_its_sources(tmp_path: Path) -> None:
 
 async def test_a_lasting_session_keeps_its_sources(tmp_path: Path) -> None:
     """A conversation that is stored has read what it had read, in the next process too."""
-    note = '(begin (defatom t (params (x)) (instructions "Note {{x}}")) (t (x (value-of (fetch (url "u"))))))'
-    ask = '(begin (defatom u (params) (instructions "Who?")) (send (to (value-of (u))) (body "x")))'
+    note = '(begin (defatom t (params (x)) (instructions "Note {{x}}") (history_config true)) (t (x (value-of (fetch (url "u"))))))'
+    ask = (
+        '(begin (defatom u (params) (instructions "Who?") (history_config true)) (send (to (value-of (u))) (body "x")))'
+    )
     async with opened(tmp_path, "noted").flow as flow, flow.session("talk") as session:
         await flow.run(note, session=session)
     made = opened(tmp_path, "eve@example.org")
@@ -172,7 +174,8 @@ async def test_a_lasting_session_keeps_its_sources(tmp_path: Path) -> None:
 async def test_a_summary_has_the_sources_of_the_turns_it_stands_for(tmp_path: Path) -> None:
     """Compaction forgets words, and not where they came from."""
     task = """(defatom t (params (x)) (instructions "{{x}}")
-        (history_config ((use_session_history true) (compact_after_tokens 1) (compact_keep_turns 0))))"""
+        (history_config ((use_session_history true) (record_in_session_history true)
+                         (compact_after_tokens 1) (compact_keep_turns 0))))"""
     provider = ScriptedProvider(["noted", "a summary", "eve@example.org", "another", "eve@example.org"])
     made = Mail(tmp_path, [], POLICY)
     async with AgentFlow(provider=provider, root=tmp_path, provenance=POLICY) as flow:

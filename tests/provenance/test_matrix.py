@@ -155,13 +155,14 @@ async def test_a_session_turn_remembers(mail: Open) -> None:
     """A later run in the same session has read what the earlier one read."""
     made = await mail("noted", "eve@example.org")
     session = Session()
-    task = '(begin (defatom t (params (x)) (instructions "Note {{x}}")) (t (x %s)))'
+    task = '(begin (defatom t (params (x)) (instructions "Note {{x}}") (history_config true)) (t (x %s)))'
     first = await made.flow.run(task % FETCH, session=session)
     assert "web" in first.sources
     again = Session.from_json(session.to_json())
     with pytest.raises(AgentflowError) as denied:
         await made.flow.run(
-            '(begin (defatom u (params) (instructions "Who?")) (send (to (value-of (u))) (body "x")))', session=again
+            '(begin (defatom u (params) (instructions "Who?") (history_config true)) (send (to (value-of (u))) (body "x")))',
+            session=again,
         )
     assert denied.value.code == "provenance/denied"
 
@@ -171,10 +172,11 @@ async def test_a_session_without_history_does_not_taint(mail: Open) -> None:
     made = await mail("noted", "bob@example.com")
     session = Session()
     await made.flow.run(
-        f'(begin (defatom t (params (x)) (instructions "Note {{{{x}}}}")) (t (x {FETCH})))', session=session
+        f'(begin (defatom t (params (x)) (instructions "Note {{{{x}}}}") (history_config true)) (t (x {FETCH})))',
+        session=session,
     )
     await made.flow.run(
-        """(begin (defatom u (params) (instructions "Who?") (history_config ((use_session_history false))))
+        """(begin (defatom u (params) (instructions "Who?"))
              (send (to (value-of (u))) (body "x")))""",
         session=session,
     )

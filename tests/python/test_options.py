@@ -52,7 +52,7 @@ def test_type_checkers_know_the_rows_of_the_table() -> None:
         }
 
     assert plain(TaskSettings) == rows("task")
-    assert {**plain(AskSettings), "output": "type"} == rows("ask")
+    assert {**plain(AskSettings), "output": "type", "session": "Session | None"} == rows("ask")
     assert plain(ToolSettings) == rows("tool")
     assert {field.name: field.type for field in fields(ToolOptions)} == rows("tool")
     assert get_type_hints(TaskSettings), "every name in the annotations is imported"
@@ -98,8 +98,15 @@ SLIPS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "said"), SLIPS)
-@pytest.mark.parametrize("surface", ["task", "ask", "copy"])
+@pytest.mark.parametrize(
+    ("surface", "name", "said"),
+    [
+        (each, *slip)
+        for each in ("task", "ask", "copy")
+        for slip in SLIPS
+        if each != "ask" or slip[0] not in NAMES["ask"]
+    ],
+)
 async def test_an_unknown_option_is_refused_with_the_word_to_write(name: str, said: str, surface: str) -> None:
     """What other frameworks call an option, and what templates have, is an error before any model is asked, with a hint."""
     flow, model = flow_of()

@@ -410,16 +410,16 @@ async def test_a_body_that_gives_no_prompt(tmp_path: Path) -> None:
     assert prompts(model) == ["About cats."]
 
 
-async def test_a_task_without_history() -> None:
-    """``history=False`` sends nothing of the conversation and adds nothing to it; True is what tasks do anyway."""
+async def test_a_task_with_history() -> None:
+    """``history=True`` sends what was said before and adds to it; no other task of the workflow does."""
     model = ScriptedProvider(lambda request: str(len(request.messages)))
     flow = AgentFlow(provider=model)
 
-    @flow.task
+    @flow.task(history=True)
     async def converse(text: str) -> str:
         """{{text}}"""
 
-    @flow.task(history=False)
+    @flow.task
     async def judge(text: str) -> str:
         """{{text}}"""
 

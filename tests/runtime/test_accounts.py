@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentflow import AgentFlow, Limits, Price, ScriptedProvider, Secret
 from agentflow.core.errors import AgentflowError, LimitExceeded, ProviderError, TaskError
-from agentflow.errors import RunCancelled
-from agentflow.events import ModelFinished
+from agentflow.core.messages import Usage
+from agentflow.errors import IncompleteStream, RunCancelled
+from agentflow.events import ModelFinished, TextDelta
 from tests.support.metered_model import MeteredModel, asking
+from tests.support.model_server import ModelServer, Reply
 
 PRICES = {"scripted:*": Price(1, 1)}
 
@@ -140,6 +144,52 @@ async def test_a_stream_tells_what_it_has_cost_so_far() -> None:
         result = await run.result()
         assert seen[-1] == 2 and run.account.run_id == "r"
         assert (run.account.usage, run.account.cost, run.account.steps) == (result.usage, result.cost, result.steps)
+
+
+@pytest.mark.parametrize("to_the_end", [False, True])
+async def test_a_call_under_way_is_in_the_account(to_the_end: bool, tmp_path: Path) -> None:
+    """What was sent and what has arrived counts by estimate while the answer comes, and stands when the call was cut off."""
+    arrived: list[Usage] = []
+    reply = Reply(text="one two three four five six", chunk_s=0.01)
+    async with ModelServer([reply, replace(reply, cut=4)]) as server:
+        flow = AgentFlow("openai-chat:gpt-5-mini", base_url=server.url, api_key="key", root=tmp_path)
+        async with flow:
+            for cut in (False, True):
+                async with flow.stream(flow.ask("hello there " * 40)) as run:
+                    assert run.account.cost == 0
+                    async for event in run:
+                        if isinstance(event, TextDelta):
+                            arrived.append(run.account.usage)
+                            assert (run.account.cost or 0) > 0 and run.account.usage.requests == 1
+                            if not to_the_end and not cut:
+                                break
+                    if cut:
+                        with pytest.raises(IncompleteStream) as caught:
+                            await run.value()
+                        assert (run.account.usage, run.account.cost) == (caught.value.usage, caught.value.cost)
+                    elif to_the_end:
+                        assert run.account.usage.estimated_tokens == 0, "the server said what it took"
+                assert (run.account.cost or 0) > 0 and run.account.usage.requests == 1
+    assert all(each.input_tokens > 100 and each.estimated_tokens for each in arrived[:1])
+
+
+async def test_a_call_under_way_in_a_tool_counts_for_the_part_and_the_run() -> None:
+    """The stream of a part of a run, and that of the run around it, both tell what its calls have cost so far."""
+    flow = AgentFlow(provider=ScriptedProvider(["one two three"]), prices=PRICES)
+    seen: list[tuple[float, float]] = []
+
+    @flow.tool
+    async def inner() -> str:
+        """Ask."""
+        async with flow.stream(flow.ask("hello there " * 40)) as part:
+            async for event in part:
+                if isinstance(event, TextDelta):
+                    seen.append((part.account.cost or 0, outer.account.cost or 0))
+            return await part.value()
+
+    async with flow, flow.stream("(value-of (inner))") as outer:
+        assert await outer.value() == "one two three"
+    assert seen and all(own == around > 0 for own, around in seen)
 
 
 async def test_a_stream_that_was_left_has_no_value() -> None:

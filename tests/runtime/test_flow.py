@@ -25,7 +25,7 @@ from agentflow import (
     TaskResult,
     UnboundSymbolError,
 )
-from agentflow.errors import ConfigurationError, ProviderError, SessionBusy
+from agentflow.errors import ConfigurationError, ProviderError
 from agentflow.events import (
     BranchStarted,
     Event,
@@ -41,7 +41,7 @@ from agentflow.events import (
     ToolStarted,
 )
 
-ASK = '(defatom ask (params (q string)) (instructions "{{q}}"))'
+ASK = '(defatom ask (params (q string)) (instructions "{{q}}") (history_config true))'
 
 
 def balanced(events: list[Event]) -> None:
@@ -192,7 +192,7 @@ async def test_branches_have_paths_that_do_not_depend_on_timing(tmp_path: Path) 
 
 
 async def test_sessions(tmp_path: Path) -> None:
-    """Each run has a session of its own; a session passed on continues; two runs at once in one raise SessionBusy."""
+    """Each run has a session of its own; a session passed on continues, and a run beside another begins where that did."""
     model = ScriptedProvider(lambda request: f"{len(request.messages)} messages")
 
     async def hold() -> str:
@@ -209,9 +209,8 @@ async def test_sessions(tmp_path: Path) -> None:
         assert (await flow.run(program, session=session)).value == "3 messages"
         async with flow.stream("(hold)", session=session) as run:
             await anext(aiter(run))
-            with pytest.raises(SessionBusy):
-                await flow.run(program, session=session)
-        assert (await flow.run(program, session=session)).value == "5 messages"
+            assert (await flow.run(program, session=session)).value == "5 messages"
+        assert (await flow.run(program, session=session)).value == "7 messages"
 
 
 async def test_branches_fork_the_session_and_join_in_order(tmp_path: Path) -> None:

@@ -143,8 +143,8 @@ async def test_what_a_tool_starts_is_bounded_too() -> None:
 @pytest.mark.parametrize(
     ("program", "least"),
     [
-        ('(defatom ask (params) (instructions "Hi") (history_config (compact_after_tokens 5) (compact_keep_turns 1)))'
-         " (ask) (ask) (ask)", 4),
+        ('(defatom ask (params) (instructions "Hi") (history_config (use_session_history true) (compact_keep_turns 1)'
+             " (record_in_session_history true) (compact_after_tokens 5))) (ask) (ask) (ask)", 4),
         ('(solve "the sum of 1 and 2" (allow))', 1),
         ('(get_context (query "river"))', 1),
     ],

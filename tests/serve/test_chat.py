@@ -65,18 +65,37 @@ async def test_only_the_call_in_tail_position_is_the_answer() -> None:
 
 
 async def test_what_was_said_before_is_the_history_that_tasks_see() -> None:
-    """Earlier messages are exchanges of the session, a client's system text the beginning of what its user said."""
+    """Earlier messages are exchanges of the session, a client's system text the beginning of what its user said.
+
+    A task that is exported takes part, unless it declines; of a program the tasks with history do.
+    """
     model = ScriptedProvider(lambda request: " | ".join(f"{each.role}: {each.text}" for each in request.messages))
-    async with AgentFlow(provider=model) as flow, served(flow, {"capital": CAPITAL}) as server:
+    exports = {"capital": CAPITAL.replace('?"))', '?") (history_config true))'), "plain": CAPITAL}
+    flow = AgentFlow(provider=model)
+
+    @flow.task
+    async def visit(country: str) -> str:
+        """Capital of {{country}}?"""
+
+    @flow.task(history={"use_session_history": False})
+    async def alone(country: str) -> str:
+        """Capital of {{country}}?"""
+
+    async with flow, served(flow, {**exports, "visit": visit, "alone": alone}) as server:
         async with openai_client(server) as client:
             before: list[Any] = [
                 {"role": "system", "content": "Be brief."},
                 *say("Hello"),
                 {"role": "assistant", "content": [{"type": "text", "text": "Hi!"}]},
             ]
-            answer = await client.chat.completions.create(model="capital", messages=[*before, *say("France")])
-    expected = "user: Be brief.\n\nHello | assistant: Hi! | user: Capital of France?"
-    assert answer.choices[0].message.content == expected
+            answers = {
+                name: (await client.chat.completions.create(model=name, messages=[*before, *say("France")])).choices[0]
+                for name in ("capital", "plain", "visit", "alone")
+            }
+    asked = "user: Capital of France?"
+    expected = f"user: Be brief.\n\nHello | assistant: Hi! | {asked}"
+    said = {name: answer.message.content for name, answer in answers.items()}
+    assert said == {"capital": expected, "plain": asked, "visit": expected, "alone": asked}
 
 
 async def test_thinking_is_shown_apart() -> None:
@@ -112,6 +131,37 @@ async def test_tasks_and_python_workflows_are_exports_by_name() -> None:
                 assert answer.choices[0].message.content == expected
                 stream = await client.chat.completions.create(model=name, messages=say("hey"), stream=True)
                 assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == expected
+
+
+async def test_a_text_in_python_has_the_parameters_of_its_main(tmp_path: Path) -> None:
+    """With their types, defaults and the docstring, decorated or not, as ``agentflow run`` reads them."""
+    body = (
+        'def main(paths: list[str], limit: int = 8) -> str:\n    """Look at files."""\n    return f"{limit} {paths}"\n'
+    )
+    plain, declared, chat = [tmp_path / name for name in ("plain.py", "declared.py", "chat.py")]
+    plain.write_text(body)
+    declared.write_text(f"@workflow(allow=[])\n{body}")
+    chat.write_text('def main(question: str) -> str:\n    return question + "!"\n')
+    header = tmp_path / "header.py"
+    header.write_text('### agentflow workflow 1\n### {"name": "h", "params": {"word": "string"}}\nword + "?"\n')
+    async with (
+        AgentFlow(provider=ScriptedProvider([])) as flow,
+        served(flow, [plain, declared, chat, header]) as server,
+    ):
+        offers = server.server.service.offers
+        for name in ("plain", "declared"):
+            assert offers[name].description == "Look at files."
+            assert offers[name].input_schema["required"] == ["paths"]
+            assert offers[name].input_schema["properties"]["limit"] == {"type": "integer"}
+            for given, value in (({}, "8 ['a']"), ({"limit": 2}, "2 ['a']")):
+                ended = await server.ended(await server.begin(name, paths=["a"], **given))
+                assert ended["value"] == value
+            refused = await server.post("/runs", {"export": name, "bindings": {"paths": "a", "limit": "many"}})
+            assert refused.status_code == 400 and "limit" in refused.text
+        assert (await server.ended(await server.begin("header", word="so")))["value"] == "so?"
+        async with openai_client(server) as client:
+            answer = await client.chat.completions.create(model="chat", messages=say("hey"))
+            assert answer.choices[0].message.content == "hey!"
 
 
 FAILURES = [

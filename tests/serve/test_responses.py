@@ -52,7 +52,7 @@ async def test_what_was_said_before_is_the_history_that_tasks_see() -> None:
     model = ScriptedProvider(lambda request: " | ".join(f"{each.role}: {each.text}" for each in request.messages))
     async with (
         AgentFlow(provider=model) as flow,
-        served(flow, {"capital": CAPITAL}) as server,
+        served(flow, {"capital": CAPITAL.replace('?"))', '?") (history_config true))')}) as server,
         openai_client(server) as client,
     ):
         first = await client.responses.create(model="capital", input="Hello")

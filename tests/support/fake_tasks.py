@@ -176,7 +176,7 @@ class FakeChecker:
             if name not in allow
         ]
 
-    def declaration(self, source: Source) -> Mapping[str, Any] | None:
+    def declaration(self, source: Source, *, undecorated: bool = False) -> Mapping[str, Any] | None:
         return None
 
     async def run(

@@ -128,6 +128,9 @@ class FakeRun:
     async def room(self) -> None:
         await asyncio.sleep(0)
 
+    def under_way(self, call: object, begins: bool) -> None:
+        """No account is read while it works."""
+
     def charge_model_call(self) -> None:
         self.model_calls += 1
 

@@ -216,12 +216,12 @@ async def test_tools_are_attenuated(declared: Any, grants: Any, offered: Any) ->
 
 
 async def test_history_settings() -> None:
-    """The request's history settings come before the template's, and those before the defaults."""
-    tasks, prompts = system(history_config={"use_session_history": False})
+    """A call's history settings adjust the template's one by one, and those the defaults."""
+    tasks, prompts = system(history_config={"record_in_session_history": False})
     await tasks.execute_task("atomic", "s", {"x": 1})
     await tasks.execute_task("atomic", "s", {"x": 1}, history_config={"history_turns_to_include": 2})
-    assert prompts.prompts[0].history == HistoryConfig(use_session_history=False)
-    assert prompts.prompts[1].history == HistoryConfig(history_turns_to_include=2)
+    assert prompts.prompts[0].history == HistoryConfig(record_in_session_history=False)
+    assert prompts.prompts[1].history == HistoryConfig(history_turns_to_include=2, record_in_session_history=False)
 
 
 async def test_handler_config_and_keywords() -> None:
@@ -284,7 +284,7 @@ async def test_json_output_is_parsed(given: dict[str, Any]) -> None:
     result = await tasks.execute_task("atomic", "s", {"x": 1})
     assert result.parsed_content == ["a", "b"] and result["parsedContent"] == ["a", "b"]
     assert prompts.prompts[0].output_schema == {"type": "array", "items": {"type": "string"}}
-    assert '"items"' in prompts.text
+    assert '"items"' in prompts.prompts[0].schema_text
 
 
 @pytest.mark.parametrize("given", [{"output_model": Answer}, {"output_format": {"type": "json", "schema": Answer}}])

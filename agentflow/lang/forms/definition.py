@@ -51,7 +51,7 @@ class Definition:
 
 def read_definition(a: Analyzer, node: Form, name: Name, options: Sequence[Node], scope: Scope) -> Definition:
     """The definition of ``name`` by ``options``. Raises SexpEvaluationError where one is malformed."""
-    definition = Definition(node, name, {"name": name.name, "type": "atomic", "params": {}})
+    definition = Definition(node, name, {"name": name.name, "type": "atomic", "params": {}, "stateless": True})
     for option in options:
         key = head_name(option)
         if key is None or not isinstance(option, Form):
@@ -176,6 +176,8 @@ def _read_count(a: Analyzer, key: str, option: Form) -> int:
 def _read_pairs(a: Analyzer, key: str, option: Form) -> Any:
     values: list[Any] = [_unquoted(each) for each in option.items[1:]]
     value: Any = cast(Any, values[0] if len(values) == 1 and not _is_pair(values[0]) else values)
+    if key == "history_config" and type(value) is bool:
+        return value
     if key == "output_format" and len(values) == 1 and type(value) not in (list, dict):
         value = [["type", value]]
     pairs = pairs_to_dict(value)

@@ -89,13 +89,14 @@ def failures_of(g: Emitter) -> list[AgentflowError]:
     return [error for error, is_caught in g.failures.values() if not is_caught]
 
 
-def declared(source: Source, limits: Limits) -> dict[str, Any] | None:
+def declared(source: Source, limits: Limits, *, undecorated: bool = False) -> dict[str, Any] | None:
     """The ``params``, ``allow`` and ``description`` of the workflow that a text declares; None if it declares none.
 
+    With ``undecorated`` those of any text that has a ``main``, whose parameters are what a run of it is given.
     Raises SexpSyntaxError, SexpEvaluationError (the first mistake of the declaration) and LimitExceeded.
     """
     g = emitter_of(source, lambda _: UNKNOWN, limits, None, None)
-    fields = workflow.declaration(g)
+    fields = workflow.declaration(g, undecorated=undecorated)
     if g.errors:
         raise _in_order(g.errors)[0]
     return fields

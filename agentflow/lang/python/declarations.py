@@ -240,6 +240,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
         "type": "atomic",
         "params": {each.arg: _parameter(each.annotation) for each in all_parameters(node.args)},
         "instructions": _dedented(prompt),
+        "stateless": True,
     }
     if node.returns is not None:
         output = answer_schema(g, node.returns)
@@ -259,7 +260,7 @@ def define_at_start(g: Emitter, node: ast.AST, fields: dict[str, Any]) -> str:
     content = to_json(fields)
     name = f"{ASKED}{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
     if name not in g.at_start and g.kind(name) != "task":
-        definition: Any = {"name": name, **fields}
+        definition: Any = {"name": name, "stateless": True, **fields}
         definition = g.port.prepare(definition) if g.port is not None else definition
         g.templates.setdefault(name, []).append(definition)
         constants = [g.packed_constant((name, at), lambda each=each: each) for at, each in enumerate((definition, ()))]
@@ -364,7 +365,7 @@ def _option(g: Emitter, option: ast.keyword) -> Any:
             return texts
     if name in _DATA and is_literal(node):
         return _data(g, name, node)
-    shown = {**dict.fromkeys(_TEXTS, '"..."'), **dict.fromkeys(_COUNTS, "8"), "tools": '["search"]', "history": "False"}
+    shown = {**dict.fromkeys(_TEXTS, '"..."'), **dict.fromkeys(_COUNTS, "8"), "tools": '["search"]', "history": "True"}
     message = f"'{name}' is written out: a text, a number, or a list of names"
     g.wrong(node, "defatom/option", message, f"write @task({name}={shown.get(name or '', '...')})")
     return None
@@ -377,10 +378,7 @@ def _data(g: Emitter, name: str, node: ast.expr) -> Any:
         hint = f"leave it out, or grant the program '{needed}'" if needed else "leave it out"
         g.wrong(node, "name/not-granted", f"this program may not give its tasks '{name}'", hint)
         return None
-    value = ast.literal_eval(node)
-    if name == "history" and isinstance(value, bool):
-        return {"use_session_history": value, "record_in_session_history": value}
-    return value
+    return ast.literal_eval(node)
 
 
 def _dedented(prompt: str) -> str:

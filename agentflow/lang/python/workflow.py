@@ -13,19 +13,19 @@ _PLAIN = frozenset(("string", "integer", "number", "boolean"))
 _USAGE = '@workflow(allow=["review"])'
 
 
-def declaration(g: Emitter) -> dict[str, Any] | None:
+def declaration(g: Emitter, *, undecorated: bool = False) -> dict[str, Any] | None:
     """The ``params``, ``allow`` and ``description`` of the workflow that a text declares; None if it declares none.
 
-    Records in ``g`` what is wrong with the declaration.
+    With ``undecorated`` those of any text that has a ``main``. Records in ``g`` what is wrong with the declaration.
     """
     main = g.scopes.function("main")
     decorator = None if main is None else _decorator(main)
-    if main is None or decorator is None:
+    if main is None or (decorator is None and not undecorated):
         return None
     g.suite([each for each in g.tree.body if isinstance(each, ast.ClassDef)])
     return {
         "params": _params(g, main.args),
-        "allow": _allow(g, decorator),
+        "allow": None if decorator is None else _allow(g, decorator),
         "description": " ".join((ast.get_docstring(main) or "").split()),
     }
 
