@@ -37,6 +37,7 @@ from agentflow.executors.program_files import ProgramFile, program_files
 from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion
+from agentflow.lib.own_threads import own_thread
 from agentflow.lib.terminal import escape
 
 PATH: tuple[str, ...] = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -223,7 +224,7 @@ class CommandExecutor:
             stderr = f": {cut(ended.stderr.strip(), 500)}" if ended.stderr.strip() else ""
             hint = f" ({ended.hint})" if ended.hint else ""
             return FoundFiles(error=f"{ended.error or 'the command failed'}{hint}{stderr}")
-        return FoundFiles(tuple(await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)))
+        return FoundFiles(tuple(await own_thread(self.parse_file_paths_from_output, ended.stdout)))
 
     async def prepare(
         self,
@@ -246,9 +247,9 @@ class CommandExecutor:
             limit = self._timeout(timeout)
             # shlex works character by character: a long text would hold up the event loop
             long = isinstance(command, str) and len(command) > _SHORT_TEXT
-            argv, shell = await asyncio.to_thread(self._split, command) if long else self._split(command)
+            argv, shell = await own_thread(self._split, command) if long else self._split(command)
             sandbox = await self._sandbox.get()
-            resolved = await asyncio.to_thread(self._resolve, argv, cwd, shell)
+            resolved = await own_thread(self._resolve, argv, cwd, shell)
             if read_only and not sandbox.confines and not only_reads(argv):
                 raise _may_write(argv)
             approval = await self._decide(resolved, call)
@@ -352,7 +353,7 @@ class CommandExecutor:
             )
         if verdict == "allow" or call is None or call.host_authority:
             return None
-        approval = await asyncio.to_thread(self._identify, resolved)
+        approval = await own_thread(self._identify, resolved)
         files = "".join(f"\n  runs: {escape(file.path)} ({file.digest})" for file in approval.executed)
         request = ApprovalRequest(
             tool=TOOL,
@@ -390,7 +391,7 @@ class CommandExecutor:
     async def _run(
         self, resolved: Resolved, timeout: float, sandbox: Sandbox, approval: Approval | None, read_only: bool
     ) -> CommandResult:
-        scratch, cwd_fd = await run_or_undo(asyncio.to_thread(self._prepare, resolved.cwd), undo=_clear)
+        scratch, cwd_fd = await run_or_undo(own_thread(self._prepare, resolved.cwd), undo=_clear)
         try:
             spawn = Spawn(
                 executable=resolved.executable,
@@ -413,10 +414,10 @@ class CommandExecutor:
                 spawn = await self._harden_git(spawn, sandbox)
             if approval is not None:
                 # last of all: the command may have waited for a free slot since it was approved
-                await asyncio.to_thread(self._check_unchanged, resolved, approval)
+                await own_thread(self._check_unchanged, resolved, approval)
             return await run_process(spawn, sandbox, timeout, keep=_LISTING_BYTES if read_only else None)
         finally:
-            await run_to_completion(asyncio.to_thread(_clear, (scratch, cwd_fd)))
+            await run_to_completion(own_thread(_clear, (scratch, cwd_fd)))
 
     def _prepare(self, cwd: str) -> tuple[str, int]:
         """Create a private directory for temporary files and open the working directory. Blocking."""

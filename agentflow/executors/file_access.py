@@ -8,7 +8,6 @@ followed for reading, none for writing; protected names are refused; a write is 
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import io
@@ -31,6 +30,7 @@ from agentflow.executors.confine import Root
 from agentflow.executors.path_rules import check_text, split
 from agentflow.executors.waiting import run_or_undo
 from agentflow.lib.file_names import name_text
+from agentflow.lib.own_threads import own_thread
 from agentflow.lib.protected_names import EXECUTED, PROTECTED, Protection
 from agentflow.lib.terminal import shown
 
@@ -160,18 +160,18 @@ class FileAccessManager:
         Raises PathDenied, and FileFailure: ``files/not-found``, ``files/too-large``, ``files/encoding`` (not UTF-8),
         ``files/permission``, ``files/io``.
         """
-        return await asyncio.to_thread(self._read_text, path, max_bytes)
+        return await own_thread(self._read_text, path, max_bytes)
 
     async def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
         """The bytes of a file. Raises what :meth:`read` raises, except encoding errors."""
-        return await asyncio.to_thread(self._read_bytes, path, max_bytes)
+        return await own_thread(self._read_bytes, path, max_bytes)
 
     async def stream(self, path: str, *, chunk_bytes: int = _CHUNK) -> AsyncGenerator[bytes, None]:
         """The bytes of a file of any size, ``chunk_bytes`` at a time. Use it under ``contextlib.aclosing``.
 
         Raises what :meth:`read_bytes` raises, except that there is no cap.
         """
-        raw = await run_or_undo(asyncio.to_thread(self._open_raw, path), undo=io.FileIO.close)
+        raw = await run_or_undo(own_thread(self._open_raw, path), undo=io.FileIO.close)
         try:
             file = cast(_AsyncReader, threadpool.wrap(raw))
             while chunk := await run_or_undo(file.read(chunk_bytes)):
@@ -228,7 +228,7 @@ class FileAccessManager:
 
     async def exists(self, path: str) -> bool:
         """Whether ``path`` is a file or directory below the roots. Raises PathDenied for a refused path."""
-        return await asyncio.to_thread(self._mode, path) is not None
+        return await own_thread(self._mode, path) is not None
 
     def is_file_now(self, path: str) -> bool:
         """Whether ``path`` is a regular file below the roots, for callers on a worker thread. Raises PathDenied."""
@@ -253,7 +253,7 @@ class FileAccessManager:
 
         Raises PathDenied, and FileFailure: ``files/not-found``, ``files/not-directory``, ``files/too-large``.
         """
-        return await asyncio.to_thread(self._list, path)
+        return await own_thread(self._list, path)
 
     def _list(self, path: str) -> list[str]:
         fd = self.open_directory(path)
@@ -291,7 +291,7 @@ class FileAccessManager:
         ``files/not-regular`` ...), and FileFailure: ``files/exists``, ``files/changed``, ``files/no-space``,
         ``files/permission``, ``files/encoding``, ``files/io``; the old file is then unchanged.
         """
-        await asyncio.to_thread(self._write, path, content, overwrite, expected_digest)
+        await own_thread(self._write, path, content, overwrite, expected_digest)
 
     def _write(self, path: str, content: str | bytes, overwrite: bool, expected: str | None) -> None:
         root, parts = self._locate(path)
@@ -367,7 +367,7 @@ class FileAccessManager:
 
     async def sweep(self) -> int:
         """Remove temporary files that killed writers left. Returns their number. The first write does this too."""
-        return await asyncio.to_thread(self.sweep_now)
+        return await own_thread(self.sweep_now)
 
     def sweep_now(self, *, once: bool = False) -> int:
         """:meth:`sweep`, for callers on a worker thread; ``once`` does nothing after the first time."""

@@ -23,6 +23,7 @@ from agentflow.executors.sandbox.base import CommandLimits, Ending, Running, San
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion
+from agentflow.lib.own_threads import own_thread
 from agentflow.lib.terminal import escape
 
 STDERR_KEPT = 65_536
@@ -48,10 +49,10 @@ class Services:
     async def start(self, command: ServiceCommand) -> Service:
         """Start ``command``. Raises SandboxUnavailable, ConfigurationError, FileFailure, PathDenied and OSError."""
         sandbox = await self._sandbox.get()
-        executable = await asyncio.to_thread(self._find, command.argv[0])
+        executable = await own_thread(self._find, command.argv[0])
         root = str(self._files.roots[0])
-        writable = [await asyncio.to_thread(_directory, root, path) for path in command.writable]
-        scratch, cwd_fd = await run_or_undo(asyncio.to_thread(self._prepare), undo=_clear)
+        writable = [await own_thread(_directory, root, path) for path in command.writable]
+        scratch, cwd_fd = await run_or_undo(own_thread(self._prepare), undo=_clear)
         try:
             spawn = Spawn(
                 executable=executable,
@@ -71,7 +72,7 @@ class Services:
             )
             return await run_or_undo(_connect(spawn, sandbox), undo_async=lambda service: service.stop(0.0))
         except BaseException:  # remove the scratch directory, even when cancelled
-            await run_to_completion(asyncio.to_thread(shutil.rmtree, scratch, True))
+            await run_to_completion(own_thread(shutil.rmtree, scratch, True))
             raise
         finally:
             os.close(cwd_fd)
@@ -155,7 +156,7 @@ class Service:
         await self._running.end()
         for transport in self._transports:
             transport.close()
-        await asyncio.to_thread(shutil.rmtree, self._scratch, True)
+        await own_thread(shutil.rmtree, self._scratch, True)
 
 
 async def _connect(spawn: Spawn, sandbox: Sandbox) -> Service:

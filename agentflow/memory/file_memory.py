@@ -21,6 +21,7 @@ from agentflow.core.executor_ports import FilePort
 from agentflow.core.host_code import HostCode
 from agentflow.core.memory_ports import Candidate, CandidateSource, Embedder, Ranker
 from agentflow.lib.file_names import name_text, text_name
+from agentflow.lib.own_threads import own_thread
 from agentflow.lib.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.tokens import Tokeniser
@@ -124,8 +125,8 @@ class FileMemory:
 
         ``options`` may hold ``history`` (bool). Raises DataError (``memory/root``) if it is not a readable directory.
         """
-        root = await asyncio.to_thread(absolute_root, repo_path)
-        if root not in await asyncio.to_thread(_resolved, self._roots):
+        root = await own_thread(absolute_root, repo_path)
+        if root not in await own_thread(_resolved, self._roots):
             self._roots.append(root)
         if options and "history" in options:
             self._history[root] = bool(options["history"])
@@ -225,7 +226,7 @@ class FileMemory:
         if "symbol" in question.kinds:
             texts = await self.index.texts((item.file.root, item.file.path) for item in ranked[:FILES_OF_SYMBOLS])
             # a separate tokeniser, because its cache of words serves one thread only
-            items += await asyncio.to_thread(symbol_items, ranked, texts, terms, Tokeniser(20_000))
+            items += await own_thread(symbol_items, ranked, texts, terms, Tokeniser(20_000))
         if "commit" in question.kinds:
             items += commit_items(await self.index.commits(question.text, count), terms)
         return sorted(items, key=lambda match: -match.score)[:count] if len(question.kinds) > 1 else items[:count]
@@ -320,7 +321,7 @@ class FileMemory:
                 # another process is updating it; the stored part can be used
                 waited = time.monotonic() - began
                 if waited >= _FIRST_FILES_S or await self.index.count():
-                    top = await asyncio.to_thread(absolute_root, root)
+                    top = await own_thread(absolute_root, root)
                     return UpdateReport(top, note=error.message, busy=True, duration_s=waited)
                 await asyncio.sleep(_TRY_AGAIN_S)
 
@@ -415,7 +416,7 @@ class FileMemory:
     async def _matches(self, ranked: Sequence[Ranked], terms: Mapping[str, float]) -> list[MatchItem]:
         texts = await self.index.texts((item.file.root, item.file.path) for item in ranked)
         past = await self.index.past([item.commit for item in ranked if item.commit is not None])
-        return await asyncio.to_thread(match_items, ranked, texts, terms, past)
+        return await own_thread(match_items, ranked, texts, terms, past)
 
     async def _with_stated(self, input: ContextGenerationInput, matches: list[MatchItem]) -> list[MatchItem]:
         """``matches`` merged with the matching entries of :meth:`update_global_index`, best first."""

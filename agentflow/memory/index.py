@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 from agentflow.core.errors import AgentflowError, DataError
 from agentflow.lib.file_names import name_text, text_name
+from agentflow.lib.own_threads import own_thread
 from agentflow.lib.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport, busy
 from agentflow.memory.finds import FoundCommit, found_commits
@@ -90,7 +91,7 @@ class FileIndex:
         ``history`` overrides the rules' setting. Raises DataError (``memory/root``) if ``root`` is not a readable
         directory. Files that cannot be indexed are listed in the report's ``skipped``; they never raise.
         """
-        path = await asyncio.to_thread(self._absolute, root)
+        path = await own_thread(self._absolute, root)
         rules = self.rules if history is None else replace(self.rules, history=history)
         asked = time.monotonic()
 
@@ -116,17 +117,17 @@ class FileIndex:
 
     async def is_partial(self, root: str | os.PathLike[str]) -> bool:
         """Whether this index is indexing ``root`` for the first time, and some of its files can be found already."""
-        path = await asyncio.to_thread(self._absolute, root)
+        path = await own_thread(self._absolute, root)
         return self._building == path and not await self._read(lambda store: store.is_empty(path))
 
     async def is_built(self, root: str | os.PathLike[str]) -> bool:
         """Whether ``root`` has been indexed as a whole, by any process."""
-        path = await asyncio.to_thread(self._absolute, root)
+        path = await own_thread(self._absolute, root)
         return await self._read(lambda store: store.is_built(path))
 
     async def update_paths(self, root: str | os.PathLike[str], paths: Sequence[str]) -> UpdateReport:
         """Index single files of ``root``; ``paths`` are relative to it, or absolute and below it."""
-        top = await asyncio.to_thread(self._absolute, root)
+        top = await own_thread(self._absolute, root)
         return await self._write(lambda check: self._builder(top, self.rules, check).update_paths(top, paths))
 
     def _absolute(self, root: str | os.PathLike[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import random
 import time
@@ -32,6 +31,7 @@ from agentflow.core.effects import (
 from agentflow.core.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.events import ContextStarted
 from agentflow.core.host_code import HostCode
+from agentflow.core.host_threads import on_thread
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import CompiledTask, NameInfo, OutputAdapter, Template, permitted
 from agentflow.core.ports import SolverPort, TemplatePort, Tool, ToolPort, WorkflowPort
@@ -223,8 +223,9 @@ class EffectRunner:
     async def _host(self, effect: HostCall | Step, call: CallContext, span: Span | None) -> Any:
         try:
             with HostCode(call.at(call.path)):
-                result = effect.function(*effect.arguments)
-                return unlabelled(await result if inspect.isawaitable(result) else result, call.reading)
+                if type(effect) is HostCall:
+                    return unlabelled(await on_thread(effect.function, *effect.arguments), call.reading)
+                return unlabelled(await effect.function(*effect.arguments), call.reading)
         except AgentflowError:
             raise
         except Exception as error:

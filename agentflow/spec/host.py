@@ -7,7 +7,6 @@ call joins the run that asks. An object without the methods is refused (``config
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from agentflow.core.host_threads import as_async
 from agentflow.core.memory_ports import ContextFinder, MemoryPort
 from agentflow.core.ports import HandlerPort
 from agentflow.executors.command_executor import CommandExecutor, asked_for
+from agentflow.lib.own_threads import own_thread
 from agentflow.spec.memory import MemorySystem
 
 
@@ -134,8 +134,8 @@ class HostCommands:
             ended: CommandResult = await asked(call, self.commands.execute_command_safely, command, None, None)
         if not ended.success or ended.exit_code != 0:
             return FoundFiles(error=ended.error or cut(ended.stderr, 500) or f"exit code {ended.exit_code}")
-        paths = await asyncio.to_thread(self.parse_file_paths_from_output, ended.stdout)
-        return FoundFiles(tuple(await asyncio.to_thread(lambda: [path for path in paths if os.path.isfile(path)])))
+        paths = await own_thread(self.parse_file_paths_from_output, ended.stdout)
+        return FoundFiles(tuple(await own_thread(lambda: [path for path in paths if os.path.isfile(path)])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ header begin with ``###``; without one, ``@workflow(allow=[...])`` above ``main`
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -42,6 +41,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult, warn_of_failure
 from agentflow.core.source import Source, Surface
 from agentflow.core.templates import Parameter, TaskTemplate
+from agentflow.lib.own_threads import own_thread
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.inputs import resolve_beside
 
@@ -179,7 +179,7 @@ class WorkflowLibrary:
         Programs that declare no workflow are skipped.
         """
         if self.directory is not None:
-            loaded = await asyncio.to_thread(_read_directory, self.directory, self.checker.declaration)
+            loaded = await own_thread(_read_directory, self.directory, self.checker.declaration)
             self._workflows.update((workflow.name, workflow) for workflow in loaded)
         self._loaded = True
         return self.names()
@@ -194,7 +194,7 @@ class WorkflowLibrary:
         path: Path | None = None
         if self.directory is not None:
             path = self.directory / f"{workflow.name.replace(':', '%3A')}{_SUFFIXES[workflow.surface]}"
-            await asyncio.to_thread(_write, path, workflow)
+            await own_thread(_write, path, workflow)
         self._workflows[workflow.name] = workflow
         return path
 

@@ -20,7 +20,6 @@ depth and number of elements are bounded.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -34,6 +33,7 @@ from xml.sax.handler import ContentHandler
 from agentflow.core.errors import AgentflowError, DataError, cut
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
+from agentflow.lib.own_threads import own_thread
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.context_rules import resolve_settings
 from agentflow.tasks.registry import compile_template, read_template
@@ -439,4 +439,4 @@ def read_directory(path: str | Path) -> list[TaskTemplate]:
 
 async def load_directory(path: str | Path) -> list[TaskTemplate]:
     """Run :func:`read_directory` on a worker thread."""
-    return await asyncio.to_thread(read_directory, path)
+    return await own_thread(read_directory, path)

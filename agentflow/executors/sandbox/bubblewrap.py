@@ -31,6 +31,7 @@ from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.executors.sandbox.supervised import rlimits
 from agentflow.executors.waiting import run_to_completion
+from agentflow.lib.own_threads import own_thread
 from agentflow.lib.protected_names import CONFIDENTIAL, EXECUTED, PROTECTED, Protection
 
 _GRACE_S = 0.9
@@ -57,7 +58,7 @@ class Bubblewrap:
     async def spawn(self, spawn: Spawn) -> Running:
         if self._program is None:
             raise SandboxUnavailable(str(self.missing()), code="sandbox/unavailable")
-        group = await asyncio.to_thread(PidGroup.make, spawn.limits.processes + 1)
+        group = await own_thread(PidGroup.make, spawn.limits.processes + 1)
         opened: list[int] = []
         gate = transport = None
         try:
@@ -67,8 +68,8 @@ class Bubblewrap:
             transport = await attach(read_end, status)
             gate = Gate()
             opened.append(gate.inner)
-            arguments = await asyncio.to_thread(_walls, spawn, opened)
-            absent = await asyncio.to_thread(_redirections, spawn.changeable)
+            arguments = await own_thread(_walls, spawn, opened)
+            absent = await own_thread(_redirections, spawn.changeable)
             process = await asyncio.create_subprocess_exec(
                 self._program,
                 *arguments,
@@ -288,7 +289,7 @@ class Wrapped:
                 _, hard = resource.prlimit(pid, number)
                 allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
                 resource.prlimit(pid, number, (allowed, allowed))
-            await asyncio.to_thread(self._group.join, pid)
+            await own_thread(self._group.join, pid)
         except ProcessLookupError:
             return  # it died meanwhile; wait() reports how
 
@@ -302,7 +303,7 @@ class Wrapped:
     async def wait(self) -> Ending:
         code = await self._process.wait()
         await self._end_namespace()
-        if planted := await asyncio.to_thread(_removed, self._absent):
+        if planted := await own_thread(_removed, self._absent):
             return Ending(error=f"the command created {planted[0]}, which redirects git; it was removed")
         reported = self._field("exit-code")
         if reported is None:
@@ -315,7 +316,7 @@ class Wrapped:
             self._process.kill()
         await self._process.wait()
         await self._end_namespace()
-        await asyncio.to_thread(_removed, self._absent)
+        await own_thread(_removed, self._absent)
 
     async def _end_namespace(self) -> None:
         """Kill the namespace's first process and so all others; it ends after the last of them."""

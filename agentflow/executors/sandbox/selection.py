@@ -19,6 +19,7 @@ from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.selftest import examine
 from agentflow.executors.sandbox.unconfined import Unconfined
 from agentflow.executors.waiting import run_to_completion
+from agentflow.lib.own_threads import own_thread
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class SandboxChoice:
             return self._selected
 
     async def _choose(self) -> Sandbox:
-        await asyncio.to_thread(PidGroup.sweep)
+        await own_thread(PidGroup.sweep)
         if not isinstance(self._requested, str):
             return await self._passed(self._requested)
         if self._requested != "auto":
@@ -90,7 +91,7 @@ class SandboxChoice:
         )
 
     async def _passed(self, sandbox: Sandbox) -> Sandbox:
-        missing = await asyncio.to_thread(sandbox.missing)
+        missing = await own_thread(sandbox.missing)
         if missing is not None:
             raise SandboxUnavailable(
                 missing, code="sandbox/unavailable", hint='sandbox="none" runs commands unconfined, if that is intended'

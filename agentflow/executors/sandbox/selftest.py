@@ -19,6 +19,7 @@ from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, inst
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.supervised import interpreter
 from agentflow.executors.waiting import run_or_undo, run_to_completion
+from agentflow.lib.own_threads import own_thread
 
 _TIMEOUT_S = 20.0
 
@@ -77,13 +78,13 @@ class _Scene:
 
 async def examine(sandbox: Sandbox) -> list[str]:
     """Test ``sandbox``. Returns a sentence for each promise it broke; an empty list if it passed."""
-    creation = asyncio.to_thread(tempfile.mkdtemp, prefix="agentflow-selftest-")
+    creation = own_thread(tempfile.mkdtemp, prefix="agentflow-selftest-")
     base = await run_or_undo(creation, undo=os.rmdir)
     try:
-        scene = await asyncio.to_thread(_prepare, base)
+        scene = await own_thread(_prepare, base)
         return await _examine_in(scene, sandbox)
     finally:
-        await run_to_completion(asyncio.to_thread(shutil.rmtree, base, True))
+        await run_to_completion(own_thread(shutil.rmtree, base, True))
 
 
 def _prepare(base: str) -> _Scene:
@@ -123,7 +124,7 @@ async def _examine_in(scene: _Scene, sandbox: Sandbox) -> list[str]:
             await run_to_completion(marker.wait())
         if isinstance(report, str):
             return [report]
-        broken = await asyncio.to_thread(_look, scene)
+        broken = await own_thread(_look, scene)
         broken += [_WORDS[name] for name in ("spy", "spy1") if report.get(name)]
         broken += [_WORDS["udp"]] if _received(udp) else []
         broken += [_WORDS["tcp"]] if _accepted(tcp) else []

@@ -16,6 +16,7 @@ from agentflow.core.errors import SandboxUnavailable
 from agentflow.executors.sandbox.base import CommandLimits, Ending, Spawn
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
+from agentflow.lib.own_threads import own_thread
 
 _GRACE_S = 0.9
 _CODE = marshal.dumps(
@@ -79,7 +80,7 @@ def interpreter(workspace: tuple[str, ...] = ()) -> str:
 
 async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
     """Start ``spawn`` under a supervisor with ``walls``. Raises SandboxUnavailable if that fails."""
-    python, group = await asyncio.to_thread(
+    python, group = await own_thread(
         lambda: (interpreter(spawn.changeable if walls.confine else ()), PidGroup.make(spawn.limits.processes))
     )
     read_end, write_end = os.pipe()
@@ -123,7 +124,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
     running = Supervised(process, status, transport, group)
     try:
         # joining a group takes as long as the start of the interpreter, so they run concurrently
-        await asyncio.to_thread(group.join, process.pid)
+        await own_thread(group.join, process.pid)
     except BaseException:  # no process outlives a start that failed or was cancelled
         await running.end()
         raise
