@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from agentflow.core.errors import AgentflowError, LimitExceeded
+from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.limits import Limits
 from agentflow.core.names import DEFINE, GUARDED, Names
 from agentflow.core.source import Source
@@ -84,6 +84,7 @@ class Analyzer(Naming):
         self.expansions = 0
         self.level = 0
         self.deepest = 0
+        self.doubts: list[SexpEvaluationError] = []
 
     # -- programs -------------------------------------------------------------------------------------------------
 

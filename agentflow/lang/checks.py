@@ -121,7 +121,7 @@ def failures_of_parts(
         checks = _Checks(analyzer, in_sight, closed=closed)
         checks.judge(part, assigned)
         checks.suspicious_names(doubtful)
-        listed.append(checks.findings)
+        listed.append([*checks.findings, *[Finding(each, True) for each in analyzer.doubts]])
     return listed
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from agentflow.lang import ir
 from agentflow.lang.analyzer import EFFECT_NAMES, LOOP_CONFIG, Analyzer, Tail
 from agentflow.lang.builtins import PRIMITIVES
-from agentflow.lang.forms.definition import SLOT
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.naming import Scope
 from agentflow.lang.symbols import Binding, Kind, Names, Occurrence, Role
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, head_name
+from agentflow.lib.slots import SLOT
 
 _CALL = re.compile(r"([^\s.(){},]+)\s*\(")
 _WORD = re.compile(r"[^\s.(){},\"']+")

@@ -40,7 +40,7 @@ from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall, Host, WorkCall, check_arguments
 from agentflow.runtime.python_program import PythonTarget
 from agentflow.runtime.strand import Strand
-from agentflow.tasks.from_function import Returns, returns_of, template_fields
+from agentflow.tasks.from_function import Returns, check_used, returns_of, template_fields
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -194,6 +194,8 @@ class TaskFunction(_Declared[P, R]):
         label = f"task '{self.name}'"
         self._returns: Returns[R] = Returns(returns_of(function, self._signature, label), label)
         self._task = Task(host, template_fields(function, self.name, self._signature), self._returns, settings)
+        if not copied:
+            check_used(function, self.template.template)
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
         check_arguments(self.name, arguments, named)

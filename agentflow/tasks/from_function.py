@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import dis
 import inspect
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import is_dataclass
 from itertools import pairwise
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, get_args
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, ConfigurationError, InvalidOutput, TaskError, clip, cut
 from agentflow.core.host_code import HostCode
+from agentflow.core.media import MEDIA_PARTS
 from agentflow.core.models import validation_messages
 from agentflow.core.results import TaskResult
-from agentflow.core.templates import Parameter
-from agentflow.lib.signature import Signature
+from agentflow.core.templates import Parameter, TaskTemplate
+from agentflow.lib.signature import Signature, annotated
+from agentflow.lib.slots import not_filled, not_used, single_braces, unused
 from agentflow.lib.tagged_unions import tagged_unions
 
 R = TypeVar("R")
@@ -108,6 +111,33 @@ def template_fields(function: Callable[..., Any], name: str, signature: Signatur
             hint='write """Name the worst bugs in {{path}}.""" below its first line, or return the prompt from its body',
         )
     return fields
+
+
+def check_used(function: Callable[..., Any], template: TaskTemplate) -> None:
+    """Say which parameters the texts of a task leave out: no model would be told what is given for them.
+
+    A parameter in single braces is an error, ConfigurationError ``tasks/single-braces``; any other a Python warning at the
+    function. A body that gives the prompt may use them all, a lookup of context reads the arguments, and images, documents
+    and sound are attached.
+    """
+    if template.prompt_function is not None:
+        return
+    texts = (template.instructions, template.system, template.description, *template.file_paths)
+    hints = annotated(function)
+    looks_up = template.subtype == "subtask" or template.context_management.fresh_context == "enabled"
+    for name in unused(template.params, texts):
+        if single_braces(name, template.instructions):
+            message, hint = not_filled(template.name, name)
+            raise ConfigurationError(message, code="tasks/single-braces", hint=hint)
+        if not (looks_up or _may_be_attached(hints.get(name))):
+            message, hint = not_used(template.name, name)
+            code = inspect.unwrap(function).__code__
+            warnings.warn_explicit(f"{message}: {hint}", UserWarning, code.co_filename, code.co_firstlineno)
+
+
+def _may_be_attached(hint: Any) -> bool:
+    """Whether a value of this annotation may be, or hold, an image, a document or sound."""
+    return hint in (Any, object, *MEDIA_PARTS) or any(map(_may_be_attached, get_args(hint)))
 
 
 def _gives_something(function: Callable[..., Any]) -> bool:

@@ -71,7 +71,50 @@ def schema_of(declared: object) -> dict[str, Any]:
 _SCHEMA_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 
 
+_WORDS = frozenset(
+    [
+        "type",
+        "properties",
+        "required",
+        "items",
+        "additionalProperties",
+        "description",
+        "title",
+        "default",
+        "format",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "prefixItems",
+        "minProperties",
+        "maxProperties",
+        "patternProperties",
+        "examples",
+        "not",
+        "if",
+        "then",
+        "else",
+        "definitions",
+        "contains",
+        "propertyNames",
+        "nullable",
+    ]
+)
+"""Keywords of schemas beside ``type``."""
+_TYPED = frozenset({"type", "title", "description", "default", "format", "pattern"})
+"""Keywords whose value may be a text, as that of a field may."""
+
+
 def _is_json_schema(fields: dict[str, object]) -> bool:
+    """Whether a dict is a JSON Schema, and not fields by name. Raises ValueError where it could be both."""
     if any(key.startswith("$") or key in ("anyOf", "oneOf", "allOf", "enum", "const") for key in fields):
         return True
     kind = fields.get("type")
@@ -80,13 +123,25 @@ def _is_json_schema(fields: dict[str, object]) -> bool:
     if kind not in _SCHEMA_TYPES:
         return not fields
     # {"type": "string", "name": "string"} declares two fields; in a schema all other keys are schema keywords
-    keywords = {
-        "type", "properties", "required", "items", "additionalProperties", "description", "title", "default", "format",
-        "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
-        "minItems", "maxItems", "uniqueItems", "prefixItems", "minProperties", "maxProperties", "patternProperties",
-        "examples", "not", "if", "then", "else", "definitions", "contains", "propertyNames", "nullable",
-    }  # fmt: skip
-    return set(fields) <= keywords
+    if not fields.keys() <= _WORDS:
+        return False
+    if len(fields) > 1 and fields.keys() <= _TYPED and all([_names_a_type(each) for each in fields.values()]):
+        raise ValueError(
+            f"{fields!r} could be the fields {', '.join(fields)}, or a JSON Schema of type '{kind}'; fields are written"
+            " {'type': 'object', 'properties': {'type': {'type': 'string'}, ...}} or as a pydantic model, a schema with another"
+            " description, such as 'what it is'"
+        )
+    return True
+
+
+def _names_a_type(value: object) -> bool:
+    if not isinstance(value, str | Symbol):
+        return False
+    try:
+        simple_schema(value if isinstance(value, str) else value.name)
+    except ConfigurationError:
+        return False
+    return True
 
 
 def convert(value: object, declared: str) -> Any:

@@ -183,3 +183,39 @@ def test_wrong_reserved_arguments_are_program_errors(argument: dict[str, Any], m
         request_from_arguments(TEMPLATE, {"text": "x", **argument})
     assert caught.value.code == "tasks/bad-argument"
     assert mend in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"type": "string", "description": "string"},
+        {"type": "object", "title": "string"},
+        {"answer": {"type": "integer", "description": "string"}},
+        [{"type": "string", "description": "string"}],
+    ],
+)
+def test_a_dict_that_could_be_fields_or_a_schema_is_refused(declared: Any) -> None:
+    """Nobody guesses whether ``{"type": "string", "description": "string"}`` has two fields or describes a text."""
+    from agentflow.core.errors import DataError
+    from agentflow.tasks.registry import prepare_template
+
+    with pytest.raises(DataError, match="or a JSON Schema") as refused:
+        prepare_template({"name": "t", "params": "", "instructions": "x", "output_format": {"schema": declared}})
+    assert refused.value.code == "tasks/output-format"
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"type": "string", "description": "what it is"},
+        {"type": "string", "name": "string"},
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "format": "date"},
+        {"title": "string"},
+    ],
+)
+def test_a_dict_that_is_one_or_the_other_is_taken(declared: Any) -> None:
+    """A description in words, a keyword of schemas alone, or a name that no keyword has decides."""
+    from agentflow.tasks.registry import prepare_template
+
+    assert prepare_template({"name": "t", "params": "", "instructions": "x", "output_format": {"schema": declared}})

@@ -17,6 +17,7 @@ from agentflow.lang.ir import IR
 from agentflow.lang.naming import Scope
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
 from agentflow.lib.option_table import hint_for, options_of
+from agentflow.lib.slots import SLOT, not_filled, not_used, single_braces, unused
 from agentflow.lib.suggest import did_you_mean
 
 USAGE = '(defatom name (params (p type) ...) (instructions "...") (description "...") ...)'
@@ -31,8 +32,6 @@ _GUARDED = {"file_paths": "system:read_files", "priority": "", "settings": "", "
 reach what no grant names, nor going before others."""
 _FIELDS = {"context": "context_management"}
 """Options whose field of the template has another name."""
-SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
-"""A slot of instructions or a system prompt; its group is a parameter, or a call of a task with parameters."""
 IDENTIFIER = re.compile(r"[^\s.(){}]+")
 _UNKNOWN_TEXT = "text"
 """Stands for a text that the program has yet to compute, while the rest of a definition is checked."""
@@ -79,6 +78,7 @@ def read_definition(a: Analyzer, node: Form, name: Name, options: Sequence[Node]
         hint = "write (params name ...), or (params) for a task that takes none"
         raise a.error(node, "defatom/params", f"task '{name.name}' declares no parameters", hint)
     _check_slots(a, definition)
+    _check_used(a, definition)
     return definition
 
 
@@ -253,6 +253,23 @@ def _check_slots(a: Analyzer, definition: Definition) -> None:
                     f"{{{{{slot[1]}}}}} in the {key} is no parameter of '{definition.name.name}'",
                     did_you_mean(name, params) or f"declare it: (params ({name} string))",
                 )
+
+
+def _check_used(a: Analyzer, definition: Definition) -> None:
+    """Refuse ``{x}`` for a parameter, and doubt one that no text uses; texts that are yet to be computed may use any."""
+    fields, task = definition.fields, definition.name.name
+    prompt = fields.get("instructions")
+    if definition.computed or prompt is None:
+        return
+    texts = [fields.get("system", ""), fields.get("description", ""), prompt, *fields.get("file_paths", ())]
+    looks_up = "context" in definition.options or fields.get("subtype") == "subtask"
+    for name in unused(fields["params"], texts):
+        single = single_braces(name, prompt)
+        if single is not None:
+            at = _within(a, definition.options["instructions"], single.start(), single.end())
+            raise a.error(at, "defatom/place", *not_filled(task, name))
+        if not looks_up:  # a lookup reads the arguments
+            a.doubts.append(a.error(definition.options["params"], "defatom/instructions", *not_used(task, name)))
 
 
 def _check_functions(a: Analyzer, definition: Definition, functions: Sequence[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -16,9 +15,9 @@ from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.functions import DECORATORS, is_literal
 from agentflow.lang.python.names import all_parameters, parameters
 from agentflow.lib.option_table import FIELDS, hint_for, options_of
+from agentflow.lib.slots import SLOT, not_filled, not_used, single_braces, unused
 from agentflow.lib.suggest import did_you_mean
 
-_SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 OPTIONS = tuple([each.name for each in options_of("text")])
 """The options of ``@task``."""
 _TEXTS = frozenset([each.name for each in options_of("text") if each.kind in ("str", "Effort", "PromptCache")])
@@ -290,7 +289,7 @@ def no_type(g: Emitter, unclear: Unclear, what: str) -> None:
 def _check_slots(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, names: list[str]) -> None:
     """Every ``{{x}}`` of the prompt is a parameter; the error stands at the slot."""
     span = g.span_at(prompt)
-    for slot in _SLOT.finditer(span.text):
+    for slot in SLOT.finditer(span.text):
         if slot[1] not in names and "(" not in slot[1]:
             hint = did_you_mean(slot[1], names) or f"its parameters are {', '.join(names) or '(none)'}"
             g.wrong(prompt, "defatom/instructions", f"{{{{{slot[1]}}}}} is no parameter of '{node.name}'", hint)
@@ -319,17 +318,16 @@ def _prompt_of(node: ast.stmt) -> str:
 
 
 def _check_used(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, prompt: ast.AST, texts: list[str]) -> None:
-    """Doubt a parameter that the prompt does not use: what is given for it, no model would be told."""
-    used = {word for text in texts for slot in _SLOT.finditer(text) for word in re.findall(r"\w+", slot[1])}
+    """Refuse ``{x}`` for a parameter, and doubt one that the prompt does not use: no model would be told what is given for it."""
     span = g.span_at(prompt)
-    for each in parameters(node.args):
-        if each in used or each in _RESERVED:
-            continue
-        single = re.search(rf"(?<!\{{)\{{\s*({re.escape(each)})\s*\}}(?!\}})", span.text)
-        message = f"the prompt of '{node.name}' does not use its parameter '{each}'"
-        at = span if single is None else g.source.span(span.start + single.start(), span.start + single.end())
-        hint = f"write {{{{{each}}}}} where it belongs"
-        g.doubts.append(SexpEvaluationError(message, code="defatom/instructions", span=at, hint=hint))
+    for each in unused(parameters(node.args), texts):
+        single = single_braces(each, span.text)
+        if single is not None:
+            g.wrong(prompt, "defatom/place", *not_filled(node.name, each))
+            g.errors[-1].span = g.source.span(span.start + single.start(), span.start + single.end())
+        elif each not in _RESERVED:
+            message, hint = not_used(node.name, each)
+            g.doubts.append(SexpEvaluationError(message, code="defatom/instructions", span=span, hint=hint))
 
 
 def _is_no_code(node: ast.stmt) -> bool:

@@ -23,8 +23,8 @@ from agentflow.lang.python.names import COMPREHENSIONS, Comprehension, Function,
 from agentflow.lang.python.reader import children
 from agentflow.lang.python.statements import IMPORTS
 from agentflow.lang.symbols import Binding, BindingKind, Extent, Kind, Names, Occurrence, Role
+from agentflow.lib.slots import SLOT
 
-_SLOT = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _WORD = re.compile(r"[^\W\d]\w*")
 _SPACE = re.compile(r"\s*")
 _LISTED = frozenset(("tools", "allow"))
@@ -261,7 +261,7 @@ class NamesOfText:
     def _slots(self, prompt: ast.stmt, scope: Scope) -> None:
         """The parameters and tasks that the slots of a prompt name."""
         start, end = self._extent(prompt)
-        for slot in _SLOT.finditer(self.text, start, end):
+        for slot in SLOT.finditer(self.text, start, end):
             for word in _WORD.finditer(self.text, *slot.span(1)):
                 if word[0] in scope.vars:
                     self._refer(word[0], word.start(), scope, "read")

@@ -171,7 +171,6 @@ def test_names_that_a_text_announces_are_suggested(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ('@task\ndef f(text: str):\n    """Say {text}"""', "{text}"),
         ('@task\ndef f(text: str):\n    """Say it."""', '"""Say it."""'),
         ('@task\ndef f(text: str):\n    """Say {{text}} {text}"""', ""),
         ('@task(system="of {{text}}")\ndef f(text: str):\n    """Say it."""', ""),
@@ -179,6 +178,6 @@ def test_names_that_a_text_announces_are_suggested(text: str) -> None:
     ],
 )
 def test_a_parameter_that_a_prompt_does_not_use_is_doubted(text: str, shown: str) -> None:
-    """No model would be told of it: written in braces of an f-string, where those stand; and not one that is used anywhere."""
+    """No model would be told of it; and not one that is used anywhere."""
     found, doubts = findings_of(Source("t.py", text, "python"), lambda _: UNKNOWN, Limits(), None, None)
     assert not found and [each.span.text for each in doubts if each.span is not None] == ([shown] if shown else [])
