@@ -52,7 +52,7 @@ class Limits:
     model_calls: int | None = None
     """Model calls of the run."""
     subtask_depth: int = 5
-    """Subtasks within subtasks."""
+    """Subtasks within subtasks, and prompts within tools within prompts."""
     output_chars: int = 400_000
     """Characters of one tool result."""
 

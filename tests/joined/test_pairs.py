@@ -589,7 +589,7 @@ async def results_are_used_again(house: House) -> None:
     """A task and a tool that say so are carried out once for two runs of one database; a second flow reads the first's."""
     looked: list[str] = []
 
-    @tool(reuse="1d")
+    @tool(reuse="1d", reuse_key="this pair")
     async def look(at: str) -> str:
         """Look."""
         looked.append(at)
