@@ -99,10 +99,10 @@ async def _approve(admission: Admission, tool: Tool) -> None:
     if isinstance(decision, Denied):
         admission.tool = _refused(tool, decision)
     elif decision.arguments is not None and dict(decision.arguments) != admission.arguments:
-        before, admission.arguments, admission.edited = admission.arguments, dict(decision.arguments), True
+        admission.arguments, admission.edited = dict(decision.arguments), True
         await _fit(admission, tool)
         if admission.tool is tool:
-            _judge(admission, tool, before)
+            _judge(admission, tool)
 
 
 async def _prepare(admission: Admission, tool: Tool) -> None:
@@ -172,14 +172,13 @@ def _refused(tool: Tool, denied: Denied) -> TaskResult:
     )
 
 
-def _judge(admission: Admission, tool: Tool, before: dict[str, Any]) -> None:
-    """Ask the policy about other arguments than it has judged. What somebody wrote depends on what led to the call, as that did."""
+def _judge(admission: Admission, tool: Tool) -> None:
+    """Ask the policy about other arguments than it has judged. One that was changed may hold what it held, so it keeps its sources."""
     call, arguments = admission.call, admission.arguments
     reading = call.reading
     if reading is None:
         return
-    kept = {name for name in arguments if name in before and before[name] == arguments[name]}
-    labels = {name: reading.labels.get(name, NO_SOURCES) if name in kept else NO_SOURCES for name in arguments}
+    labels = {name: reading.labels.get(name, NO_SOURCES) for name in arguments}
     error = reading.guard.judge(
         tool.name, labels, reading.around, call.span, call, tool=True, arguments=admission.arguments
     )

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import ElicitResult
 
-from agentflow import AgentFlow, ApprovalRequest, Approved, CallContext, Denied, ScriptedProvider, tool
+from agentflow import (
+    AgentFlow,
+    ApprovalRequest,
+    Approved,
+    CallContext,
+    Denied,
+    Provenance,
+    ScriptedProvider,
+    Sink,
+    tool,
+)
+from agentflow.core.approval import decided, of_wire
 from agentflow.core.events import Event, ToolStarted, Warning
+from agentflow.core.questions import Question
 from agentflow.errors import ConfigurationError, SexpEvaluationError
 from agentflow.runtime.handle import RunResult
+from agentflow.serve import Export
+from agentflow.serve.mcp.forms import answer_of
+from tests.support.served import served
 
 WIRE = {"approved": True, "arguments": {"path": "other.txt"}}
 
@@ -206,6 +223,35 @@ async def by_command(answer: Any, tmp_path: Path) -> bool:
     return made.exists() and made.unlink() is None
 
 
+async def by_http(answer: Any, tmp_path: Path) -> bool:
+    """Over the server's API of runs; what JSON cannot say is not sent."""
+    try:
+        json.dumps(answer)
+    except TypeError:
+        answer = None if not isinstance(answer, Approved) else True
+    WRITTEN.clear()
+    export = Export(program='(failed? (write (path "a.txt")))', parameters={}, allow=["write"])
+    async with AgentFlow(tools=[write]) as flow, served(flow, {"x": export}) as server:
+        run_id = await server.begin("x")
+        while not (asked := (await server.get(f"/runs/{run_id}")).json()["waiting"]):
+            await asyncio.sleep(0.001)
+        told = await server.post(f"/runs/{run_id}/answers/{asked[0]['key']}", {"answer": answer})
+        refused = (await server.ended(run_id))["value"]
+        assert told.json()["answer"] is not refused, "the reply says what was decided"
+    return bool(WRITTEN)
+
+
+async def by_form(answer: Any, tmp_path: Path) -> bool:
+    """In a form of MCP, whose field has the value."""
+    asked = Question(question="write?", reason="approval")
+    wanted = True if isinstance(answer, Approved) else answer
+    reply = ElicitResult.model_construct(action="accept", content={"approve": wanted})
+    return isinstance(decided(of_wire(answer_of(asked, reply)), REQUEST, lambda code, message: None), Approved)
+
+
+REQUEST = ApprovalRequest("write", "write", "digest", editable=True)
+
+
 DOORS: list[Callable[[Any, Path], Awaitable[bool]]] = [
     by_callable,
     by_send,
@@ -213,6 +259,8 @@ DOORS: list[Callable[[Any, Path], Awaitable[bool]]] = [
     by_endorsement,
     by_manifest,
     by_command,
+    by_http,
+    by_form,
 ]
 
 
@@ -272,6 +320,31 @@ async def test_changed_arguments_are_recorded(answer: Any, tmp_path: Path) -> No
         assert await handle.wait() == "waiting"
         await flow.send("r", handle.waiting[0].key, 1)
         assert (await handle.result()).value == ["wrote b.txt", {"path": "b.txt"}]
+
+
+async def test_changed_arguments_meet_the_policy() -> None:
+    """What an approver fills in depends on what the model had read, as its own arguments do; readers are judged by the new value."""
+    sent: list[str] = []
+
+    @tool(approval=True)
+    async def send(to: str, text: str) -> str:
+        """Send."""
+        sent.append(to)
+        return "sent"
+
+    @tool(source="web")
+    async def fetch() -> str:
+        """Read a page."""
+        return "a page"
+
+    policy = Provenance(rules=[Sink("send", readers_in="to")], readers={"web": ["*@work.example"]})
+    answers: list[Any] = [True, Approved(arguments={"to": "eve@evil.example", "text": "x"})]
+    for answer, expected in zip(answers, [["ann@work.example"], []], strict=True):
+        sent.clear()
+        async with AgentFlow(tools=[send, fetch], provenance=policy, approve=lambda request, a=answer: a) as flow:
+            text = '(send (to "ann@work.example") (text (value-of (fetch))))'
+            await flow.eval(f"(failed? {text})", allow=["send", "fetch"])
+        assert sent == expected
 
 
 async def test_what_takes_no_other_arguments_is_refused_with_them(tmp_path: Path) -> None:
