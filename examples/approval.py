@@ -1,38 +1,45 @@
 """A refund that a person approves, perhaps tomorrow and in another process. Needs no key: the model is scripted.
 
-What was paid for before the question is not paid for again: the letter is written once.
+Small refunds need nobody. Of a large one the office may approve less, or refuse with a reason that the model reads. What was
+paid for before the question is not paid for again: the model is asked for the refund once.
 """
 
 import asyncio
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from agentflow import AgentFlow, ScriptedProvider
+from agentflow import AgentFlow, Approved, Denied, ScriptedProvider, tool
 
 PROGRAM = """
-(defatom write-letter (params (customer string) (amount number))
-  (instructions "Write to {{customer}}: we give back {{amount}} EUR."))
-
-(define letter (value-of (write-letter (customer customer) (amount amount))))
-
-(if (ask-human (format "Refund {} EUR to {}?" amount customer) {"type" "boolean"})
-    (begin (refund (customer customer) (amount amount)) letter)
-    'refused)
+(defatom settle (params (customer string) (amount number))
+  (instructions "Give {{customer}} {{amount}} EUR back, and write a line to them."))
+(value-of (settle (customer customer) (amount amount)))
 """
-REFUND = {"customer": "Ada", "amount": 20}
 paid: list[str] = []
 
 
+@tool(approval=lambda arguments, ctx: arguments["amount"] > 10)
 async def refund(customer: str, amount: float) -> str:
     """Pay money back."""
     paid.append(f"{amount:g} EUR to {customer}")
     return "done"
 
 
-def open_flow(database: Path, letters: list[str]) -> AgentFlow:
-    """A flow over the database. Its model may write the ``letters`` that are left."""
-    provider = None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(letters)
+def asks(customer: str, amount: float) -> dict[str, Any]:
+    """The model's call of the tool."""
+    return {"tool_calls": [{"name": "refund", "arguments": {"customer": customer, "amount": amount}}]}
+
+
+def writes(request: Any) -> str:
+    """The model's line, which says what it was told."""
+    return f"Dear customer: {request.messages[-1].parts[0].text.splitlines()[0]}"
+
+
+def open_flow(database: Path, *answers: Any) -> AgentFlow:
+    """A flow over the database. Its model gives the ``answers`` that are left."""
+    provider = None if "AGENTFLOW_MODEL" in os.environ else ScriptedProvider(list(answers))
     return AgentFlow(provider=provider, tools=[refund], durable=f"sqlite:///{database}")
 
 
@@ -40,22 +47,29 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         database = Path(directory) / "runs.db"
 
-        # The shop: starts the run, which waits. Nothing of it is in memory, and the process may end.
-        async with open_flow(database, ["Dear Ada, ..."]) as shop:
-            handle = await shop.start(PROGRAM, REFUND, run_id="refund-4711")
-            assert await handle.wait() == "waiting"
+        # The shop: five EUR are paid, twenty wait. Nothing of a run that waits is in memory, and the process may end.
+        for run_id, customer, amount in (("small", "Bob", 5), ("large", "Ada", 20), ("odd", "Eve", 900)):
+            async with open_flow(database, asks(customer, amount), writes) as shop:
+                handle = await shop.start(PROGRAM, {"customer": customer, "amount": amount}, run_id=run_id)
+                print(run_id, await handle.wait(), paid)
 
         # The office: sees what is asked, and answers. The first answer counts.
-        async with open_flow(database, []) as office:
-            (question,) = await office.questions("refund-4711")
-            print(f"{question.question} {question.schema}")
-            await office.send("refund-4711", question.key, True)
+        decisions = {
+            "large": Approved(arguments={"customer": "Ada", "amount": 15}),
+            "odd": Denied("Eve has bought nothing"),
+        }
+        async with open_flow(database) as office:
+            for run_id, decision in decisions.items():
+                (question,) = await office.questions(run_id)
+                print(question.question)
+                await office.send(run_id, question.key, decision)
 
-        # The shop again: goes on with it. The model has no letter left to write, and need not.
-        async with open_flow(database, []) as shop:
-            handle = await shop.resume("refund-4711")
-            print((await handle.result()).value, paid)
-            assert paid == ["20 EUR to Ada"] and handle.replayed == 2
+        # The shop again: goes on with them. The model asks for nothing anew; it reads what became of its call.
+        for run_id in decisions:
+            async with open_flow(database, writes) as shop:
+                handle = await shop.resume(run_id)
+                print((await handle.result()).value)
+        assert paid == ["5 EUR to Bob", "15 EUR to Ada"], paid
 
 
 asyncio.run(main())
