@@ -21,7 +21,7 @@ from agentflow.providers.wire import ToolNames
 _PLAIN_LIMIT = 21_333
 """Maximum output tokens of a request that is not streamed. The API's guide asks for streaming where a call may take more than ten
 minutes, at 128,000 tokens an hour by the SDK's estimate."""
-_CREDENTIALS = (
+CREDENTIALS = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_PROFILE",
@@ -29,11 +29,12 @@ _CREDENTIALS = (
     "ANTHROPIC_IDENTITY_TOKEN_FILE",
     "ANTHROPIC_CONFIG_DIR",
 )
+"""The variables that may hold a key or say where one is."""
 
 
 def check_key(base_url: str | None, api_key: str | None) -> None:
     """Raise ConfigurationError if there is no credential. Checks the environment only, without importing the SDK."""
-    if api_key or any(os.environ.get(name) for name in _CREDENTIALS):
+    if api_key or any(os.environ.get(name) for name in CREDENTIALS):
         return
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     if not (home / "anthropic").exists():

@@ -36,6 +36,7 @@ from agentflow.lib.read_only import ReadOnlyList
 from agentflow.providers.prices import Prices
 from agentflow.runtime.engine import Engine
 from agentflow.spec.arguments import check_argument, check_texts
+from agentflow.spec.default_model import DefaultModel
 from agentflow.spec.host import HandlerCommands, commands_of, finder_of, hosts
 from agentflow.spec.host_files import files_of
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double
@@ -120,7 +121,9 @@ class BaseHandler(Face):
     """Models, tools and a conversation behind the specification's methods.
 
     Parameters: ``task_system`` and ``memory_system`` as in the specification (priming queries memory);
-    ``model_provider`` an adapter (None: the first prompt raises that there is no model); ``config`` with
+    ``model_provider`` an adapter (None: the first prompt opens that of ``config["model"]``, else of the model of the
+    settings or of ``AGENTFLOW_MODEL``, else Anthropic's; it fails with ``config/no-key`` where there is no key for it, and
+    :meth:`aclose` closes it); ``config`` with
     ``base_system_prompt``, ``model``, ``debug``. ``registry`` holds the tools, ``router`` resolves models,
     ``turn_loop`` runs prompts, ``file_manager`` and ``command_executor`` access the roots (default: the working
     directory, see :meth:`aclose`), ``session`` is the conversation, ``limits`` apply to the runs of a handler built
@@ -165,17 +168,21 @@ class BaseHandler(Face):
         self.command_executor = command_executor if command_executor is not None else self._make_commands()
         self.limits = limits
         self._provider = model_provider
+        prices = Prices()
+        self._default: DefaultModel | None = None
+        if model_provider is None and router is None and turn_loop is None:
+            router = self._default = DefaultModel(settings.get("model"), prices)
         self._router = router or (turn_loop.router if isinstance(turn_loop, TurnLoop) else None)
         self.debug_mode = False
         self.registry = registry if registry is not None else ToolRegistry(words=WORDS)
         self._session = session or Session()
         self._redact = redact or str
         self._loop: PromptRunner = turn_loop or TurnLoop(
-            router or OneModel(model_provider, settings.get("model")),
+            router or OneModel(cast(ProviderAdapter, model_provider), settings.get("model")),
             self.registry,
             base_system=DEFAULT_SYSTEM_PROMPT,
             fallback=fallback,
-            pricing=Prices(),
+            pricing=prices,
         )
         if "base_system_prompt" in settings:
             self.base_system_prompt = settings["base_system_prompt"]
@@ -252,15 +259,19 @@ class BaseHandler(Face):
         return CommandExecutor(self._open_roots(getattr(files, "roots", ()) or ["."]))
 
     async def aclose(self) -> None:
-        """Close what the handler opened itself: the directories of its file manager and command executor."""
+        """Close what the handler opened itself: the directories of its file manager and command executor, and the adapter
+        of a model that it was not given."""
         for close in self._opened:
             close()
+        if self._default is not None:
+            await self._default.aclose()
 
     @property
     def model_provider(self) -> ProviderAdapter | None:
-        """The provider passed in, else that of the flow's default model; None without either.
+        """The provider passed in, else that of the model of the flow, or of the settings for a handler built without one;
+        it is opened here if no prompt did. None beside a turn loop of the host's own.
 
-        Raises ConfigurationError if the flow's model cannot be used (no key, no model).
+        Raises ConfigurationError if that model cannot be used (no key, no model).
         """
         if self._provider is not None or self._router is None:
             return self._provider

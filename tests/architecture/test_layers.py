@@ -22,7 +22,7 @@ LEVELS = {
     "runtime": 2,
     "exploration": 3,
     "spec": 3,
-    "settings": 4,
+    "settings": 2,
     "arguments": 4,
     "flow_programs": 4,
     "flow_durable": 4,
