@@ -163,7 +163,8 @@ class ProgramMethods:
         LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be, and for names in
         ``allow`` that mean nothing.
         """
-        check_run(program, limits, session)
+        if limits is not None or session is not None:
+            check_run(program, limits, session)
         if max_cost is not None or max_tokens is not None:
             limits = self._lowered(limits, max_cost, max_tokens)
         with in_turn(executing_line(), "flow.run"):

@@ -61,7 +61,7 @@ class _WriteThrough(Cell):
 
 
 def _check(bindings: object) -> None:
-    if bindings is not None and type(bindings) is not dict and not isinstance(bindings, Mapping):
+    if not isinstance(bindings, Mapping):
         what = type(bindings).__name__
         raise DataError(f"the bindings of an environment are a {what}", code="data/argument", hint="give a dict")
 
@@ -83,7 +83,8 @@ class SexpEnvironment:
         self._frame = False
         self.parent = parent
         self.owner: object = None
-        _check(bindings)
+        if bindings is not None and type(bindings) is not dict:
+            _check(bindings)
         for name, value in (bindings or {}).items():
             self._cells[str(name)] = Cell(value)
 

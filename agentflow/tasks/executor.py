@@ -235,7 +235,7 @@ def _prompt(
         json_output=output.json,
         output_model=output.model,
         schema_text=compiled.format_instructions,
-        history=compiled.history_with(settings.history),
+        history=compiled.history if settings.history is None else compiled.history_with(settings.history),
         max_turns=template.max_turns,
         max_output_tokens=template.max_output_tokens,
         settings=dict(template.settings),
