@@ -352,8 +352,9 @@ class _Weights:
         return _sum(_sum(total, weights), taken)
 
     def _called(self, task: TaskFacts, depth: int) -> Mapping[str, float] | str:
-        """The weights of the tasks that a task's texts call, one after the other."""
-        total: Mapping[str, float] = {}
+        """The weights of the tasks that a task's texts call, which may all be at work at once."""
+        total: dict[str, float] = {}
+        wide = 0.0
         for name, count in Counter(task.calls).items():
             weights = self._seen.get(name)
             if weights is None:
@@ -365,7 +366,8 @@ class _Weights:
                     return called
                 weights = self._seen[name] = {**called, f"task:{name}": called.get(f"task:{name}", 0) + 1}
             total = _sum(total, weights, count)
-        return total
+            wide += count * weights.get(WIDTH, 1)
+        return total | {WIDTH: wide} if wide > 1 else total
 
     def _setting(self, setting: str, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
         """What a call of a task weighs more that has a setting of its own."""

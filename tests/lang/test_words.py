@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from agentflow import AgentFlow, BaseHandler, ScriptedProvider, TaskSystem
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, DataError
 from agentflow.handler.tools import tool_from_spec
 from agentflow.lang.words import TOOL_FORMS, WORDS
 
@@ -29,23 +27,20 @@ async def test_a_program_reaches_no_tool_by_a_word_of_the_language() -> None:
 
 
 @pytest.mark.parametrize("name", ["now", "map", "retry", "get_context"])
-async def test_a_task_or_tool_that_no_program_can_call_is_warned_of(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A flow and classes that are put together by hand warn of both, once each; of other names, and of ``remember``, not."""
+async def test_a_task_or_tool_that_no_program_can_call_is_refused(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The specification's classes refuse both, alone and in a flow, and take ``remember``; a flow's table takes such a tool, for models, with a warning."""
     spec = {"name": name, "description": "", "input_schema": {"type": "object"}}
     template = {"name": name, "params": {}, "instructions": "hello"}
-    with caplog.at_level(logging.WARNING):
-        async with AgentFlow(provider=ScriptedProvider([])) as flow:
-            flow.handler.register_tool(spec, lambda arguments: None)
-            flow.task_system.register_template(template)
+    async with AgentFlow(provider=ScriptedProvider([])) as flow:
         system = TaskSystem()
-        system.register_template(template)
-        BaseHandler(system, None, ScriptedProvider([])).register_tool(spec, lambda arguments: None)
-        warned = [record.getMessage() for record in caplog.records]
-        for other in ("ask", *TOOL_FORMS):
-            flow.handler.register_tool({**spec, "name": other}, lambda arguments: None)
-            flow.task_system.register_template({**template, "name": other})
-    expected = [f"no program can call the {what} '{name}'" for what in ("task", "task", "tool", "tool")]
-    assert sorted([message.partition(":")[0] for message in warned]) == expected
-    assert [record.getMessage() for record in caplog.records] == warned
+        handler = BaseHandler(system, None, ScriptedProvider([]))
+        for tasks, tools in ((system, handler), (flow.task_system, flow.handler)):
+            with pytest.raises(DataError, match="could never be called"):
+                tasks.register_template(template)
+            assert not tools.register_tool(spec, lambda arguments: None)
+            for other in ("ask", *TOOL_FORMS):
+                assert tools.register_tool({**spec, "name": other}, lambda arguments: None)
+                tasks.register_template({**template, "name": other})
+        caplog.clear()
+        flow.tools.add(tool_from_spec(spec, lambda arguments: None))
+        assert f"no program can call the tool '{name}'" in caplog.text

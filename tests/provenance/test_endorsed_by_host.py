@@ -109,8 +109,8 @@ async def test_branches_take_it_along_and_hand_it_back(post: Post) -> None:
     assert post.sent == ["eve@example.org", "new@example.org"]
 
 
-async def test_code_with_fewer_rights_needs_a_grant_and_an_approval() -> None:
-    """A tool that a program with grants calls may endorse if the program may, and if somebody approves: the request says the value and the reason."""
+async def test_code_below_a_text_or_model_needs_an_approval() -> None:
+    """A tool that a program with grants calls may endorse if somebody approves: the request says the value and the reason."""
     asked: list[Any] = []
 
     def approve(request: Any) -> bool:
@@ -126,13 +126,14 @@ async def test_code_with_fewer_rights_needs_a_grant_and_an_approval() -> None:
             page = await flow.call_tool("fetch")
             return await flow.call_tool("send", to=await flow.endorse(page["to"], "it is ours"))
 
-        for grants in (["forward", "fetch", "send"], ["forward", "fetch", "send", "endorse"]):
-            result = await flow.run("(forward)", allow=grants)
-            assert result.value.status == "FAILED" and post.sent == []
+        result = await flow.run("(forward)", allow=["forward"])
+        assert result.value.status == "FAILED" and post.sent == []
         (request,) = asked
         assert request.tool == "endorse" and request.arguments == {"value": "eve@example.org", "reason": "it is ours"}
-        await flow.run("(forward)", allow=["forward", "fetch", "send", "endorse"])
+        await flow.run("(forward)", allow=["forward"])
         assert post.sent == ["eve@example.org"]
+        with pytest.raises(AgentflowError, match="not granted"):
+            await flow.run('(endorse "x" "mine")', allow=["forward"])
 
 
 def forwarding(post: Post) -> Any:
