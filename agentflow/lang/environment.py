@@ -83,7 +83,8 @@ class SexpEnvironment:
         self._frame = False
         self.parent = parent
         self.owner: object = None
-        if bindings is not None and type(bindings) is not dict:
+        kind: type = type(bindings)
+        if bindings is not None and kind is not dict:
             _check(bindings)
         for name, value in (bindings or {}).items():
             self._cells[str(name)] = Cell(value)
