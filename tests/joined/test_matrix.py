@@ -52,6 +52,21 @@ def found(*paths: str) -> AssociativeMatchResult:
     return AssociativeMatchResult(matches=[MatchItem(path=path, score=1.0) for path in paths])
 
 
+def meeting(count: int) -> tuple[Callable[[dict[str, Any]], Awaitable[str]], asyncio.Event]:
+    """A tool that answers once ``count`` calls of it are in flight, and the event of that."""
+    arrived: list[object] = []
+    together = asyncio.Event()
+
+    async def meet(params: dict[str, Any]) -> str:
+        arrived.append(params)
+        if len(arrived) == count:
+            together.set()
+        await together.wait()
+        return "met"
+
+    return meet, together
+
+
 class Parts:
     """A directory, and houses wired by hand in it that are closed in the end."""
 
@@ -147,12 +162,11 @@ async def _(parts: Parts) -> None:
 
 @cell("evaluator", "at-once")
 async def _(parts: Parts) -> None:
-    house = parts.house()
-    programs = [f"(begin (sleep 0.001) (* {n} {n}))" for n in range(5)]
-    houses = [SexpEvaluator(house.task_system, parts.handler(None), None) for _ in programs]
-    assert await asyncio.gather(*[each.evaluate_string(text) for each, text in zip(houses, programs, strict=True)]) == [
-        n * n for n in range(5)
-    ]
+    house, (slow, together) = parts.house(), meeting(5)
+    house.handler.register_tool({"name": "meet", "input_schema": {"type": "object"}}, slow)
+    programs = [f"(begin (define n {n}) (meet) (* n n))" for n in range(5)]
+    assert await asyncio.gather(*[house.evaluate_string(text) for text in programs]) == [n * n for n in range(5)]
+    assert together.is_set()
 
 
 @cell("evaluator", "unforeseen")
@@ -400,10 +414,17 @@ async def _(parts: Parts) -> None:
 
 @cell("handler", "at-once")
 async def _(parts: Parts) -> None:
-    handler = parts.handler(None)
-    handler.register_tool({"name": "slow", "input_schema": {}}, lambda params: params["n"])
-    slow = handler.tool_executors["slow"]
-    assert [await asyncio.to_thread(slow, {"n": n}) for n in range(3)] == [0, 1, 2]
+    slow, together = meeting(2)
+    handler = parts.handler(None, None, *[{"tool_calls": [{"name": "meet"}]}] * 2, "first", "second", "third")
+    handler.register_tool({"name": "meet", "input_schema": {"type": "object"}}, slow)
+    results = await asyncio.gather(*[handler.execute_prompt(f"hello {n}", tools=["meet"]) for n in range(2)])
+    assert together.is_set() and sorted(result.content for result in results) == ["first", "second"]
+    await handler.execute_prompt("and now?")
+    sent = [message.text for message in handler.model_provider.requests[-1].messages if message.role == "user"]  # type: ignore[union-attr]
+    assert {"hello 0", "hello 1", "and now?"} <= set(sent)
+    handler.register_tool({"name": "give", "input_schema": {}}, lambda params: params["n"])
+    give = handler.tool_executors["give"]
+    assert await asyncio.gather(*[asyncio.to_thread(give, {"n": n}) for n in range(3)]) == [0, 1, 2]
     found = await asyncio.gather(*[handler.execute_file_path_command("ls") for _ in range(3)])
     assert found == [[str(parts.root / "bees.txt")]] * 3
 
