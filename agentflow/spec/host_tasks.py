@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -120,25 +120,27 @@ class HostRunner(TaskRunner):
     def run(
         self, compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext, options: TaskOptions
     ) -> Coroutine[Any, Any, TaskResult]:
-        """Ask ``execute_atomic_template`` (to be awaited); what it gives is read as a TaskResult."""
-        return self._asked(request, call)
+        """Ask ``execute_atomic_template`` (to be awaited) for the task that was found, by its name; what it gives is read as a TaskResult."""
+        return self._asked(replace(request, name=compiled.name), call)
 
     async def _asked(self, request: SubtaskRequest, call: CallContext) -> TaskResult:
         method = getattr(self.system, RUN[0], None) or getattr(self.system, RUN[1])
-        token = _asking.set((request.name or request.subtype, call.grants))
+        token = _asking.set(((request.name, request.subtype), call.grants))
         try:
             return warn_of_failure(TaskResult.of(await asked(call, method, request)), call.warn)
         finally:
             _asking.reset(token)
 
 
-_asking: ContextVar[tuple[str | None, frozenset[str] | None]] = ContextVar("agentflow_task_asked", default=(None, None))
+_asking: ContextVar[tuple[tuple[str | None, ...], frozenset[str] | None]] = ContextVar(
+    "agentflow_task_asked", default=((), None)
+)
 
 
 def as_asked(name: str, call: CallContext) -> CallContext:
     """The call in which a TaskSystem runs the task ``name``: with no more authority than who asked a host's override for it."""
-    task, grants = _asking.get()
-    return call if grants is None or task != name else call.at(call.next_path("task", name), grants=grants)
+    names, grants = _asking.get()
+    return call if grants is None or name not in names else call.at(call.next_path("task", name), grants=grants)
 
 
 def check_double(system: Any) -> None:
