@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
 from agentflow.core.errors import cut
@@ -13,18 +13,26 @@ from agentflow.core.toolbox import NO_TOOLBOX
 from agentflow.core.values import to_json
 from agentflow.handler.toolbox import ToolTable, read_tools
 from agentflow.lib.json_schema import Schema
+from agentflow.lib.option_table import unknown_field
 from agentflow.lib.tagged_unions import asked_schema
 
 PromptLike: TypeAlias = "PromptParts | Prompt"
 JSON_ONLY = "Answer with one JSON value and nothing else."
 
 
+_OPTIONS = frozenset([each.name for each in fields(Prompt)]) - {"parts", "toolbox"}
+"""What a prompt takes by keyword."""
+
+
 async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTable) -> Prompt:
     """Build a Prompt from text or parts, and options named like its fields; for a Prompt, options replace its fields.
 
     ``tools=`` among the options may hold objects, as everywhere; ``tools`` are the handler's. Files among the parts are read
-    in a thread. Raises what :func:`~agentflow.core.media.attachment` and :func:`~agentflow.handler.toolbox.read_tools` do.
+    in a thread. Raises ConfigurationError (``config/option``) for an option that there is not, and what
+    :func:`~agentflow.core.media.attachment` and :func:`~agentflow.handler.toolbox.read_tools` do.
     """
+    if not options.keys() <= _OPTIONS:
+        raise unknown_field(next(name for name in options if name not in _OPTIONS), "a prompt", _OPTIONS)
     if options.get("tools") is not None:
         names, toolbox = read_tools(options["tools"], tools, where="the prompt")
         offered = None if names is None else tuple(names)

@@ -6,7 +6,7 @@ compare them with the table. ``@task`` of workflow texts, ``defatom`` and the hi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -201,6 +201,19 @@ def unknown_option(names: Iterable[str], where: Place) -> ConfigurationError:
     )
 
 
+def unknown_field(name: str, where: str, names: Collection[str]) -> ConfigurationError:
+    """The error (``config/option``) for ``name``, which is none of the ``names`` that a call of ``where`` takes by keyword."""
+    meant = _PEERS.get(name)
+    meant = "output_model" if meant == "output" else meant
+    hint = f"the option is called '{meant}'" if meant in names else _ABSENT.get(name) or did_you_mean(name, names)
+    return ConfigurationError(
+        f"{where} has no option '{clip(name, 80)}'",
+        code="config/option",
+        hint=hint or f"the options are {', '.join(sorted(names))}",
+        details={"option": name},
+    )
+
+
 def wrong_value(where: str, name: str, value: object, problem: str, instead: str) -> ConfigurationError:
     """The error (``config/option``) for a value that the option or argument ``name`` cannot have."""
     return ConfigurationError(
@@ -220,6 +233,7 @@ __all__ = [
     "Place",
     "hint_for",
     "options_of",
+    "unknown_field",
     "unknown_option",
     "wrong_value",
 ]

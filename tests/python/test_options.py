@@ -286,3 +286,23 @@ async def test_a_run_says_what_to_write_for_its_limits_and_session() -> None:
     with pytest.raises(ConfigurationError):
         AgentFlow("offline", limits={"usd": 1})  # type: ignore[arg-type]
     assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ({"instructions": "Be brief."}, "'system'"),
+        ({"response_model": int}, "'output_model'"),
+        ({"temperature": 0}, "'settings'"),
+        ({"max_tokens": 5}, "'max_output_tokens'"),
+        ({"sytem": "x"}, "system"),
+    ],
+)
+async def test_a_prompt_of_the_handler_has_the_same_hints(option: dict[str, Any], instead: str) -> None:
+    """``execute_prompt`` and ``stream_prompt`` refuse an option that there is not, with the word to write."""
+    flow, _ = flow_of()
+    async with flow:
+        for ask in (flow.handler.execute_prompt, lambda text, **more: anext(flow.handler.stream_prompt(text, **more))):
+            with pytest.raises(ConfigurationError) as refused:
+                await ask("Why?", **option)
+            assert refused.value.code == "config/option" and instead in (refused.value.hint or "")
