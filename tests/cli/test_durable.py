@@ -176,7 +176,7 @@ def test_a_failed_run_is_resumed(tmp_path: Path) -> None:
 def test_a_conversation_goes_on_from_the_command_line(tmp_path: Path) -> None:
     """``--session``: what was said by one command is history to the next, and another name is another conversation."""
     (tmp_path / "chat.sexp").write_text(
-        '(defatom chat (params (text string)) (instructions "{{text}}")) (content (chat (text text)))'
+        '(defatom chat (params (text string)) (instructions "{{text}}") (history_config true)) (content (chat (text text)))'
     )
     for name, text in (("ada", "one"), ("ada", "two"), ("eve", "three")):
         process = agentflow(tmp_path, "run", "chat.sexp", "-b", f"text={text}", "--session", name, "--model", "offline")

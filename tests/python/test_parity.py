@@ -282,7 +282,7 @@ async def test_cancelled_at_every_await(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limits", [Limits(model_calls=300), Limits(tokens=20_000), Limits(effects=400)])
+@pytest.mark.parametrize("limits", [Limits(model_calls=300), Limits(tokens=4_000), Limits(effects=400)])
 async def test_a_thousand_branches_under_one_budget(tmp_path: Path, limits: Limits) -> None:
     """A thousand branches share the run's budget: it is never exceeded, and its end is theirs."""
     async with flow_of(tmp_path) as flow:
