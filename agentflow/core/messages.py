@@ -26,10 +26,14 @@ PromptCache: TypeAlias = Literal["5m", "1h", False]
 
 @frozen
 class Native:
-    """Verbatim JSON of one dialect (``anthropic.messages``, ``openai.responses``, ``openai.chat``)."""
+    """Verbatim JSON of one dialect (``anthropic.messages``, ``openai.responses``, ``openai.chat``).
+
+    ``issuer`` is the server that it came from, and that alone may be sent it again: adapter, address and organisation.
+    """
 
     dialect: str
     data: Any
+    issuer: str = ""
 
 
 @frozen

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelProfile, ModelRequest
-from agentflow.providers import anthropic_wire as wire
+from agentflow.providers import anthropic_wire as messages
 from agentflow.providers.base import HttpAdapter
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.decoding import Decoder
 from agentflow.providers.effort import anthropic_efforts
 from agentflow.providers.exchange import HttpCall, Sdk
-from agentflow.providers.wire import ToolNames
+from agentflow.providers.wire import Wire
 
 _PLAIN_LIMIT = 21_333
 """Maximum output tokens of a request that is not streamed. The API's guide asks for streaming where a call may take more than ten
@@ -53,10 +53,11 @@ def _no_key() -> ConfigurationError:
 class AnthropicProvider(HttpAdapter):
     """Claude models through the Messages API. Parameters: see :class:`HttpAdapter`."""
 
-    dialect: ClassVar[str] = wire.DIALECT
+    dialect: ClassVar[str] = messages.DIALECT
     provider: ClassVar[str] = "anthropic"
     route: ClassVar[str] = "anthropic"
     address = "https://api.anthropic.com"
+    address_variable = "ANTHROPIC_BASE_URL"
     shown_headers = MappingProxyType({"x-api-key": "$ANTHROPIC_API_KEY", "anthropic-version": "2023-06-01"})
 
     def profile(self, model: str) -> ModelProfile:
@@ -110,10 +111,10 @@ class AnthropicProvider(HttpAdapter):
         return sdk.AsyncAnthropic, {"api_key": self._api_key}
 
     def _plain(self, request: ModelRequest) -> bool:
-        return (request.max_output_tokens or wire.DEFAULT_MAX_TOKENS) <= _PLAIN_LIMIT
+        return (request.max_output_tokens or messages.DEFAULT_MAX_TOKENS) <= _PLAIN_LIMIT
 
-    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
-        body = wire.encode(request, names)
+    def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
+        body = messages.encode(request, wire)
         if request.output_schema is not None:
             from anthropic import transform_schema
 
@@ -123,7 +124,7 @@ class AnthropicProvider(HttpAdapter):
         return "/v1/messages", body
 
     def _decoder(self, call: HttpCall) -> Decoder:
-        return wire.MessagesDecoder(call.names, provider=self.name, model=call.request.model)
+        return messages.MessagesDecoder(call.wire, provider=self.name, model=call.request.model)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Input tokens as counted by the API; estimated if the server cannot count (404, 405, 501)."""

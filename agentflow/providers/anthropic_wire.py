@@ -40,7 +40,7 @@ from agentflow.providers.decoding import (
     unique_calls,
 )
 from agentflow.providers.effort import anthropic_efforts, nearest
-from agentflow.providers.wire import ToolNames, parse_json, record, records, string, unsupported
+from agentflow.providers.wire import Wire, parse_json, record, records, string, unsupported
 
 DIALECT = "anthropic.messages"
 DEFAULT_MAX_TOKENS = 8_192
@@ -66,19 +66,19 @@ _STOP: StopTable = MappingProxyType(
 _PLAIN_TOOL_KEYS = frozenset({"type", "id", "name", "input"})
 
 
-def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
+def encode(request: ModelRequest, wire: Wire) -> dict[str, Any]:
     """The request body, without ``stream``."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_output_tokens or DEFAULT_MAX_TOKENS,
-        "messages": [encode_message(message, names) for message in request.messages],
+        "messages": [encode_message(message, wire) for message in request.messages],
     }
     if request.system:
         body["system"] = request.system
     if request.tools:
         body["tools"] = [
             {
-                "name": names.to_wire(tool.name),
+                "name": wire.to_wire(tool.name),
                 "description": tool.description,
                 "input_schema": tool.input_schema,
                 **({"strict": True} if tool.strict else {}),
@@ -89,7 +89,7 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
             kinds = {"none": "none", "required": "any"}
             kind = kinds.get(request.tool_choice)
             body["tool_choice"] = (
-                {"type": kind} if kind else {"type": "tool", "name": names.to_wire(request.tool_choice)}
+                {"type": kind} if kind else {"type": "tool", "name": wire.to_wire(request.tool_choice)}
             )
     if request.provider_tools:
         body["tools"] = [*body.get("tools", ()), *request.provider_tools]
@@ -143,19 +143,19 @@ def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
     return message["content"]
 
 
-def encode_message(message: Message, names: ToolNames) -> dict[str, Any]:
+def encode_message(message: Message, wire: Wire) -> dict[str, Any]:
     """Encode one message. Thinking and other dialects' blocks without a native form in this dialect are dropped."""
     parts = message.parts
     if len(parts) == 1 and type(parts[0]) is TextPart and parts[0].native is None:
         return {"role": message.role, "content": parts[0].text}
-    blocks = [block for part in parts if (block := _encode_part(part, names)) is not None]
+    blocks = [block for part in parts if (block := _encode_part(part, wire)) is not None]
     if message.role == "user":
         # The API requires tool results before any other part.
         blocks.sort(key=lambda block: block["type"] != "tool_result")
     return {"role": message.role, "content": blocks}
 
 
-def _encode_part(part: Part, names: ToolNames) -> dict[str, Any] | None:
+def _encode_part(part: Part, wire: Wire) -> dict[str, Any] | None:
     if isinstance(part, TextPart):
         if not part.text:
             return None
@@ -163,13 +163,13 @@ def _encode_part(part: Part, names: ToolNames) -> dict[str, Any] | None:
             return cast(dict[str, Any], part.native.data)
         return {"type": "text", "text": part.text}
     if isinstance(part, ToolResultPart):
-        content = [block for each in part.parts if (block := _encode_part(each, names)) is not None]
+        content = [block for each in part.parts if (block := _encode_part(each, wire)) is not None]
         block = {"type": "tool_result", "tool_use_id": part.call_id, "content": content or part.text}
         return {**block, "is_error": True} if part.is_error else block
     if isinstance(part, ToolCallPart):
         if part.native is not None and part.native.dialect == DIALECT:
             return cast(dict[str, Any], part.native.data)
-        return {"type": "tool_use", "id": part.id, "name": names.to_wire(part.name), "input": part.arguments}
+        return {"type": "tool_use", "id": part.id, "name": wire.to_wire(part.name), "input": part.arguments}
     if isinstance(part, ThinkingPart | OtherPart):
         native = part.native
         return cast(dict[str, Any], native.data) if native is not None and native.dialect == DIALECT else None
@@ -207,8 +207,8 @@ class MessagesDecoder(BaseDecoder):
 
     stop_table = _STOP
 
-    def __init__(self, names: ToolNames, *, provider: str, model: str) -> None:
-        super().__init__(names, provider=provider, model=model)
+    def __init__(self, wire: Wire, *, provider: str, model: str) -> None:
+        super().__init__(wire, provider=provider, model=model)
         self._message: dict[str, Any] = {}
         self._blocks: list[_Block] = []
         self._by_index: dict[int | None, _Block] = {}
@@ -296,7 +296,7 @@ class MessagesDecoder(BaseDecoder):
         if block.kind == "tool_use":
             check_call_count(sum([each.kind == "tool_use" for each in self._blocks]))
             data["id"] = data.get("id") or f"call_{len(self._blocks)}"
-            out.append(ModelDelta(tool_call_id=data["id"], tool_name=self._names.back(data["name"])))
+            out.append(ModelDelta(tool_call_id=data["id"], tool_name=self._wire.back(data["name"])))
         elif block.kind in ("text", "thinking") and (text := text_of(data.get(block.kind))):
             block.pieces.append(text)
             out.append(ModelDelta(text) if block.kind == "text" else ModelDelta(thinking=text))
@@ -363,7 +363,7 @@ class MessagesDecoder(BaseDecoder):
             return ThinkingPart(block["thinking"], Native(DIALECT, block))
         if kind == "tool_use":
             problem = block.pop("_problem", "")
-            name = self._names.back(block["name"])
+            name = self._wire.back(block["name"])
             arguments: dict[str, Any] = {}
             if not problem:
                 arguments, problem = parse_arguments(block["input"], name)

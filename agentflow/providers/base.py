@@ -8,11 +8,13 @@ and their typed events cost several times as much as parsing the JSON.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
 from agentflow.core.errors import ConfigurationError, ProviderError
@@ -40,7 +42,8 @@ from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_eve
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.sse import SseParser
-from agentflow.providers.wire import ToolNames, body_of, estimate_tokens, parse_json
+from agentflow.providers.traits import Traits, issuer_of, traits_of
+from agentflow.providers.wire import Wire, body_of, estimate_tokens, parse_json
 
 DEFAULT_GATE = 256
 _LENGTHENING = frozenset({*CAP_SETTINGS, "n", "best_of"})
@@ -133,7 +136,7 @@ class HttpAdapter(ABC):
         worker thread."""
 
     @abstractmethod
-    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+    def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
         """The path and the JSON body of a request."""
 
     @abstractmethod
@@ -159,15 +162,38 @@ class HttpAdapter(ABC):
 
     address: ClassVar[str] = ""
     """The vendor's own address, where no ``base_url`` is given."""
+    address_variable: ClassVar[str] = ""
+    """The variable of the environment that holds an address instead."""
     shown_headers: ClassVar[Mapping[str, str]] = {}
     """Headers of every request for display: with a shell variable in place of the key."""
+
+    @cached_property
+    def _address(self) -> str:
+        """The address that is asked: the one that was set, the environment's, or the vendor's own."""
+        return self._base_url or os.environ.get(self.address_variable) or self.address
+
+    @cached_property
+    def traits(self) -> Traits:
+        """What the server of this adapter takes."""
+        return traits_of(self.route, self._address)
+
+    @cached_property
+    def issuer(self) -> str:
+        """Who issues the ids and signatures of its answers; see :func:`~agentflow.providers.traits.issuer_of`."""
+        return issuer_of(self.route, self._address)
+
+    def _wire(self, request: ModelRequest) -> Wire:
+        return Wire(request, self.traits, self.issuer)
 
     def described(self, request: ModelRequest) -> dict[str, Any]:
         """The HTTP request for ``request`` as ``url``, ``headers`` and ``body``, with a variable in place of the key."""
         headers: dict[str, str] = {"content-type": "application/json", **self.shown_headers}
-        path, body = self._encode(request, ToolNames(request), request.stream)
-        base = (self._base_url or self.address).rstrip("/")
-        return {"url": base + path, "headers": headers, "body": self._merged(body, request, headers)}
+        path, body = self._encode(request, self._wire(request), request.stream)
+        return {
+            "url": self._address.rstrip("/") + path,
+            "headers": headers,
+            "body": self._merged(body, request, headers),
+        }
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Make one model call; see :class:`agentflow.core.ports.ProviderAdapter`."""
@@ -175,14 +201,14 @@ class HttpAdapter(ABC):
         if (notice := self._import_notice()) is not None:
             yield ModelDelta(notice=notice)
         opened = self._opened.get(loop) or await self._ready(loop)
-        call = HttpCall(request, self._clocks, self.name)
+        call = HttpCall(request, self._clocks, self.name, self._wire(request))
         watch = call.watch
         number = 0
         try:
             call.streaming = request.stream or not self._plain(request)
             if len(request.messages) > 1:
-                await in_slices(call.names.write(request))
-            call.path, data = self._encode(request, call.names, call.streaming)
+                await in_slices(call.wire.write(request))
+            call.path, data = self._encode(request, call.wire, call.streaming)
             if request.idempotency_key:
                 call.headers["Idempotency-Key"] = request.idempotency_key
             call.body = await body_of(request, self._merged(data, request, call.headers))
@@ -228,9 +254,9 @@ class HttpAdapter(ABC):
     async def _count(self, request: ModelRequest, path: str, fields: tuple[str, ...]) -> int:
         """``input_tokens`` from a counting endpoint, which is sent ``fields`` of the body; an estimate if the server has none."""
         opened = await self._ready(running_loop())
-        call = HttpCall(replace(request, stream=False), self._clocks, self.name)
+        call = HttpCall(replace(request, stream=False), self._clocks, self.name, self._wire(request))
         try:
-            call.path, data = path, self._encode(request, call.names, False)[1]
+            call.path, data = path, self._encode(request, call.wire, False)[1]
             body = self._merged(data, request, call.headers)
             call.body = await body_of(request, {name: body[name] for name in fields if name in body})
             await opened.gate.take(request.priority)

@@ -20,7 +20,7 @@ from agentflow.providers.aws_events import AwsEventParser
 from agentflow.providers.base import AdapterOptions, EventParser
 from agentflow.providers.effort import anthropic_efforts
 from agentflow.providers.exchange import Answer
-from agentflow.providers.wire import ToolNames, estimate_tokens
+from agentflow.providers.wire import Wire, estimate_tokens
 
 API_VERSION = "2026-10-21"
 """The version of the Messages API sent in the body, as in the SDK's own cloud clients."""
@@ -106,9 +106,9 @@ class CloudProvider(AnthropicProvider):
         """Input tokens of ``request``, estimated: not every cloud has a counting endpoint."""
         return estimate_tokens(request)
 
-    def _cloud_body(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+    def _cloud_body(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
         """The model's name, and the body without it."""
-        _, body = super()._encode(request, names, streaming)
+        _, body = super()._encode(request, wire, streaming)
         return str(body.pop("model")), {"anthropic_version": API_VERSION, **body}
 
 
@@ -127,8 +127,8 @@ class BedrockProvider(CloudProvider):
             "api_key": self._api_key,
         }
 
-    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
-        model, body = self._cloud_body(request, names, streaming)
+    def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
+        model, body = self._cloud_body(request, wire, streaming)
         body.pop("stream", None)
         call = "invoke-with-response-stream" if streaming else "invoke"
         return f"/model/{quote(model, safe=':')}/{call}", body
@@ -154,8 +154,8 @@ class VertexProvider(CloudProvider):
         project, region = self._where()
         return sdk.AsyncAnthropicVertex, {"region": region, "project_id": project, "access_token": self._api_key}
 
-    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
-        model, body = self._cloud_body(request, names, streaming)
+    def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
+        model, body = self._cloud_body(request, wire, streaming)
         project, region = self._where()
         call = "streamRawPredict" if streaming else "rawPredict"
         where = f"/projects/{quote(project, safe='')}/locations/{quote(region, safe='')}"

@@ -22,7 +22,7 @@ from agentflow.core.provider_errors import IncompleteStream, ProtocolError
 from agentflow.core.values import to_json
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 from agentflow.providers import faults
-from agentflow.providers.wire import ToolNames, record
+from agentflow.providers.wire import Wire, record
 
 MAX_TOOL_CALLS = 256
 """Maximum number of tool calls in one answer; more come from a confused model or a hostile server."""
@@ -63,16 +63,16 @@ class Decoder(Protocol):
 class BaseDecoder:
     """Base of the decoders.
 
-    Parameters: ``names`` maps tool names to the wire and back; ``provider`` and ``model`` for errors.
+    Parameters: ``wire`` maps tool names to the wire and back; ``provider`` and ``model`` for errors.
     """
 
     stop_table: ClassVar[StopTable]
 
-    def __init__(self, names: ToolNames, *, provider: str, model: str) -> None:
+    def __init__(self, wire: Wire, *, provider: str, model: str) -> None:
         self.done = False
         self.unknown: int = 0
         self.notices: list[Notice] = []
-        self._names = names
+        self._wire = wire
         self._provider = provider
         self._model = model
 

@@ -35,7 +35,7 @@ from agentflow.providers.openai import OpenAIProvider
 from agentflow.providers.openai_wire import check_key
 from agentflow.providers.prices import Prices
 from agentflow.providers.table import check_base_url
-from agentflow.providers.wire import ToolNames, estimate_tokens, record, records
+from agentflow.providers.wire import Wire, estimate_tokens, record, records
 
 _DIALECT = "openai.embeddings"
 _MODEL_TURN = 1
@@ -183,7 +183,7 @@ class _EmbeddingsAdapter(OpenAIProvider):
 
     dialect: ClassVar[str] = _DIALECT
 
-    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+    def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
         texts = [message.text for message in request.messages]
         return "/embeddings", {"model": request.model, "input": texts, "encoding_format": "float"}
 

@@ -22,7 +22,7 @@ from agentflow.providers import faults
 from agentflow.providers.client_pool import PooledClient
 from agentflow.providers.clocks import Clocks, Watch
 from agentflow.providers.decoding import Decoder
-from agentflow.providers.wire import ToolNames
+from agentflow.providers.wire import Wire
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """Maximum size of a plain answer."""
@@ -59,7 +59,6 @@ class HttpCall:
         "decoder",
         "headers",
         "loop",
-        "names",
         "path",
         "provider",
         "request",
@@ -68,13 +67,14 @@ class HttpCall:
         "streaming",
         "waits_since",
         "watch",
+        "wire",
     )
 
-    def __init__(self, request: ModelRequest, clocks: Clocks, provider: str) -> None:
+    def __init__(self, request: ModelRequest, clocks: Clocks, provider: str, wire: Wire) -> None:
         self.request = request
         self.provider = provider
         self.clocks = clocks
-        self.names = ToolNames(request)
+        self.wire = wire
         self.loop = asyncio.get_running_loop()
         wall = request.timeout_s if request.timeout_s is not None else clocks.wall_s
         now = self.loop.time()

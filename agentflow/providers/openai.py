@@ -16,7 +16,7 @@ from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.decoding import Decoder
 from agentflow.providers.effort import openai_efforts
 from agentflow.providers.exchange import HttpCall, Sdk
-from agentflow.providers.wire import ToolNames
+from agentflow.providers.wire import Wire
 
 
 class OpenAIProvider(HttpAdapter):
@@ -24,6 +24,7 @@ class OpenAIProvider(HttpAdapter):
 
     provider: ClassVar[str] = "openai"
     address = "https://api.openai.com/v1"
+    address_variable = "OPENAI_BASE_URL"
     shown_headers = MappingProxyType({"authorization": "Bearer $OPENAI_API_KEY"})
 
     @cached_property
@@ -78,9 +79,9 @@ class OpenAIChatProvider(OpenAIProvider):
     dialect: ClassVar[str] = chat.DIALECT
     route: ClassVar[str] = "openai-chat"
 
-    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
+    def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
         # Local servers accept only the older name of the limit, OpenAI's newer models only the newer one.
-        body = chat.encode(request, names, "max_completion_tokens" if self._vendor else "max_tokens")
+        body = chat.encode(request, wire, "max_completion_tokens" if self._vendor else "max_tokens")
         if self._vendor:
             body.update(common.cache_fields(request))
         if streaming:
@@ -89,7 +90,7 @@ class OpenAIChatProvider(OpenAIProvider):
         return "/chat/completions", body
 
     def _decoder(self, call: HttpCall) -> Decoder:
-        return chat.ChatDecoder(call.names, provider=self.name, model=call.request.model)
+        return chat.ChatDecoder(call.wire, provider=self.name, model=call.request.model)
 
 
 class OpenAIResponsesProvider(OpenAIProvider):
@@ -98,8 +99,8 @@ class OpenAIResponsesProvider(OpenAIProvider):
     dialect: ClassVar[str] = responses.DIALECT
     route: ClassVar[str] = "openai"
 
-    def _encode(self, request: ModelRequest, names: ToolNames, streaming: bool) -> tuple[str, dict[str, Any]]:
-        body = responses.encode(request, names)
+    def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
+        body = responses.encode(request, wire)
         if self._vendor:
             body.update(common.cache_fields(request))
         if streaming:
@@ -107,7 +108,7 @@ class OpenAIResponsesProvider(OpenAIProvider):
         return "/responses", body
 
     def _decoder(self, call: HttpCall) -> Decoder:
-        return responses.ResponsesDecoder(call.names, provider=self.name, model=call.request.model)
+        return responses.ResponsesDecoder(call.wire, provider=self.name, model=call.request.model)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Input tokens as counted by the API; estimated if the server cannot count."""

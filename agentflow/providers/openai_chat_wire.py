@@ -39,7 +39,7 @@ from agentflow.providers.decoding import (
     thoughts_of,
     unique_calls,
 )
-from agentflow.providers.wire import ToolNames, parse_json, record, records, unsupported
+from agentflow.providers.wire import Wire, parse_json, record, records, unsupported
 
 DIALECT = "openai.chat"
 _STOP: StopTable = MappingProxyType(
@@ -68,13 +68,13 @@ _THINKING_KEYS = ("reasoning_content", "reasoning")
 _MOST_LOOKS = 8
 
 
-def encode(request: ModelRequest, names: ToolNames, max_tokens_field: str) -> dict[str, Any]:
+def encode(request: ModelRequest, wire: Wire, max_tokens_field: str) -> dict[str, Any]:
     """The request body, without ``stream``."""
     messages: list[dict[str, Any]] = []
     if request.system:
         messages.append({"role": "system", "content": request.system})
     for message in request.messages:
-        encode_message(message, names, messages)
+        encode_message(message, wire, messages)
     body: dict[str, Any] = {"model": request.model, "messages": messages}
     if request.max_output_tokens is not None:
         body[max_tokens_field] = request.max_output_tokens
@@ -82,11 +82,11 @@ def encode(request: ModelRequest, names: ToolNames, max_tokens_field: str) -> di
         body["tools"] = [
             {
                 "type": "function",
-                "function": {**common.function(tool, names), **({"strict": True} if tool.strict else {})},
+                "function": {**common.function(tool, wire), **({"strict": True} if tool.strict else {})},
             }
             for tool in request.tools
         ]
-        mode, name = common.tool_choice(request, names)
+        mode, name = common.tool_choice(request, wire)
         if mode or name:
             body["tool_choice"] = mode or {"type": "function", "function": {"name": name}}
     if request.provider_tools:
@@ -98,7 +98,7 @@ def encode(request: ModelRequest, names: ToolNames, max_tokens_field: str) -> di
     return body
 
 
-def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]) -> None:
+def encode_message(message: Message, wire: Wire, out: list[dict[str, Any]]) -> None:
     """Append one message: tool results become separate messages. Blocks of other dialects are dropped."""
     parts = message.parts
     if len(parts) == 1 and type(parts[0]) is TextPart:
@@ -106,7 +106,7 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
     elif message.role == "user":
         _encode_user(parts, out)
     else:
-        out.append(_encode_assistant(parts, names))
+        out.append(_encode_assistant(parts, wire))
 
 
 def _encode_user(parts: tuple[Part, ...], out: list[dict[str, Any]]) -> None:
@@ -130,7 +130,7 @@ def _encode_user(parts: tuple[Part, ...], out: list[dict[str, Any]]) -> None:
         out.append({"role": "user", "content": content})
 
 
-def _encode_assistant(parts: tuple[Part, ...], names: ToolNames) -> dict[str, Any]:
+def _encode_assistant(parts: tuple[Part, ...], wire: Wire) -> dict[str, Any]:
     texts: list[str] = []
     calls: list[dict[str, Any]] = []
     encoded: dict[str, Any] = {"role": "assistant", "content": None}
@@ -138,7 +138,7 @@ def _encode_assistant(parts: tuple[Part, ...], names: ToolNames) -> dict[str, An
         if isinstance(part, TextPart):
             texts.append(part.text)
         elif isinstance(part, ToolCallPart):
-            calls.append({"id": part.id, "type": "function", "function": common.called(part, names)})
+            calls.append({"id": part.id, "type": "function", "function": common.called(part, wire)})
         elif isinstance(part, ThinkingPart) and part.native is not None and part.native.dialect == DIALECT:
             encoded.update(part.native.data)
     if texts:
@@ -180,8 +180,8 @@ class ChatDecoder(BaseDecoder):
 
     stop_table = _STOP
 
-    def __init__(self, names: ToolNames, *, provider: str, model: str) -> None:
-        super().__init__(names, provider=provider, model=model)
+    def __init__(self, wire: Wire, *, provider: str, model: str) -> None:
+        super().__init__(wire, provider=provider, model=model)
         self._head: dict[str, Any] = {}
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -271,7 +271,7 @@ class ChatDecoder(BaseDecoder):
             check_call_count(len(self._calls))
             if index is not None:
                 self._by_index[index] = call
-            out.append(ModelDelta(tool_call_id=call.id, tool_name=self._names.back(call.name)))
+            out.append(ModelDelta(tool_call_id=call.id, tool_name=self._wire.back(call.name)))
         elif not call.name:
             call.name = name
         text = argument_text(function.get("arguments"))
@@ -332,7 +332,7 @@ class ChatDecoder(BaseDecoder):
         if text or refusal:
             parts.append(TextPart(text + refusal))
         for call_id, wire_name, raw in calls:
-            name = self._names.back(wire_name)
+            name = self._wire.back(wire_name)
             arguments, problem = parse_arguments(raw, name)
             parts.append(ToolCallPart(call_id, name, arguments, None, problem))
         stop = self._stop(self._finish, parts)

@@ -44,7 +44,7 @@ from agentflow.providers.decoding import (
     text_of,
     unique_calls,
 )
-from agentflow.providers.wire import ToolNames, parse_json, record, records, string
+from agentflow.providers.wire import Wire, parse_json, record, records, string
 
 DIALECT = "openai.responses"
 _REASONS = re.compile(r"o\d|codex|gpt-(?!3|4)").match
@@ -69,11 +69,11 @@ _QUIET = re.compile(
 """Events whose content is repeated in the item or the final response."""
 
 
-def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
+def encode(request: ModelRequest, wire: Wire) -> dict[str, Any]:
     """The request body, without ``stream``."""
     items: list[dict[str, Any]] = []
     for message in request.messages:
-        encode_message(message, names, items)
+        encode_message(message, wire, items)
     body: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if _REASONS(request.model):
         body["include"] = ["reasoning.encrypted_content"]
@@ -83,9 +83,9 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
         body["max_output_tokens"] = request.max_output_tokens
     if request.tools:
         body["tools"] = [
-            {"type": "function", **common.function(tool, names), "strict": tool.strict} for tool in request.tools
+            {"type": "function", **common.function(tool, wire), "strict": tool.strict} for tool in request.tools
         ]
-        mode, name = common.tool_choice(request, names)
+        mode, name = common.tool_choice(request, wire)
         if mode or name:
             body["tool_choice"] = mode or {"type": "function", "name": name}
     if request.provider_tools:
@@ -97,7 +97,7 @@ def encode(request: ModelRequest, names: ToolNames) -> dict[str, Any]:
     return body
 
 
-def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]) -> None:
+def encode_message(message: Message, wire: Wire, out: list[dict[str, Any]]) -> None:
     """Append the items of one message. Items of this dialect are replayed verbatim, blocks of others dropped."""
     content: list[dict[str, Any]] = []
     user = message.role == "user"
@@ -118,7 +118,7 @@ def encode_message(message: Message, names: ToolNames, out: list[dict[str, Any]]
             content.append({"type": "input_text" if user else "output_text", "text": part.text})
         elif isinstance(part, ToolCallPart):
             flush()
-            out.append({"type": "function_call", "call_id": part.id, **common.called(part, names)})
+            out.append({"type": "function_call", "call_id": part.id, **common.called(part, wire)})
         elif isinstance(part, ToolResultPart):
             flush()
             output = [_encode_input(each) for each in part.parts] or part.text
@@ -144,8 +144,8 @@ class ResponsesDecoder(BaseDecoder):
 
     stop_table = _STOP
 
-    def __init__(self, names: ToolNames, *, provider: str, model: str) -> None:
-        super().__init__(names, provider=provider, model=model)
+    def __init__(self, wire: Wire, *, provider: str, model: str) -> None:
+        super().__init__(wire, provider=provider, model=model)
         self._calls: list[_PendingCall] = []
         self._by_key: dict[str | int, _PendingCall] = {}
         self._items: dict[str | int, dict[str, Any]] = {}
@@ -213,7 +213,7 @@ class ResponsesDecoder(BaseDecoder):
         for key in (item.get("id"), event.get("output_index")):
             if key is not None:
                 self._by_key[key] = call
-        out.append(ModelDelta(tool_call_id=call.id, tool_name=self._names.back(item["name"])))
+        out.append(ModelDelta(tool_call_id=call.id, tool_name=self._wire.back(item["name"])))
 
     def _call(self, event: dict[str, Any]) -> _PendingCall | None:
         for key in (event.get("item_id"), event.get("output_index")):
@@ -314,7 +314,7 @@ class ResponsesDecoder(BaseDecoder):
         if kind == "message":
             return TextPart(text_of(item["content"]), False, native, _citations(item))
         if kind == "function_call":
-            name = self._names.back(item["name"])
+            name = self._wire.back(item["name"])
             arguments, problem = parse_arguments(item.get("arguments") or "", name)
             return ToolCallPart(item.get("call_id") or item.get("id") or "", name, arguments, native, problem)
         if kind == "reasoning":

@@ -13,7 +13,7 @@ from agentflow.core.messages import AudioPart, DocumentPart, ImagePart, ModelReq
 from agentflow.providers.decoding import count
 from agentflow.providers.effort import nearest, openai_efforts
 from agentflow.providers.openai_schema import strict_form
-from agentflow.providers.wire import ToolNames, record, unsupported
+from agentflow.providers.wire import Wire, record, unsupported
 
 _VENDOR_HOST = "api.openai.com"
 _KEEPS_AT_A_PRICE = re.compile(r"gpt-(5\.[6-9]|5\.\d\d|[6-9]|\d\d)").match
@@ -62,22 +62,22 @@ def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"name": "output", "schema": schema if strict is None else strict, "strict": strict is not None}
 
 
-def function(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
+def function(tool: ToolSpec, wire: Wire) -> dict[str, Any]:
     """A tool as a function of both dialects."""
-    return {"name": names.to_wire(tool.name), "description": tool.description, "parameters": tool.input_schema}
+    return {"name": wire.to_wire(tool.name), "description": tool.description, "parameters": tool.input_schema}
 
 
-def called(call: ToolCallPart, names: ToolNames) -> dict[str, Any]:
+def called(call: ToolCallPart, wire: Wire) -> dict[str, Any]:
     """A tool call as both dialects represent it in the history."""
-    return {"name": names.to_wire(call.name), "arguments": names.arguments(call)}
+    return {"name": wire.to_wire(call.name), "arguments": wire.arguments(call)}
 
 
-def tool_choice(request: ModelRequest, names: ToolNames) -> tuple[str | None, str | None]:
+def tool_choice(request: ModelRequest, wire: Wire) -> tuple[str | None, str | None]:
     """A mode (None: the server's default, ``auto``), or the wire name of the required tool."""
     choice = request.tool_choice
     if choice == "auto":
         return None, None
-    return (choice, None) if choice in ("none", "required") else (None, names.to_wire(choice))
+    return (choice, None) if choice in ("none", "required") else (None, wire.to_wire(choice))
 
 
 def effort(request: ModelRequest) -> str | None:

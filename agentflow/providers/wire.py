@@ -19,6 +19,7 @@ from agentflow.core.provider_errors import ProtocolError
 from agentflow.core.values import is_long
 from agentflow.core.work import LONG_TEXT, Work, in_slices
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
+from agentflow.providers.traits import UNKNOWN, Traits
 
 
 def parse_json(data: bytes, what: str = "an event") -> Any:
@@ -85,18 +86,21 @@ def string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-class ToolNames:
-    """The tool calls of one request on the wire: maps tool names to names that providers accept (``[A-Za-z0-9_-]``, at
-    most 64 characters), and back, and keeps long arguments that were written as text beforehand.
+class Wire:
+    """One request on the wire: the ``traits`` of the server that is asked, the ``issuer`` of its answers, the names and
+    arguments of its tool calls.
 
-    Other characters (``system:read_files``) are replaced; names that would collide get a digest. The mapping depends
+    Maps tool names to names that providers accept (``[A-Za-z0-9_-]``, at most 64 characters), and back, and keeps long
+    arguments that were written as text beforehand. Other characters (``system:read_files``) are replaced; names that would collide get a digest. The mapping depends
     only on the names, so that prompt caches stay valid between calls.
     """
 
-    __slots__ = ("_back", "_texts", "_to_wire")
+    __slots__ = ("_back", "_texts", "_to_wire", "issuer", "traits")
     _FIT = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 
-    def __init__(self, request: ModelRequest) -> None:
+    def __init__(self, request: ModelRequest, traits: Traits = UNKNOWN, issuer: str = "") -> None:
+        self.traits = traits
+        self.issuer = issuer
         self._to_wire: dict[str, str] = {}
         self._back: dict[str, str] = {}
         self._texts: dict[int, str] = {}

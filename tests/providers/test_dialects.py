@@ -34,7 +34,7 @@ from agentflow.providers.decoding import Decoder
 from agentflow.providers.openai_chat_wire import ChatDecoder
 from agentflow.providers.openai_responses_wire import ResponsesDecoder
 from agentflow.providers.prices import Price
-from agentflow.providers.wire import ToolNames, dump_json, estimate_tokens
+from agentflow.providers.wire import Wire, dump_json, estimate_tokens
 from tests.support.model_server import ModelServer
 
 DIALECTS = ("anthropic", "openai-chat", "openai")
@@ -67,7 +67,7 @@ def heard(decoder: Decoder, *events: dict[str, Any] | bytes) -> tuple[list[Model
 
 def decoder(kind: type[Any], *tools: str) -> Any:
     request = ModelRequest((), tools=tuple(ToolSpec(name, "", {}) for name in tools))
-    return kind(ToolNames(request), provider="p", model="m")
+    return kind(Wire(request), provider="p", model="m")
 
 
 # --- What goes out ---------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ async def test_tool_names_are_made_acceptable_and_given_back(dialect: str) -> No
         wire = [tool.get("name") or tool["function"]["name"] for tool in server.requests[0].body["tools"]]
         assert len(set(wire)) == 3 and all(len(name) <= 64 and ":" not in name for name in wire)
         assert response.tool_calls[0].name == "system_read"
-        names = ToolNames(ModelRequest((), tools=tools))
+        names = Wire(ModelRequest((), tools=tools))
         assert [names.back(name) for name in wire] == [tool.name for tool in tools]
         await provider.aclose()
 
