@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, overload
@@ -69,7 +68,6 @@ from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import ProgramEstimator
 from agentflow.runtime.facts import Facts
-from agentflow.runtime.functions import named_task
 from agentflow.runtime.program_files import check_surface
 from agentflow.runtime.programs import ProgramCheck
 from agentflow.runtime.reuse import Reuse
@@ -251,7 +249,6 @@ class AgentFlow(OperationMethods, WorkerMethods):
         templates = TaskService(
             executor, finder, commands=self.commands, decompose=settings.decompose, reuse=reuse, words=WORDS
         )
-        prompts.tasks = partial(named_task, templates)
         for template in read_directory(directory("tasks", where)) if (where := tasks or settings.tasks) else ():
             templates.register_template(template)
         for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():

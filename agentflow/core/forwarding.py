@@ -26,6 +26,7 @@ class ForwardingRun:
         self.ask = run.ask
         self.together = run.together
         self.services = run.services
+        self.task = run.task
         self.run_subtask = run.run_subtask
         self.call_value = run.call_value
         self.take_over = run.take_over

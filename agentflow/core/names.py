@@ -143,6 +143,10 @@ class CompiledTask(Template, Protocol):
         """The JSON Schema of the task's value; None for text and for any JSON."""
         ...
 
+    def arguments_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, as a model that may call it reads them."""
+        ...
+
     @property
     def memo(self) -> dict[str, Any]:
         """What others have computed from it."""

@@ -385,8 +385,9 @@ class NameFacts(Protocol):
         grants: frozenset[str] | None = None,
         *,
         turns: int | None = None,
+        defined: Definitions | None = None,
     ) -> TaskFacts:
-        """A task that a program itself defines, by its fields. Raises DataError."""
+        """A task that a program itself defines, by its fields, among those ``defined`` before. Raises DataError."""
         ...
 
     def tool(self, name: str) -> ToolFacts | None:

@@ -14,6 +14,7 @@ from agentflow.core.events import Event
 from agentflow.core.journal_port import JournalPortOf
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.names import CompiledTask
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
@@ -58,6 +59,10 @@ class RunServicesOf(Protocol[C]):
     @property
     def admission(self) -> AdmissionOf[C]:
         """Judges programs that a model wrote, before they run."""
+        ...
+
+    def task(self, name: str, call: C) -> CompiledTask | None:
+        """The task called ``name`` as code at ``call`` finds it: of its program, or a registered one; None if there is none."""
         ...
 
     async def run_subtask(self, request: SubtaskRequest, call: C, task: Any = None) -> TaskResult:

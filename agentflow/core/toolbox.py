@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
+from agentflow.core.names import EVERY
 from agentflow.core.ports import Tool
+
+T = TypeVar("T")
 
 
 class Toolbox(Mapping[str, Tool]):
@@ -59,4 +62,35 @@ class Toolbox(Mapping[str, Tool]):
 NO_TOOLBOX = Toolbox()
 """The toolbox of a task that holds no objects."""
 
-__all__ = ["NO_TOOLBOX", "Toolbox"]
+
+def offered(
+    names: Sequence[str] | None,
+    own: Mapping[str, T],
+    ordinary: Callable[[], Iterable[str]],
+    grants: frozenset[str] | None,
+    find: Callable[[str], T],
+) -> dict[str, T]:
+    """The tools that the model of a task is offered, by name.
+
+    ``names`` is the task's list, in which ``docs:*`` stands for all tools of a server; None for all ``ordinary`` tools of the
+    flow. ``own`` are the objects that the task holds, ``find`` gives the flow's by name, or raises. Of the flow's, only those
+    among ``grants`` are offered (None: all).
+    """
+    if names is None:
+        chosen: Iterable[str] = sorted({*ordinary(), *own})
+    else:
+        chosen = dict.fromkeys([each for name in names for each in _meant(name, ordinary)])
+    tools = {name: own[name] if name in own else find(name) for name in chosen}
+    if grants is None:
+        return tools
+    return {name: tool for name, tool in tools.items() if name in own or name in grants}
+
+
+def _meant(name: str, ordinary: Callable[[], Iterable[str]]) -> Iterable[str]:
+    if not name.endswith(EVERY):
+        return (name,)
+    server = name[: 1 - len(EVERY)]
+    return [each for each in ordinary() if each.startswith(server)]
+
+
+__all__ = ["NO_TOOLBOX", "Toolbox", "offered"]

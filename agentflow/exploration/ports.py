@@ -15,12 +15,12 @@ from agentflow.core.context import AssociativeMatchResult, ContextGenerationInpu
 from agentflow.core.errors import FileFailure, ResourceExhausted, TaskError
 from agentflow.core.executor_ports import CommandResult, FileText, FoundFiles
 from agentflow.core.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage
-from agentflow.core.names import file_grants
 from agentflow.core.ports import Prompt, PromptOutcome, ToolPort
 from agentflow.core.provider_errors import ServerError
 from agentflow.core.values import to_json
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.exploration.answers import Answer, Answers, Shape
+from agentflow.handler.offering import called_by_model, offered_to
 from agentflow.handler.tool_turn import ToolTurn
 from agentflow.lib.json_schema import Schema
 
@@ -71,11 +71,15 @@ class RehearsedPrompts:
     async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
         """Answer a prompt. Raises ServerError for a chosen failure, ResourceExhausted if the model uses up its turns."""
         json = prompt.json_output or prompt.output_schema is not None
-        offered, seen = self._offered(prompt, call)
-        shape = Shape((prompt.output_schema or {}) if json else None, json, turns=offered, tools=seen)
+        specs, toolbox = offered_to(prompt, call, self._tools)
+        # Tools without visible effects do nothing here: a model calls those that have some, such as files.
+        own = prompt.toolbox or ()
+        seen = [(each.name, each.input_schema) for each in specs if each.name in SCHEMAS and each.name not in own]
+        shape = Shape((prompt.output_schema or {}) if json else None, json, turns=bool(specs), tools=tuple(seen))
         answer = await self._stage.ask(shape)
         if answer.kind in ("calls", "turns"):
-            answer = await self._after_calls(answer, shape, prompt, call)
+            inner = called_by_model(prompt, call, specs, toolbox, self._tools)
+            answer = await self._after_calls(answer, shape, prompt, inner)
         if answer.kind == "fails":
             raise failure(answer.name)
         if answer.kind == "no-json":
@@ -96,22 +100,9 @@ class RehearsedPrompts:
             model=_MODEL,
         )
 
-    def _offered(self, prompt: Prompt, call: CallContext) -> tuple[bool, tuple[tuple[str, Mapping[str, Any]], ...]]:
-        """Whether the model has any tools, and those of them with visible effects, such as files: others do nothing here."""
-        own = prompt.toolbox or ()
-        if prompt.tools is None:
-            return bool(own or self._tools.ordinary(call)), ()
-        specs = [
-            tool.spec for name in prompt.tools if name not in own and (tool := self._tools.find(name, call)) is not None
-        ]
-        allowed = [each for each in specs if call.grants is None or each.name in call.grants]
-        return bool(own or allowed), tuple([(each.name, each.input_schema) for each in allowed if each.name in SCHEMAS])
-
-    async def _after_calls(self, answer: Answer, shape: Shape, prompt: Prompt, call: CallContext) -> Answer:
-        """The answer of a model after it has called tools, which run like those of a real model."""
-        allowed = prompt.max_turns if prompt.max_turns is not None else call.run.limits.turns
-        inner = call.at(call.next_path("Prompt", prompt.model, prompt.system, prompt.parts))
-        inner.grants = file_grants(call.grants).union([name for name, _ in shape.tools])
+    async def _after_calls(self, answer: Answer, shape: Shape, prompt: Prompt, inner: CallContext) -> Answer:
+        """The answer of a model after it has called tools, which run like those of a real model below ``inner``."""
+        allowed = prompt.max_turns if prompt.max_turns is not None else inner.run.limits.turns
         tool_turn, (_, branch) = ToolTurn(self._tools, inner), self._stage.asking.get()
         for number in range(1, allowed):
             if answer.kind != "calls":

@@ -7,35 +7,30 @@ that history stays valid for a strict server whatever interrupts the prompt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
 from agentflow.core.messages import PromptCache, TextPart, ToolSpec
-from agentflow.core.names import EVERY, file_grants
-from agentflow.core.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, Tool, ToolPort
+from agentflow.core.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.provider_errors import CallTimeout
 from agentflow.core.results import Usage
 from agentflow.core.session import Session
 from agentflow.core.templates import HistoryConfig
-from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.core.work_clock import WorkClock, timed
 from agentflow.handler.answer import OutputSchemas
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.estimate import Calibration
+from agentflow.handler.offering import called_by_model, offered_to
 from agentflow.handler.prompt_cache import PromptCaching
 from agentflow.handler.prompt_run import PromptRun
 from agentflow.handler.tool_turn import NO_TOOLS
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
 """Combines several routes ``(adapter, model name)``, to be tried in order, into one adapter."""
-
-
-_NOTHING: Mapping[str, Tool] = MappingProxyType({})
 
 
 class TurnLoop:
@@ -60,8 +55,6 @@ class TurnLoop:
         prompt_cache: PromptCache | None = None,
     ) -> None:
         self.base_system = base_system
-        self.tasks: Callable[[str, CallContext], Tool | None] | None = None
-        """Finds a task by name, as a tool, where a prompt names one among its tools; set by whoever has tasks too."""
         self._router = router
         self._tools = tools
         self._fallback = fallback
@@ -85,25 +78,17 @@ class TurnLoop:
         else:
             raise ConfigurationError("the prompt is empty", code="handler/empty-prompt", hint="say what is wanted")
         adapter, model = self._route(prompt) if prompt.fallbacks else self._router.resolve(prompt.model)
-        offered, toolbox = self._offered(prompt, call)
+        specs, toolbox = offered_to(prompt, call, self._tools)
+        if prompt.tool_choice not in ("auto", "none"):
+            _check_choice(prompt.tool_choice, specs)
         spent = NOTHING
         if prompt.history.compact_after_tokens is not None and prompt.history.use_session_history:
             ask = partial(self._shorten, adapter, model, prompt.timeout_s)
             spent = await compact(call.session, prompt.history, ask, model, call)
         if call.level > call.run.limits.subtask_depth:
             raise _too_deep(call)
-        # All calls of this prompt are numbered below its own path, and have the authority of the offered tools; files
-        # may be handed on to subtasks as far as the caller itself may give them.
-        path = call.next_path("Prompt", prompt.model, prompt.system, prompt.parts)
-        inner = call.at(path)
-        inner.grants = file_grants(call.grants).union([spec.name for spec in offered]) if offered else NO_TOOLS
-        inner.held, inner.asked_by_model, inner.level = inner.grants, True, call.level + 1
-        inner.toolbox = toolbox
-        if prompt.toolbox is not None:  # of these, texts may call those that are the flow's
-            find = self._tools.find
-            local = [name for name, tool in prompt.toolbox.items() if find(name) is not tool]
-            inner.held = inner.grants.difference(local)
-        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), offered)
+        inner = called_by_model(prompt, call, specs, toolbox, self._tools)
+        outcome = await self._run(prompt, inner, adapter, model, self._system(prompt), specs)
         if prompt.history.record_in_session_history:
             call.session.commit(outcome.turn)
         return outcome if spent is NOTHING else _with(outcome, *spent)
@@ -154,49 +139,6 @@ class TurnLoop:
                 hint="build it with TurnLoop(..., fallback=FallbackProvider), as AgentFlow does",
             )
         return self._fallback([first, *(self._router.resolve(name) for name in prompt.fallbacks)]), first[1]
-
-    def _offered(self, prompt: Prompt, call: CallContext) -> tuple[tuple[ToolSpec, ...], Mapping[str, Tool] | None]:
-        """What a prompt offers: the specs, and those tools among them that are found here and not in the flow's table."""
-        toolbox = cast("Toolbox | None", prompt.toolbox)
-        own: Mapping[str, Tool] = toolbox if toolbox is not None else _NOTHING
-        tasks: dict[str, Tool] = {}
-        if prompt.tools is None:
-            specs = self._tools.ordinary(call)
-            if toolbox is not None:
-                every = {spec.name: spec for spec in specs} | {name: tool.spec for name, tool in own.items()}
-                specs = tuple([every[name] for name in sorted(every)])
-        else:
-            names = prompt.tools
-            if any([name.endswith(EVERY) for name in names]):
-                names = tuple(dict.fromkeys([each for name in names for each in self._every(name, call)]))
-            specs = tuple([own[name].spec if name in own else self._named(name, call, tasks) for name in names])
-        if call.grants is not None:
-            specs = tuple([spec for spec in specs if spec.name in call.grants or spec.name in own])
-        if prompt.tool_choice not in ("auto", "none"):
-            _check_choice(prompt.tool_choice, specs)
-        return specs, (toolbox or NO_TOOLBOX).with_all(tasks) if tasks else toolbox
-
-    def _every(self, name: str, call: CallContext) -> Iterable[str]:
-        """The names that ``name`` stands for: of all tools of a server, or its own."""
-        if not name.endswith(EVERY):
-            return (name,)
-        server = name[: 1 - len(EVERY)]
-        return [each.name for each in self._tools.ordinary(call) if each.name.startswith(server)]
-
-    def _named(self, name: str, call: CallContext, tasks: dict[str, Tool]) -> ToolSpec:
-        """The spec of the tool called ``name``, or of the task, which is put among the ``tasks``."""
-        tool = self._tools.find(name, call)
-        if tool is None and self.tasks is not None:
-            tool = self.tasks(name, call)
-            if tool is not None:
-                tasks[name] = tool
-        if tool is None:
-            raise ConfigurationError(
-                f"the prompt offers a tool '{clip(name, 120)}' that is not registered",
-                code="tool/unknown",
-                hint=self._tools.hint_for(name) or "register it, or leave it out of the task's tools",
-            )
-        return tool.spec
 
     def _system(self, prompt: Prompt) -> str:
         """The system prompt: the handler's own text, then the prompt's."""

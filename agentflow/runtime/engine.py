@@ -13,7 +13,7 @@ from agentflow.core.events import RunStarted
 from agentflow.core.labels import NO_SOURCES, Following, box, stripped
 from agentflow.core.limits import Limits
 from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.names import Definitions, Template
+from agentflow.core.names import CompiledTask, Definitions, Template
 from agentflow.core.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.provenance import PolicyInForce, Provenance
 from agentflow.core.questions import Answerer
@@ -356,6 +356,10 @@ class Engine:
         return host_strand_at(call, budget_of(call), self._performer(call))
 
     # -- what things inside a run ask for ---------------------------------------------------------------------------
+
+    def task(self, name: str, call: CallContext) -> CompiledTask | None:
+        """The task called ``name`` as code at ``call`` finds it, or None."""
+        return self.tasks.find_compiled(name, call.definitions)
 
     async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
         """Run the subtask that a CONTINUATION asks for, on an empty Python stack, since it may ask for the next one.

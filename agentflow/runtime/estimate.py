@@ -311,7 +311,7 @@ class _Weights:
         """The tasks that a name may mean: those that the program defines, and the one defined before it."""
         grants, turns = self._grants, self._limits.turns
         outer = self._facts.task(name, self._defined, grants, turns=turns)
-        tasks = [self._facts.own_task(each, grants, turns=turns) for each in own]
+        tasks = [self._facts.own_task(each, grants, turns=turns, defined=self._defined) for each in own]
         return tasks if outer is None else [*tasks, outer]
 
     def _tool(self, name: str) -> Mapping[str, float] | str:

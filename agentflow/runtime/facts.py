@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from agentflow.core.facts import TaskFacts, ToolFacts, WorkflowFacts
 from agentflow.core.limits import Limits
-from agentflow.core.names import EVERY, CompiledTask, Definitions
+from agentflow.core.names import CompiledTask, Definitions
 from agentflow.core.ports import TemplatePort, Tool, ToolPort
 from agentflow.core.provenance import PolicyInForce
 from agentflow.core.templates import TaskTemplate
+from agentflow.core.toolbox import offered
 from agentflow.core.turns import MOST_SUMMARIES, WITHOUT_TOOLS
 from agentflow.tasks.workflows import WorkflowLibrary
 
@@ -43,7 +44,7 @@ class Facts:
     ) -> TaskFacts | None:
         """The facts of a task in ``defined``, or a registered one, called with ``grants`` (None: the host's); None if unknown."""
         template = self.templates.find_compiled(name, defined)
-        return None if template is None else self.own_task(template, grants, turns=turns)
+        return None if template is None else self.own_task(template, grants, turns=turns, defined=defined)
 
     def own_task(
         self,
@@ -51,20 +52,21 @@ class Facts:
         grants: frozenset[str] | None = None,
         *,
         turns: int | None = None,
+        defined: Definitions | None = None,
     ) -> TaskFacts:
         """The facts of a task that a program defines, from its fields. Raises DataError."""
         compiled = self.templates.prepare(cast("Mapping[str, Any]", template)) if _is_fields(template) else template
         task = cast(CompiledTask, compiled)
         declared = task.template
-        own = tuple([self._facts_of(tool) for tool in task.toolbox.values()])
-        tools = () if declared.is_function else self._offered(declared, grants, task.toolbox)
-        reason = "" if declared.is_function else self._endless(declared, tools, own)
+        own = {name: self._facts_of(tool) for name, tool in task.toolbox.items()}
+        offers = {} if declared.is_function else self._offered(task, grants, own, defined)
+        tools, reason = (*offers,), "" if declared.is_function else self._endless(declared, offers.values())
         return TaskFacts(
             template=declared,
             model_calls=None if reason else self._model_calls(declared, tools, turns or self.limits.turns),
             reason=reason,
             tools=tools,
-            own=own,
+            own=(*own.values(),),
             offered_all=declared.tools is None and bool(tools),
             returns=task.returns,
             calls=task.calls,
@@ -119,18 +121,24 @@ class Facts:
         return self.tools.names()
 
     def _offered(
-        self, template: TaskTemplate, grants: frozenset[str] | None, own: Mapping[str, Any]
-    ) -> tuple[str, ...]:
-        names = template.tools
-        if names is None:
-            names = [*dict.fromkeys([*[spec.name for spec in self.tools.ordinary()], *own])]
-        servers = tuple([name[:-1] for name in names if name.endswith(EVERY)])
-        if servers:
-            every = [spec.name for spec in self.tools.ordinary() if spec.name.startswith(servers)]
-            names = [*[name for name in names if not name.endswith(EVERY)], *every]
-        return tuple(name for name in names if grants is None or name in grants or name in own)
+        self,
+        task: CompiledTask,
+        grants: frozenset[str] | None,
+        own: Mapping[str, ToolFacts],
+        defined: Definitions | None,
+    ) -> dict[str, ToolFacts]:
+        def find(name: str) -> ToolFacts:
+            if (tool := self.tool(name)) is not None:
+                return tool
+            is_task = self.templates.find_compiled(name, defined) is not None
+            return ToolFacts(name=name, calls_models=is_task)  # the run says that there is no such tool
 
-    def _endless(self, template: TaskTemplate, tools: Sequence[str], own: Sequence[ToolFacts]) -> str:
+        def ordinary() -> list[str]:
+            return [spec.name for spec in self.tools.ordinary()]
+
+        return offered(task.template.tools, own, ordinary, grants, find)
+
+    def _endless(self, template: TaskTemplate, tools: Iterable[ToolFacts]) -> str:
         """Why nothing bounds the model calls of a task; empty if something does."""
         if template.decompose if "decompose" in template.model_fields_set else self.decompose:
             return f"task '{template.name}' may have a program written for it (decompose)"
@@ -139,11 +147,9 @@ class Facts:
         )
         if self.looks_up and fresh == "enabled":
             return f"task '{template.name}' looks up files, which asks models as often as the files need"
-        objects = {each.name: each for each in own}
-        for name in tools:
-            facts = objects.get(name) or self.tool(name)
-            if facts is not None and facts.calls_models:
-                return f"the model of task '{template.name}' may call '{name}', which runs tasks"
+        for tool in tools:
+            if tool.calls_models:
+                return f"the model of task '{template.name}' may call '{tool.name}', which runs tasks"
         return ""
 
     def _model_calls(self, template: TaskTemplate, tools: Sequence[str], turns: int) -> int:

@@ -22,7 +22,7 @@ from agentflow.core.errors import ConfigurationError, TaskError
 from agentflow.core.messages import Effort, PromptCache, ToolSpec
 from agentflow.core.models import validation_messages
 from agentflow.core.names import CompiledTask, Template, narrowed
-from agentflow.core.ports import TemplatePort, Tool
+from agentflow.core.ports import Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Source, Span
 from agentflow.core.templates import ContextManagement, HistoryConfig
@@ -255,29 +255,6 @@ class TaskFunction(_Declared[P, R]):
                 hint=f"give the copy a name where it is made: with_options(name='{self.name}-2', ...)",
             )
         return super()._stored(arguments, named)
-
-
-def named_task(templates: TemplatePort, name: str, call: CallContext) -> Tool | None:
-    """The task called ``name`` as a tool of a model, for a list of tools that names it; None if there is no such task.
-
-    Where the host offers it, it runs with the host's authority, as a task that is given as an object does.
-    """
-    task = templates.find_compiled(name, call.definitions)
-    if task is None:
-        return None
-    tool: Tool | None = task.memo.get("tool")
-    if tool is None:
-        properties = {key: dict(each.schema) for key, each in (task.info.parameters or {}).items()}
-        schema = {
-            "type": "object",
-            "properties": properties,
-            "required": [key for key, each in (task.info.parameters or {}).items() if each.required],
-            "additionalProperties": False,
-        }
-        shared = {key: each for own in properties.values() for key, each in own.pop("$defs", {}).items()}
-        told = task.template.description or task.template.instructions
-        tool = task.memo["tool"] = task_tool(task, told, {**schema, "$defs": shared} if shared else schema)
-    return tool if call.grants is None else replace(tool, task=None)
 
 
 class WorkflowFunction(_Declared[P, R]):

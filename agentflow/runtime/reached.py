@@ -47,12 +47,15 @@ def authority_of(
         if name in tasks:
             continue
         registered = facts.task(name, defined, grants)
-        defined_here = [facts.own_task(each, grants) for each in templates.get(name, ())]
+        defined_here = [facts.own_task(each, grants, defined=defined) for each in templates.get(name, ())]
         tasks[name] = [*defined_here, *([] if registered is None else [registered])]
         for each in tasks[name]:
             pending.extend(each.calls)
             own.extend(each.own)
-            tools.update(set(each.tools).difference([tool.name for tool in each.own]))
+            offered = set(each.tools).difference([tool.name for tool in each.own])
+            asked = {tool for tool in offered if facts.tool(tool) is None}  # tasks, which its model may call
+            pending.extend(asked)
+            tools |= offered - asked
     models = {
         model
         for several in tasks.values()

@@ -111,6 +111,7 @@ class Run:
         self._seq = itertools.count(1)
         self.next_seq = self._seq.__next__
         self.services = services
+        self.task = services.task
         self.run_subtask = services.run_subtask
         self.call_value = services.call_value
         self.take_over = services.take_over

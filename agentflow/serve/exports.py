@@ -15,10 +15,10 @@ from agentflow.core.templates import Parameter
 from agentflow.lang.answers import answer_spans
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.program import Program
-from agentflow.lib.json_types import simple_schema
 from agentflow.lib.suggest import did_you_mean
 from agentflow.runtime.functions import TaskFunction, WorkflowFunction
 from agentflow.runtime.program_files import ProgramLike, source_of
+from agentflow.tasks.describe import arguments_schema
 from agentflow.tasks.inputs import required, resolve_inputs
 from agentflow.tasks.workflows import declared_parts
 
@@ -96,20 +96,7 @@ class Offer:
     @property
     def input_schema(self) -> dict[str, Any]:
         """The JSON Schema of the inputs of :meth:`work`."""
-        definitions: dict[str, Any] = {}
-        properties: dict[str, Any] = {}
-        for name, each in self.parameters.items():
-            schema = simple_schema(each.type) if each.json_schema is None else dict(each.json_schema)
-            for defs in ("$defs", "definitions"):  # references point to definitions at the root
-                definitions.setdefault(defs, {}).update(schema.pop(defs, {}))
-            if each.description:
-                schema.setdefault("description", each.description)
-            properties[name] = schema
-        needed = [name for name, each in self.parameters.items() if required(each)]
-        shared = {name: value for name, value in definitions.items() if value}
-        return {
-            "type": "object", "properties": properties, "required": needed, "additionalProperties": False, **shared,
-        }  # fmt: skip
+        return arguments_schema(self.parameters)
 
     def call(self, named: Iterable[str]) -> Source:
         """Program text that calls the task or tool with variables of these names."""

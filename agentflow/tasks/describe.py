@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from agentflow.core.names import NameInfo, ParameterInfo
-from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
+from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
+from agentflow.lib.json_types import simple_schema
 from agentflow.tasks.inputs import camel_case, required
 from agentflow.tasks.types import parse_type
 
@@ -21,6 +23,25 @@ def task_info(template: TaskTemplate) -> NameInfo:
         for name, parameter in template.params.items()
     }
     return NameInfo("task", parameters, reserved=reserved_parameters(), lenient=True)
+
+
+def arguments_schema(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
+    """The JSON Schema of an object with these parameters; definitions that their schemas refer to stand at its root.
+
+    Raises ValueError for a parameter with an invalid type.
+    """
+    definitions: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+    for name, each in parameters.items():
+        schema = simple_schema(each.type) if each.json_schema is None else dict(each.json_schema)
+        for defs in ("$defs", "definitions"):
+            definitions.setdefault(defs, {}).update(schema.pop(defs, {}))
+        if each.description:
+            schema.setdefault("description", each.description)
+        properties[name] = schema
+    needed = [name for name, each in parameters.items() if required(each)]
+    shared = {name: value for name, value in definitions.items() if value}
+    return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False, **shared}
 
 
 @cache

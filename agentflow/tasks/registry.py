@@ -20,7 +20,7 @@ from agentflow.core.values import pairs_to_dict
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.tagged_unions import tagged_unions
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
-from agentflow.tasks.describe import task_info
+from agentflow.tasks.describe import arguments_schema, task_info
 from agentflow.tasks.output import OutputSpec, format_instructions, output_spec
 from agentflow.tasks.template import CompiledText, parse_text
 from agentflow.tasks.types import convert, parse_type
@@ -97,6 +97,10 @@ class CompiledTemplate:
     def returns(self) -> Mapping[str, Any] | None:
         """The JSON Schema of the task's value; None for text and for any JSON."""
         return self.output.schema
+
+    def arguments_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, as a model that may call it reads them."""
+        return arguments_schema(self.template.params)
 
     @property
     def output_adapter(self) -> OutputAdapter | None:

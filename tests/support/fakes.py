@@ -137,6 +137,9 @@ class FakeRun:
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
         self.usage += usage
 
+    def task(self, name: str, call: CallContext) -> None:
+        """No task can be named here."""
+
     async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
         self.subtasks.append((request, call))
         await asyncio.sleep(0)
