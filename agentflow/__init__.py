@@ -35,6 +35,7 @@ _NAMES = {
     "observe.report.observer": "Report",
     "providers.prices": "Price",
     "providers.scripted": "ScriptedProvider",
+    "providers.traits": "Traits",
     "runtime.durable_run": "DurableRun",
     "runtime.handle": "RunResult RunStream",
     "spec.evaluator": "SexpEvaluator",

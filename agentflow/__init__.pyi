@@ -62,6 +62,7 @@ from agentflow.observe.otel import OpenTelemetry as OpenTelemetry
 from agentflow.observe.report.observer import Report as Report
 from agentflow.providers.prices import Price as Price
 from agentflow.providers.scripted import ScriptedProvider as ScriptedProvider
+from agentflow.providers.traits import Traits as Traits
 from agentflow.runtime.durable_run import DurableRun as DurableRun
 from agentflow.runtime.handle import (
     RunResult as RunResult,

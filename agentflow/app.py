@@ -63,6 +63,7 @@ from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import ProcessRates, read_rates
 from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
+from agentflow.providers.traits import Traits, combined
 from agentflow.runtime.asking import Approver
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.engine import Engine
@@ -100,6 +101,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
             handler's ``base_system_prompt``.
         root: what file tools and the index may see; a sequence for several.
         base_url: the address of the model server. api_key: its key. Else the SDKs' own environment variables.
+        traits: what that server takes, where it is not known or differs: ``{"limit_field": "max_completion_tokens"}``
+            (:class:`Traits`); over those of the settings.
         provider: a ready ProviderAdapter, instead of ``model``.
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
         sources: propose files for a question, besides those that the index finds (:class:`CandidateSource`).
@@ -161,6 +164,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         tools: Iterable[Callable[..., Any]] = (),
         limits: Limits | None = None,
         prices: Mapping[str, Price] | None = None,
+        traits: Mapping[str, Any] | Traits | None = None,
         rates: Mapping[str, Rate] | None = None,
         durable: str | None = None,
         sync: Sync = "normal",
@@ -214,6 +218,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             base_url=base_url or settings.base_url,
             api_key=api_key.reveal() if isinstance(api_key, Secret) else api_key,
             settings=settings.model_settings,
+            traits=combined(settings.traits, traits),
             gate=settings.concurrency or DEFAULT_GATE,
             prices=Prices(read_prices(prices or {}), offered=read_prices(settings.prices)),
             rates=pace,

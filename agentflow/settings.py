@@ -26,6 +26,7 @@ from agentflow.lib.trust import FILE_NAME, is_trusted
 from agentflow.providers.prices import read_prices
 from agentflow.providers.rates import read_rates
 from agentflow.providers.table import check_base_url, check_model
+from agentflow.providers.traits import stated_traits
 
 _ARGUMENTS = "the arguments"
 ENVIRONMENT = {
@@ -63,7 +64,7 @@ _SENT_FILES = "it would have the files sent away"
 _KEPT_ELSEWHERE = "it would decide where what a run says is kept"
 
 _FREE = (
-    "model fallbacks root roots tasks workflows allow_commands deny_commands shell limits rates prices model_settings"
+    "model fallbacks root roots tasks workflows allow_commands deny_commands shell limits rates prices model_settings traits"
     " system concurrency rerank surface decompose prompt_cache provenance"
 )
 
@@ -170,6 +171,8 @@ class Settings(BaseModel):
     is known."""
     model_settings: dict[str, Any] = {}
     """Native request fields of the model's dialect."""
+    traits: Annotated[dict[str, Any], _judged(stated_traits)] = {}
+    """A table of what the model server takes, where it is not known or differs: ``output = "json_object"``."""
     system: str = ""
     """The base system prompt."""
     concurrency: int | None = None

@@ -10,6 +10,7 @@ from agentflow.providers.prices import Price, Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.scripted import ScriptedProvider
 from agentflow.providers.table import Router, dialects, open_provider
+from agentflow.providers.traits import Traits
 
 __all__ = [
     "Clocks",
@@ -19,6 +20,7 @@ __all__ = [
     "RetryPolicy",
     "Router",
     "ScriptedProvider",
+    "Traits",
     "dialects",
     "open_provider",
 ]

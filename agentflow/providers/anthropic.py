@@ -58,6 +58,7 @@ class AnthropicProvider(HttpAdapter):
     route: ClassVar[str] = "anthropic"
     address = "https://api.anthropic.com"
     address_variable = "ANTHROPIC_BASE_URL"
+    _needed = frozenset(["max_tokens"])
     shown_headers = MappingProxyType({"x-api-key": "$ANTHROPIC_API_KEY", "anthropic-version": "2023-06-01"})
 
     def profile(self, model: str) -> ModelProfile:
@@ -68,8 +69,7 @@ class AnthropicProvider(HttpAdapter):
             self.dialect,
             context_window=self._prices.context_window(self.provider, model),
             max_output_tokens=self._cap,
-            native_json_schema=self._base_url in (None, self.address)
-            and not model.startswith(("claude-2", "claude-3", "claude-instant")),
+            native_json_schema=self.traits.enforces and messages.takes_schemas(model),
             counts_tokens=True,
             object_output=True,
             wall_s=self._clocks.wall_s,
@@ -114,11 +114,11 @@ class AnthropicProvider(HttpAdapter):
         return (request.max_output_tokens or messages.DEFAULT_MAX_TOKENS) <= _PLAIN_LIMIT
 
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
-        body = messages.encode(request, wire)
-        if request.output_schema is not None:
+        body = messages.encode(request, wire, streaming)
+        if (form := body.get("output_config", {}).get("format")) is not None:
             from anthropic import transform_schema
 
-            body["output_config"]["format"]["schema"] = transform_schema(request.output_schema)
+            form["schema"] = transform_schema(form["schema"])
         if streaming:
             body["stream"] = True
         return "/v1/messages", body

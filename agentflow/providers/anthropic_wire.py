@@ -66,8 +66,8 @@ _STOP: StopTable = MappingProxyType(
 _PLAIN_TOOL_KEYS = frozenset({"type", "id", "name", "input"})
 
 
-def encode(request: ModelRequest, wire: Wire) -> dict[str, Any]:
-    """The request body, without ``stream``."""
+def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]:
+    """The request body, without ``stream``. Models from before structured output are told the form of answers by the prompt alone."""
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_output_tokens or DEFAULT_MAX_TOKENS,
@@ -97,7 +97,8 @@ def encode(request: ModelRequest, wire: Wire) -> dict[str, Any]:
         body["output_config"] = {"effort": nearest(request.effort, levels)}
         if request.effort == "none":
             body["thinking"] = {"type": "disabled"}
-    if request.output_schema is not None:
+    form = wire.traits.output_form(tools="tools" in body, streaming=streaming)
+    if request.output_schema is not None and form == "json_schema" and takes_schemas(request.model):
         body["output_config"] = {
             **body.get("output_config", {}),
             "format": {"type": "json_schema", "schema": request.output_schema},
@@ -105,6 +106,11 @@ def encode(request: ModelRequest, wire: Wire) -> dict[str, Any]:
     if request.prompt_cache is not False:
         _mark(body, request)
     return body
+
+
+def takes_schemas(model: str) -> bool:
+    """Whether ``model`` is from after the introduction of structured output."""
+    return not model.startswith(("claude-2", "claude-3", "claude-instant"))
 
 
 def _mark(body: dict[str, Any], request: ModelRequest) -> None:

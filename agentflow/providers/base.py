@@ -34,15 +34,16 @@ from agentflow.core.work import in_slices
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.lib.wait_queue import Gate
-from agentflow.providers import faults
+from agentflow.providers import faults, refusals
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.decoding import Decoder, deltas_of
 from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_event_stream, read_whole, send
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
+from agentflow.providers.servers import traits_of
 from agentflow.providers.sse import SseParser
-from agentflow.providers.traits import Traits, issuer_of, traits_of
+from agentflow.providers.traits import Traits, issuer_of, stated_traits
 from agentflow.providers.wire import Wire, body_of, estimate_tokens, parse_json
 
 DEFAULT_GATE = 256
@@ -84,6 +85,7 @@ class AdapterOptions(TypedDict, total=False):
     prices: Prices | None
     rates: RateLimiter | None
     settings: dict[str, Any] | None
+    traits: Mapping[str, Any] | Traits | None
     transport: Any
     aiohttp: bool | None
     name: str | None
@@ -94,9 +96,11 @@ class HttpAdapter(ABC):
 
     Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables); ``clocks``, ``retry``; ``gate`` is
     the maximum number of calls in flight, and the size of the connection pool; ``prices`` for costs; ``rates`` limits
-    requests and tokens per minute; ``settings`` are native request fields of every call; ``transport`` is an httpx2 transport
+    requests and tokens per minute; ``settings`` are native request fields of every call, None leaves a
+    field out; ``traits`` state what the server takes (:class:`~agentflow.providers.traits.Traits`); ``transport`` is an httpx2 transport
     to use instead of the network; ``aiohttp`` forces or forbids the aiohttp transport (None: use it if installed); ``name``
-    is the provider's name in errors and events. Raises ConfigurationError (``config/gate``) for a gate below 1.
+    is the provider's name in errors and events. Raises ConfigurationError (``config/gate``) for a gate below 1, and
+    (``config/option``) for traits that there are not.
     """
 
     dialect: ClassVar[str]
@@ -118,6 +122,9 @@ class HttpAdapter(ABC):
         self._prices = options.get("prices") or Prices()
         self._rates = options.get("rates")
         self._settings = options.get("settings") or {}
+        self._stated = options.get("traits")
+        if self._stated is not None:
+            stated_traits(self._stated)  # refuses what cannot be stated
         caps = [value for name in CAP_SETTINGS if type(value := self._settings.get(name)) is int]
         self._cap = min(caps, default=None)
         self._transport = options.get("transport")
@@ -147,23 +154,34 @@ class HttpAdapter(ABC):
         """Whether a request that nobody watches may be sent without streaming."""
         return True
 
-    def _merged(self, data: dict[str, Any], request: ModelRequest, headers: dict[str, str]) -> dict[str, Any]:
-        """The body with the native settings merged over it; their ``extra_headers`` go to ``headers``."""
+    def _written(
+        self, request: ModelRequest, wire: Wire, streaming: bool, headers: dict[str, str]
+    ) -> tuple[str, dict[str, Any]]:
+        """The path and the body as they are sent: without fields that the server refuses, with the native settings over them.
+
+        ``extra_headers`` of the settings go to ``headers``. A setting of None leaves its field out.
+        """
+        path, data = self._encode(request, wire, streaming)
+        for name in wire.traits.omit:
+            data.pop(name, None)
         settings = {**self._settings, **request.settings} if self._settings else request.settings
         if settings:
-            extra = settings.get("extra_headers")
-            if extra is not None:
-                settings = {key: value for key, value in settings.items() if key != "extra_headers"}
+            if (extra := settings.get("extra_headers")) is not None:
                 headers.update(extra)
-            if request.max_output_tokens is not None and not _LENGTHENING.isdisjoint(settings):
-                settings = {key: value for key, value in settings.items() if key not in _LENGTHENING}
-            data = {**data, **settings}
-        return data
+            capped = request.max_output_tokens is not None
+            for name, value in settings.items():
+                if value is None:
+                    data.pop(name, None)
+                elif name != "extra_headers" and not (capped and name in _LENGTHENING):
+                    data[name] = value
+        return path, data
 
     address: ClassVar[str] = ""
     """The vendor's own address, where no ``base_url`` is given."""
     address_variable: ClassVar[str] = ""
     """The variable of the environment that holds an address instead."""
+    _needed: ClassVar[frozenset[str]] = frozenset()
+    """Further request fields of the dialect that no request can do without."""
     shown_headers: ClassVar[Mapping[str, str]] = {}
     """Headers of every request for display: with a shell variable in place of the key."""
 
@@ -174,8 +192,8 @@ class HttpAdapter(ABC):
 
     @cached_property
     def traits(self) -> Traits:
-        """What the server of this adapter takes."""
-        return traits_of(self.route, self._address)
+        """What the server of this adapter takes: as stated, known or guessed, and without the fields that it has refused."""
+        return traits_of(self.route, self._address, self._stated)
 
     @cached_property
     def issuer(self) -> str:
@@ -188,12 +206,8 @@ class HttpAdapter(ABC):
     def described(self, request: ModelRequest) -> dict[str, Any]:
         """The HTTP request for ``request`` as ``url``, ``headers`` and ``body``, with a variable in place of the key."""
         headers: dict[str, str] = {"content-type": "application/json", **self.shown_headers}
-        path, body = self._encode(request, self._wire(request), request.stream)
-        return {
-            "url": self._address.rstrip("/") + path,
-            "headers": headers,
-            "body": self._merged(body, request, headers),
-        }
+        path, body = self._written(request, self._wire(request), request.stream, headers)
+        return {"url": self._address.rstrip("/") + path, "headers": headers, "body": body}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Make one model call; see :class:`agentflow.core.ports.ProviderAdapter`."""
@@ -204,14 +218,12 @@ class HttpAdapter(ABC):
         call = HttpCall(request, self._clocks, self.name, self._wire(request))
         watch = call.watch
         number = 0
+        refused: list[str] = []
         try:
             call.streaming = request.stream or not self._plain(request)
-            if len(request.messages) > 1:
-                await in_slices(call.wire.write(request))
-            call.path, data = self._encode(request, call.wire, call.streaming)
             if request.idempotency_key:
                 call.headers["Idempotency-Key"] = request.idempotency_key
-            call.body = await body_of(request, self._merged(data, request, call.headers))
+            await self._write(call)
             tokens = 0 if self._rates is None else request.input_tokens or estimate_tokens(request)
             while True:
                 number += 1
@@ -227,6 +239,8 @@ class HttpAdapter(ABC):
                                 if delta.response is not None:
                                     if self._rates is not None:
                                         self._rates.correct(self._key(call), delta.response.usage.total_tokens - tokens)
+                                    if refused:
+                                        self.traits = refusals.learned(self.traits, refused)
                                     yield ModelDelta(attempt=self._ended(attempt, call))
                                 delivered = delivered or delta.wait is None
                                 yield delta
@@ -235,7 +249,8 @@ class HttpAdapter(ABC):
                     return
                 except ProviderError as error:
                     self._complete(error, call, number)
-                    wait = None if delivered else self._retry.wait(error, number, call.remaining)
+                    again = not delivered and await self._without(error, call, refused)
+                    wait = 0.0 if again else None if delivered else self._retry.wait(error, number, call.remaining)
                     if self._rates is not None and isinstance(error, RateLimited):
                         self._rates.hold(self._key(call), error.retry_after or wait or 0.0)
                     if wait is None:
@@ -243,9 +258,35 @@ class HttpAdapter(ABC):
                     yield ModelDelta(attempt=self._ended(attempt, call, error, wait))
                     if wait is None:
                         raise
+                    if again:
+                        yield ModelDelta(notice=refusals.notice(error, refused[-1], request.model))
                 await asyncio.sleep(wait)
         finally:
             call.watch.close()
+
+    async def _without(self, error: ProviderError, call: HttpCall, refused: list[str]) -> bool:
+        """Write a call again without the field that the server named as it refused the request, if the traits were a guess."""
+        field = refusals.refused_field(error, call.fields, self._needed)
+        if field is None:
+            return False
+        settings = {**self._settings, **call.request.settings}
+        traits = call.wire.traits
+        error.hint = refusals.hint(field, traits, settings)
+        if (fitting := refusals.fitting(traits, field, settings, refused)) is None:
+            return False
+        refused.append(field)
+        call.wire = Wire(call.request, fitting, self.issuer)
+        await self._write(call)
+        return True
+
+    async def _write(self, call: HttpCall) -> None:
+        """Write the path and the body of a call, by the traits of its wire."""
+        request = call.request
+        if len(request.messages) > 1:
+            await in_slices(call.wire.write(request))
+        call.path, data = self._written(request, call.wire, call.streaming, call.headers)
+        call.fields = frozenset(data)
+        call.body = await body_of(request, data)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """Input tokens of ``request``, estimated at four bytes per token."""
@@ -256,8 +297,7 @@ class HttpAdapter(ABC):
         opened = await self._ready(running_loop())
         call = HttpCall(replace(request, stream=False), self._clocks, self.name, self._wire(request))
         try:
-            call.path, data = path, self._encode(request, call.wire, False)[1]
-            body = self._merged(data, request, call.headers)
+            call.path, body = path, self._written(request, call.wire, False, call.headers)[1]
             call.body = await body_of(request, {name: body[name] for name in fields if name in body})
             await opened.gate.take(request.priority)
             pooled = opened.clients.take()

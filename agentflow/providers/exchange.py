@@ -57,6 +57,7 @@ class HttpCall:
         "clocks",
         "deadline",
         "decoder",
+        "fields",
         "headers",
         "loop",
         "path",
@@ -86,6 +87,7 @@ class HttpCall:
         self.streaming = request.stream
         self.path = ""
         self.body = b""
+        self.fields: frozenset[str] = frozenset()
         self.headers: dict[str, str] = {}
         self.decoder: Decoder | None = None
         self.request_id: str | None = None

@@ -26,7 +26,7 @@ from agentflow.core.provider_errors import (
 )
 from agentflow.core.values import to_json
 from agentflow.providers.retry import retry_after
-from agentflow.providers.wire import record, records
+from agentflow.providers.wire import record, records, string
 
 _BY_KIND: Mapping[str, type[ProviderError]] = MappingProxyType(
     {
@@ -98,11 +98,13 @@ _SAID = ("message", "detail", "msg", "error_description", "reason", "title", "er
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The contents of an error body: its textual ``kind``, ``code`` if that is an HTTP status, and its ``message``."""
+    """The contents of an error body: its textual ``kind``, ``code`` if that is an HTTP status, its ``message``, and the request
+    field that it is about (``param``)."""
 
     kind: str
     code: int | None
     message: str
+    param: str = ""
 
 
 def describe(body: Any) -> Fault:
@@ -119,6 +121,7 @@ def describe(body: Any) -> Fault:
         next((kind for kind in kinds if isinstance(kind, str) and kind not in ("", "None", "null")), ""),
         next((number for number in numbers if number is not None), None),
         clip(_words(error) or (errors if isinstance(errors, str) else "") or _words(outer), 1_000),
+        string(error.get("param")),
     )
 
 
@@ -190,6 +193,8 @@ def _error(cls: type[ProviderError], fault: Fault, message: str, *, status: int,
     if quota:
         cls = PermissionDenied
     details = {"type": fault.kind, "provider_code": fault.kind or fault.code}
+    if fault.param:
+        details["param"] = fault.param
     return cls(message, code="provider/quota" if quota else None, status=status, details=details, **about)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -23,13 +22,9 @@ class OpenAIProvider(HttpAdapter):
     """The base of both dialects. Parameters: see :class:`HttpAdapter`."""
 
     provider: ClassVar[str] = "openai"
-    address = "https://api.openai.com/v1"
-    address_variable = "OPENAI_BASE_URL"
+    address = common.ADDRESS
+    address_variable = common.ADDRESS_VARIABLE
     shown_headers = MappingProxyType({"authorization": "Bearer $OPENAI_API_KEY"})
-
-    @cached_property
-    def _vendor(self) -> bool:
-        return common.is_vendor(self._base_url)
 
     def profile(self, model: str) -> ModelProfile:
         """The profile of ``model``."""
@@ -37,9 +32,11 @@ class OpenAIProvider(HttpAdapter):
             self.name,
             model,
             self.dialect,
-            context_window=self._prices.context_window(self.provider, model) if self._vendor else None,
+            context_window=self._prices.context_window(self.provider, model)
+            if self.traits.vendor == self.provider
+            else None,
             max_output_tokens=self._cap,
-            native_json_schema=self._vendor,
+            native_json_schema=self.traits.enforces,
             counts_tokens=self.dialect == responses.DIALECT,
             object_output=True,
             wall_s=self._clocks.wall_s,
@@ -80,10 +77,7 @@ class OpenAIChatProvider(OpenAIProvider):
     route: ClassVar[str] = "openai-chat"
 
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
-        # Local servers accept only the older name of the limit, OpenAI's newer models only the newer one.
-        body = chat.encode(request, wire, "max_completion_tokens" if self._vendor else "max_tokens")
-        if self._vendor:
-            body.update(common.cache_fields(request))
+        body = {**chat.encode(request, wire, streaming), **common.cache_fields(request)}
         if streaming:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
@@ -100,9 +94,7 @@ class OpenAIResponsesProvider(OpenAIProvider):
     route: ClassVar[str] = "openai"
 
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
-        body = responses.encode(request, wire)
-        if self._vendor:
-            body.update(common.cache_fields(request))
+        body = {**responses.encode(request, wire, streaming), **common.cache_fields(request)}
         if streaming:
             body["stream"] = True
         return "/responses", body

@@ -68,16 +68,16 @@ _THINKING_KEYS = ("reasoning_content", "reasoning")
 _MOST_LOOKS = 8
 
 
-def encode(request: ModelRequest, wire: Wire, max_tokens_field: str) -> dict[str, Any]:
+def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]:
     """The request body, without ``stream``."""
     messages: list[dict[str, Any]] = []
-    if request.system:
-        messages.append({"role": "system", "content": request.system})
     for message in request.messages:
         encode_message(message, wire, messages)
+    if request.system:
+        _put_system(request.system, wire.traits.system_role, messages)
     body: dict[str, Any] = {"model": request.model, "messages": messages}
     if request.max_output_tokens is not None:
-        body[max_tokens_field] = request.max_output_tokens
+        body[wire.traits.limit_field] = request.max_output_tokens
     if request.tools:
         body["tools"] = [
             {
@@ -94,8 +94,22 @@ def encode(request: ModelRequest, wire: Wire, max_tokens_field: str) -> dict[str
     if (effort := common.effort(request)) is not None:
         body["reasoning_effort"] = effort
     if request.output_schema is not None:
-        body["response_format"] = {"type": "json_schema", "json_schema": common.schema_format(request.output_schema)}
+        form = wire.traits.output_form(tools="tools" in body, streaming=streaming)
+        if form == "json_schema":
+            body["response_format"] = {"type": form, form: common.schema_format(request.output_schema, wire)}
+        elif form == "json_object":
+            body["response_format"] = {"type": form}
     return body
+
+
+def _put_system(text: str, role: str, messages: list[dict[str, Any]]) -> None:
+    """Put the system text first: as a message, or at the beginning of the user's message where there is no role for it."""
+    if role != "user" or not messages or messages[0]["role"] != "user":
+        messages.insert(0, {"role": role, "content": text})
+        return
+    said = messages[0]["content"]
+    joined = f"{text}\n\n{said}" if isinstance(said, str) else [{"type": "text", "text": text}, *said]
+    messages[0] = {"role": "user", "content": joined}
 
 
 def encode_message(message: Message, wire: Wire, out: list[dict[str, Any]]) -> None:

@@ -69,7 +69,7 @@ _QUIET = re.compile(
 """Events whose content is repeated in the item or the final response."""
 
 
-def encode(request: ModelRequest, wire: Wire) -> dict[str, Any]:
+def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]:
     """The request body, without ``stream``."""
     items: list[dict[str, Any]] = []
     for message in request.messages:
@@ -93,7 +93,11 @@ def encode(request: ModelRequest, wire: Wire) -> dict[str, Any]:
     if (effort := common.effort(request)) is not None:
         body["reasoning"] = {"effort": effort}
     if request.output_schema is not None:
-        body["text"] = {"format": {"type": "json_schema", **common.schema_format(request.output_schema)}}
+        form = wire.traits.output_form(tools="tools" in body, streaming=streaming)
+        if form == "json_schema":
+            body["text"] = {"format": {"type": form, **common.schema_format(request.output_schema, wire)}}
+        elif form == "json_object":
+            body["text"] = {"format": {"type": form}}
     return body
 
 

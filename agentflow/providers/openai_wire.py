@@ -6,16 +6,17 @@ import os
 import re
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import AudioPart, DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
 from agentflow.providers.decoding import count
 from agentflow.providers.effort import nearest, openai_efforts
 from agentflow.providers.openai_schema import strict_form
+from agentflow.providers.servers import row_of
 from agentflow.providers.wire import Wire, record, unsupported
 
-_VENDOR_HOST = "api.openai.com"
+ADDRESS = "https://api.openai.com/v1"
+ADDRESS_VARIABLE = "OPENAI_BASE_URL"
 _KEEPS_AT_A_PRICE = re.compile(r"gpt-(5\.[6-9]|5\.\d\d|[6-9]|\d\d)").match
 """Models that charge for caching a prompt, which can be turned off.
 https://developers.openai.com/api/docs/guides/prompt-caching"""
@@ -23,17 +24,11 @@ NO_KEY = "no-key-needed"
 _SOUNDS = MappingProxyType({"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"})
 
 
-def is_vendor(base_url: str | None) -> bool:
-    """Whether ``base_url`` (None: the environment's) is OpenAI itself, rather than a server that speaks its dialect."""
-    base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-    return not base_url or urlsplit(base_url).hostname == _VENDOR_HOST
-
-
 def check_key(base_url: str | None, api_key: str | None) -> None:
     """Raise ConfigurationError if the server is the vendor's and there is no key."""
     if api_key or os.environ.get("OPENAI_API_KEY"):
         return
-    if is_vendor(base_url):
+    if row_of("openai", base_url or os.environ.get(ADDRESS_VARIABLE) or ADDRESS).vendor == "openai":
         raise ConfigurationError(
             "no API key for openai: the environment variable OPENAI_API_KEY is not set",
             code="config/no-key",
@@ -56,9 +51,9 @@ def audio(part: AudioPart, dialect: str) -> dict[str, Any]:
     return {"type": "input_audio", "input_audio": {"data": part.data, "format": kind}}
 
 
-def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
-    """The JSON-schema output format, strict if the schema can be put into the form of strict mode."""
-    strict = strict_form(schema)
+def schema_format(schema: dict[str, Any], wire: Wire) -> dict[str, Any]:
+    """The JSON-schema output format, strict if the server enforces that and the schema can be put into the form of strict mode."""
+    strict = strict_form(schema) if wire.traits.strict else None
     return {"name": "output", "schema": schema if strict is None else strict, "strict": strict is not None}
 
 
@@ -87,8 +82,8 @@ def effort(request: ModelRequest) -> str | None:
 
 
 def cache_fields(request: ModelRequest) -> dict[str, Any]:
-    """The fields for OpenAI's prompt cache, sent to OpenAI only: it caches the beginnings of prompts by itself, and finds
-    them more often if requests with the same beginning share a key."""
+    """The fields for OpenAI's prompt cache, which other servers' traits omit: it caches the beginnings of prompts by itself, and
+    finds them more often if requests with the same beginning share a key."""
     if request.prompt_cache is False:
         return {"prompt_cache_options": {"mode": "explicit"}} if _KEEPS_AT_A_PRICE(request.model) else {}
     return {"prompt_cache_key": request.cache_key} if request.cache_key else {}

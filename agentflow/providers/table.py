@@ -21,6 +21,7 @@ from agentflow.providers.paced import PacedProvider
 from agentflow.providers.priced import PricedProvider
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
+from agentflow.providers.traits import Traits, stated_traits
 
 ENTRY_POINTS = "agentflow.providers"
 """Entry point group of factories that take the keywords of :func:`open_provider` and return a ProviderAdapter."""
@@ -97,14 +98,14 @@ class Router:
     """Resolves model names, as users write them, to adapters. Implements ``ModelRouter``.
 
     Parameters: ``model`` is the flow's model, ``dialect:name`` (``anthropic:``, ``openai:`` = Responses,
-    ``openai-chat:``), or a dialect alone if it has no models (``offline``); ``base_url`` and ``api_key`` belong to that
-    model's dialect; ``provider`` is an adapter that serves all models; ``base_urls`` and ``api_keys`` are those of other
+    ``openai-chat:``), or a dialect alone if it has no models (``offline``); ``base_url``, ``api_key``,
+    ``settings`` and ``traits`` belong to that model's dialect; ``provider`` is an adapter that serves all models; ``base_urls`` and ``api_keys`` are those of other
     dialects, by name; ``prices`` and ``rates`` also apply to ``provider``; the rest is passed to every adapter. One adapter
     is built per dialect, when it is first used.
 
     Raises ConfigurationError for a model without a dialect or a name (``config/no-model``), an unknown dialect
-    (``config/unknown-provider``), a ``base_url`` that is not an address (``config/base-url``), and a ``provider`` that is
-    not an adapter (``config/provider``).
+    (``config/unknown-provider``), a ``base_url`` that is not an address (``config/base-url``), traits that there are not
+    (``config/option``), and a ``provider`` that is not an adapter (``config/provider``).
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Router:
         prices: Prices | None = None,
         rates: RateLimiter | None = None,
         settings: dict[str, Any] | None = None,
+        traits: Mapping[str, Any] | Traits | None = None,
         aiohttp: bool | None = None,
     ) -> None:
         if provider is not None and not callable(getattr(provider, "stream", None)):
@@ -149,6 +151,9 @@ class Router:
         self._base_urls = dict(base_urls or {})
         self._api_keys = dict(api_keys or {})
         self._settings = settings
+        self._traits = traits
+        if traits is not None:
+            stated_traits(traits)  # refuses what cannot be stated
         if self._dialect is not None:
             if base_url is not None:
                 self._base_urls.setdefault(self._dialect, base_url)
@@ -263,6 +268,7 @@ class Router:
             "base_url": base_url,
             "api_key": self._api_keys.get(dialect),
             "settings": self._settings if dialect == self._dialect else None,
+            "traits": self._traits if dialect == self._dialect else None,
         }
         return open_provider(dialect, **options)
 

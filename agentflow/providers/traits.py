@@ -1,33 +1,62 @@
-"""What a server takes and what it refuses, beyond its dialect: a row for each vendor, found by the host of its address.
+"""What a server takes and what it refuses, beyond its dialect: the row of a known server, a guess, or what a user states.
 
 A dialect says how a request is written. Servers that speak the same one still differ in the fields they accept, in the ids and
-schemas they allow and in the roles they know. Encoders ask the traits of the server and never its name.
+schemas they allow and in the roles they know. Encoders ask the traits of the server and never its name. The rows of known
+servers are in :mod:`agentflow.providers.servers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
+
+from agentflow.lib.option_table import unknown_field, wrong_value
 
 OutputForm: TypeAlias = Literal["json_schema", "json_object", "prompt"]
 """How a server is told the form of its answer: with a schema, as any JSON object, or in the words of the prompt alone."""
 LimitField: TypeAlias = Literal["max_tokens", "max_completion_tokens", "max_output_tokens"]
 SchemaRules: TypeAlias = Literal["openai", "anthropic", "gemini", "plain"]
 """Whose subset of JSON Schema a server takes."""
+_WEAKER: Mapping[str, OutputForm] = MappingProxyType({"json_schema": "json_object", "json_object": "prompt"})
+_FORMATS = ("response_format", "text", "output_config", "json_schema")
+"""Fields that hold the form of the answer, and the value that is refused most often."""
+_LIMITS: Mapping[str, LimitField] = MappingProxyType(
+    {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+)
+_DECIDED_HERE = frozenset(["vendor", "sure", "stated", "source"])
+"""Fields that no user states."""
+_MEANT: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_tokens_field"), "limit_field"),
+        **dict.fromkeys(("response_format", "json_schema", "json_object", "json_mode", "output_config"), "output"),
+        **dict.fromkeys(("stream_options", "usage_in_stream", "prompt_cache_key", "store", "without"), "omit"),
+        **dict.fromkeys(("role", "developer", "developer_role"), "system_role"),
+    }
+)
+"""Names that people write for a trait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a server takes.
+    """What a model server takes. ``AgentFlow(traits={"limit_field": "max_completion_tokens"})`` states some of it.
 
-    Parameters: ``vendor`` names the row; ``sure`` is False where the server is unknown and its traits are a guess from the
-    dialect; ``limit_field`` holds the length of an answer; ``output`` says how the form of an answer is asked for;
-    ``schemas`` whose rules schemas have to follow, and ``strict`` whether the server enforces one that is marked strict;
-    ``usage_in_stream`` says that usage has to be asked for in streams (``stream_options``); ``system_role`` is the role of
-    the system text; ``call_id`` is a regular expression that ids of tool calls have to match as a whole.
+    Parameters:
+        limit_field: the request field that holds the maximum length of an answer.
+        output: how the form of an answer is asked for: ``json_schema``, ``json_object`` (any JSON object; the schema is in the
+            prompt) or ``prompt`` (no field at all).
+        output_with_tools: whether that field may stand beside tools.
+        output_in_streams: whether it may stand in a request for a stream.
+        schemas: whose subset of JSON Schema the server takes.
+        strict: whether the server enforces a schema that is marked strict.
+        system_role: the role of the system text in Chat Completions.
+        call_id: a regular expression that the ids of tool calls have to match as a whole.
+        omit: request fields that the server refuses, which are left out: ``stream_options``, ``prompt_cache_key``, ``store``.
+        vendor: the name of the row; empty for a server that is not known.
+        sure: False where the traits are a guess from the dialect.
+        stated: the names that a user stated. source: where the row's rules are documented, and the month they were read.
     """
 
     vendor: str = ""
@@ -36,41 +65,115 @@ class Traits:
     output: OutputForm = "json_schema"
     schemas: SchemaRules = "plain"
     strict: bool = False
-    usage_in_stream: bool = True
     system_role: Literal["system", "developer", "user"] = "system"
     call_id: str = r"[A-Za-z0-9_-]{1,40}"
+    output_with_tools: bool = True
+    output_in_streams: bool = True
+    omit: tuple[str, ...] = ()
+    stated: frozenset[str] = frozenset()
+    source: str = ""
+
+    @property
+    def enforces(self) -> bool:
+        """Whether the server is known to hold each answer to its schema, so that the prompt need not repeat the schema."""
+        said = self.sure or {"output", "strict"} <= self.stated
+        everywhere = self.output_with_tools and self.output_in_streams
+        return said and everywhere and self.strict and self.output == "json_schema"
+
+    def output_form(self, *, tools: bool, streaming: bool) -> OutputForm:
+        """How the form of one answer is asked for, in a request with or without tools and streaming."""
+        alone = (tools and not self.output_with_tools) or (streaming and not self.output_in_streams)
+        return "prompt" if alone else self.output
+
+    def without(self, field: str) -> Traits | None:
+        """The traits of a server that refused the request ``field``. None if a user stated the trait, or nothing can be changed."""
+        if field in _FORMATS:
+            name, value = "output", _WEAKER.get(self.output)
+            if field == "output_config" and value is not None:
+                value = "prompt"
+        elif field in _LIMITS:
+            name, value = "limit_field", _LIMITS[field] if self.limit_field == field else None
+        elif field == "strict":
+            name, value = "strict", False if self.strict else None
+        else:
+            return None if field in self.omit else replace(self, omit=(*self.omit, field))
+        if value is None or name in self.stated:
+            return None
+        stated = (
+            self.stated if name == "output" else self.stated | {name}
+        )  # once the limit was renamed, it is not renamed back
+        return replace(self, stated=stated, **cast(Any, {name: value}))
 
 
+def hint_for_field(field: str, traits: Traits) -> str:
+    """What to write so that the request ``field``, which a server refused, is not sent again."""
+    if field in _FORMATS:
+        weaker = _WEAKER.get(traits.output, "prompt")
+        return f"ask for the form of answers in another way: traits={{'output': '{weaker}'}}"
+    if field in _LIMITS:
+        return f"name the field that the server takes: traits={{'limit_field': '{_LIMITS[field]}'}}"
+    if field == "strict":
+        return "traits={'strict': False} sends no strict schemas"
+    return (
+        f"leave the field out: settings={{'{field}': None}} for one task, traits={{'omit': ['{field}']}} for the server"
+    )
+
+
+def stated_traits(traits: Mapping[str, Any] | Traits, base: Traits | None = None) -> Traits:
+    """``base`` (default: the guess without a dialect) with what a user states: a mapping of names, or whole Traits.
+
+    Raises ConfigurationError (``config/option``) for an unknown name and for a value that the trait cannot have.
+    """
+    if isinstance(traits, Traits):
+        return replace(traits, sure=True, stated=STATED)
+    if not isinstance(traits, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from users
+        raise wrong_value("AgentFlow", "traits", traits, "is no mapping", "write traits={'output': 'json_object'}")
+    for name in traits:
+        if name not in STATED:
+            meant = _MEANT.get(str(name))
+            error = unknown_field(str(name), "traits", STATED)
+            if meant is not None:
+                error.hint = f"the trait is called '{meant}': {_EXAMPLES[meant]}"
+            raise error
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        valid = TypeAdapter(Traits).validate_python({**traits})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = str(fault["loc"][0])
+        raise wrong_value(
+            "traits", name, traits[name], f"is refused: {fault['msg']}", _EXAMPLES.get(name, "see docs/servers.md")
+        ) from None
+    base = base or UNKNOWN
+    said = {name: getattr(valid, name) for name in traits}
+    if valid.omit:
+        said["omit"] = tuple(dict.fromkeys((*base.omit, *valid.omit)))
+    return replace(base, **said, stated=base.stated | frozenset(traits))
+
+
+def combined(
+    settings: Mapping[str, Any], traits: Mapping[str, Any] | Traits | None
+) -> Mapping[str, Any] | Traits | None:
+    """What is ``traits`` over what the settings state; None for nothing. Raises as :func:`stated_traits`."""
+    if traits is None or isinstance(traits, Traits):
+        return traits or settings or None
+    stated_traits(traits)
+    return {**settings, **traits}
+
+
+_EXAMPLES: Mapping[str, str] = MappingProxyType(
+    {
+        "limit_field": "write traits={'limit_field': 'max_completion_tokens'}",
+        "output": "write traits={'output': 'json_object'}, 'json_schema' or 'prompt'",
+        "omit": "write traits={'omit': ['stream_options']}",
+        "system_role": "write traits={'system_role': 'developer'}, 'system' or 'user'",
+    }
+)
+STATED: frozenset[str] = frozenset([each.name for each in fields(Traits)]) - _DECIDED_HERE
+"""The traits that a user can state."""
 UNKNOWN = Traits()
 """The traits of a server that nobody knows."""
-_OPENAI = Traits("openai", True, "max_completion_tokens", schemas="openai", strict=True)
-_RESPONSES = Traits("openai", True, "max_output_tokens", schemas="openai", strict=True, call_id=r"[A-Za-z0-9_-]{1,64}")
-_ANTHROPIC = Traits("anthropic", True, schemas="anthropic", strict=True, call_id=r"[A-Za-z0-9_-]{1,64}")
-_DEFAULTS: Mapping[str, Traits] = MappingProxyType(
-    {
-        "anthropic": Traits(schemas="anthropic", call_id=_ANTHROPIC.call_id),
-        "openai": Traits(limit_field="max_output_tokens", schemas="openai", call_id=_RESPONSES.call_id),
-        "openai-chat": Traits(schemas="openai"),
-    }
-)
-"""The guess for a server that nobody knows, by route."""
-_HOSTS: Mapping[tuple[str, str], Traits] = MappingProxyType(
-    {
-        ("anthropic", "api.anthropic.com"): _ANTHROPIC,
-        ("openai", "api.openai.com"): _RESPONSES,
-        ("openai-chat", "api.openai.com"): _OPENAI,
-    }
-)
-"""The traits of known servers, by route and by the end of the host's name."""
-
-
-def traits_of(route: str, address: str) -> Traits:
-    """The traits of the server at ``address`` that is spoken to over ``route`` (``openai-chat``, ``openai``, ``anthropic``)."""
-    host = (urlsplit(address).hostname or "").lower()
-    for (of, end), traits in _HOSTS.items():
-        if of == route and (host == end or host.endswith("." + end)):
-            return traits
-    return _DEFAULTS.get(route, UNKNOWN)
 
 
 def issuer_of(route: str, address: str, organisation: str = "") -> str:

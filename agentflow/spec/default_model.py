@@ -52,6 +52,7 @@ class DefaultModel:
                 self._model or settings.model or DEFAULT_MODEL,
                 base_url=settings.base_url,
                 settings=settings.model_settings,
+                traits=settings.traits or None,
                 gate=settings.concurrency or DEFAULT_GATE,
                 prices=self._prices,
             )

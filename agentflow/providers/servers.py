@@ -1,0 +1,124 @@
+"""The rows of known servers: what each takes, by route and by the end of its host's name, and the guess for all others.
+
+Each row says where its rules are documented and when that was read. Add a row where a server's documentation or its refusals say
+something that the guess for its dialect gets wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+from agentflow.providers.traits import UNKNOWN, Traits, stated_traits
+
+_LONG_ID = r"[A-Za-z0-9_-]{1,64}"
+_CHAT = "openai-chat"
+_RESPONSES = "openai"
+_OPENAI_DOCS = "platform.openai.com/docs/api-reference, 2026-11"
+_AZURE_DOCS = "learn.microsoft.com/azure/ai-foundry/openai/reference-preview-latest, 2026-11"
+
+_OPENAI = Traits("openai", True, "max_completion_tokens", schemas="openai", strict=True, source=_OPENAI_DOCS)
+_OPENAI_RESPONSES = Traits(
+    "openai", True, "max_output_tokens", schemas="openai", strict=True, call_id=_LONG_ID, source=_OPENAI_DOCS
+)
+_NO_CACHE_OPTIONS = ("prompt_cache_options",)
+_AZURE = Traits(
+    "azure", True, "max_completion_tokens", schemas="openai", strict=True, omit=_NO_CACHE_OPTIONS, source=_AZURE_DOCS
+)
+_AZURE_RESPONSES = Traits(
+    "azure",
+    True,
+    "max_output_tokens",
+    schemas="openai",
+    strict=True,
+    call_id=_LONG_ID,
+    omit=_NO_CACHE_OPTIONS,
+    source=_AZURE_DOCS,
+)
+_ANTHROPIC = Traits(
+    "anthropic",
+    True,
+    schemas="anthropic",
+    strict=True,
+    call_id=_LONG_ID,
+    source="platform.claude.com/docs/en/api/messages, 2026-11",
+)
+_NO_CACHE_FIELDS = ("prompt_cache_key", "prompt_cache_options")
+
+
+def _chat(vendor: str, source: str, omit: tuple[str, ...] = (), **traits: object) -> Traits:
+    """A row for a vendor whose Chat Completions are its own: OpenAI's fields for its prompt cache are not sent there."""
+    return Traits(vendor, True, omit=(*_NO_CACHE_FIELDS, *omit), source=source, **traits)  # pyright: ignore[reportArgumentType]
+
+
+GUESSES: Mapping[str, Traits] = MappingProxyType(
+    {
+        "anthropic": Traits(schemas="anthropic", call_id=_LONG_ID),
+        _RESPONSES: Traits(
+            limit_field="max_output_tokens", schemas="openai", strict=True, call_id=_LONG_ID, omit=_NO_CACHE_FIELDS
+        ),
+        _CHAT: Traits(schemas="openai", strict=True, omit=_NO_CACHE_FIELDS),
+    }
+)
+"""The guess for a server that is not known, by route."""
+
+ROWS: tuple[tuple[str, str, Traits], ...] = (
+    ("anthropic", "api.anthropic.com", _ANTHROPIC),
+    (_RESPONSES, "api.openai.com", _OPENAI_RESPONSES),
+    (_CHAT, "api.openai.com", _OPENAI),
+    (_RESPONSES, "openai.azure.com", _AZURE_RESPONSES),
+    (_RESPONSES, "services.ai.azure.com", _AZURE_RESPONSES),
+    (_RESPONSES, "cognitiveservices.azure.com", _AZURE_RESPONSES),
+    (_CHAT, "openai.azure.com", _AZURE),
+    (_CHAT, "services.ai.azure.com", _AZURE),
+    (_CHAT, "cognitiveservices.azure.com", _AZURE),
+    (_CHAT, "api.anthropic.com", _chat("anthropic", "platform.claude.com/docs/en/api/openai-sdk, 2026-11", output="prompt")),
+    (_CHAT, "api.deepseek.com", _chat("deepseek", "api-docs.deepseek.com/api/create-chat-completion, 2026-11; json_schema is"
+        " refused: github.com/llm-exe/llm-exe/issues/662, 2026-07", output="json_object")),
+    (_CHAT, "api.groq.com", _chat("groq", "console.groq.com/docs/structured-outputs, 2026-07: neither with tools nor in streams,"
+        " json_schema for some models alone", limit_field="max_completion_tokens", output="json_object",
+        output_with_tools=False, output_in_streams=False)),
+    (_CHAT, "api.mistral.ai", _chat("mistral", "docs.mistral.ai/api, 2026-11; fields that are not listed there are refused with 422:"
+        " github.com/editor-code-assistant/eca/issues/231, 2025-12", omit=("stream_options",), call_id=r"[A-Za-z0-9]{9}")),
+    (_CHAT, "api.together.xyz", _chat("together", "docs.together.ai/docs/json-mode, 2026-11")),
+    (_CHAT, "api.together.ai", _chat("together", "docs.together.ai/docs/json-mode, 2026-11")),
+    (_CHAT, "openrouter.ai", _chat("openrouter", "openrouter.ai/docs/features/structured-outputs, 2026-11: ignored by models without it",
+        schemas="openai")),
+    (_CHAT, "api.x.ai", _chat("x.ai", "docs.x.ai/docs/guides/structured-outputs, 2026-11",
+        limit_field="max_completion_tokens", schemas="openai")),
+    (_CHAT, ":11434", _chat("ollama", "github.com/ollama/ollama/blob/main/docs/openai.md, 2026-11: a format keeps a model from calling tools",
+        output_with_tools=False)),
+    (_CHAT, "generativelanguage.googleapis.com", _chat("gemini", "ai.google.dev/gemini-api/docs/openai, 2026-11; no format beside tools:"
+        " github.com/googleapis/python-genai/issues/867, 2025-05", schemas="gemini", output_with_tools=False)),
+    (_CHAT, "api.fireworks.ai", _chat("fireworks", "docs.fireworks.ai/structured-responses/structured-response-formatting, 2026-11")),
+    (_CHAT, "api.cerebras.ai", _chat("cerebras", "inference-docs.cerebras.ai/capabilities/structured-outputs, 2026-11: not beside tools",
+        limit_field="max_completion_tokens", output_with_tools=False)),
+    (_CHAT, "api.perplexity.ai", _chat("perplexity", "docs.perplexity.ai/guides/structured-outputs, 2026-11", omit=("stream_options",))),
+    (_CHAT, "api.moonshot.ai", _chat("moonshot", "platform.moonshot.ai/docs/api/chat, 2026-11", output="json_object")),
+    (_CHAT, "api.moonshot.cn", _chat("moonshot", "platform.moonshot.ai/docs/api/chat, 2026-11", output="json_object")),
+    (_CHAT, "api.z.ai", _chat("z.ai", "docs.z.ai/guides/capabilities/struct-output, 2026-11", output="json_object")),
+    (_CHAT, "dashscope.aliyuncs.com", _chat("dashscope", "help.aliyun.com/zh/model-studio/json-mode, 2026-11", output="json_object")),
+    (_CHAT, "dashscope-intl.aliyuncs.com", _chat("dashscope", "help.aliyun.com/zh/model-studio/json-mode, 2026-11", output="json_object")),
+)  # fmt: skip
+"""Known servers: the route, the end of the host's name or ``:port``, and the traits."""
+
+
+def row_of(route: str, address: str) -> Traits:
+    """The traits of the server at ``address`` over ``route``: those of its row, or the guess for the route."""
+    parts = urlsplit(address)
+    host = (parts.hostname or "").lower().rstrip(".")
+    for of, end, traits in ROWS:
+        if of == route and (host == end or host.endswith("." + end) or end == f":{parts.port}"):
+            return traits
+    return GUESSES.get(route, UNKNOWN)
+
+
+def traits_of(route: str, address: str, stated: Mapping[str, Any] | Traits | None = None) -> Traits:
+    """The traits of the server at ``address`` that is spoken to over ``route`` (``openai-chat``, ``openai``, ``anthropic``).
+
+    ``stated`` goes over its row, or over the guess. Raises as :func:`~agentflow.providers.traits.stated_traits`.
+    """
+    row = row_of(route, address)
+    return row if stated is None else stated_traits(stated, row)
