@@ -25,7 +25,7 @@ from agentflow.core.templates import ContextManagement
 from agentflow.lib.json_schema import Schema, is_large
 from agentflow.lib.json_types import simple_schema
 from agentflow.lib.option_table import NAMES, unknown_option
-from agentflow.lib.signature import ToolInputError, is_plain, plain_arguments, signature_of
+from agentflow.lib.signature import Signature, ToolInputError, is_plain, plain_arguments, signature_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPTIONS = "__agentflow_tool__"
@@ -215,7 +215,7 @@ def tool_from_function(function: Callable[..., Any], **overrides: Any) -> Tool:
         source=chosen.source,
         sinks=chosen.sinks,
         function=function,
-        returns=functools.cache(lambda: _schema_of(signature.returns)),
+        returns=lambda: _returned(signature),
         declares_data=declares_data(signature.returns),
     )
 
@@ -260,6 +260,13 @@ def no_reuse_key(label: str, holder: str) -> ConfigurationError:
         code="config/reuse-key",
         hint="say what it holds: reuse_key='user-42'; or pass that as an argument",
     )
+
+
+def _returned(signature: Signature) -> Mapping[str, Any] | None:
+    """The JSON Schema of what functions of this signature return; None if that has none."""
+    if "returned" not in signature.memo:
+        signature.memo["returned"] = _schema_of(signature.returns)
+    return signature.memo["returned"]
 
 
 def _schema_of(annotation: Any) -> Mapping[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 from abc import ABC, abstractmethod
@@ -117,7 +116,8 @@ class Task(Generic[R]):
 
     def given(self, toolbox: Toolbox) -> Task[R]:
         """This task with other tool objects of the same names."""
-        task = copy.copy(self)
+        task = cast("Task[R]", object.__new__(Task))
+        task.__dict__.update(self.__dict__)
         task._template = self._template.with_tools(toolbox)
         task._env = _alone(task._template)
         return task
