@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, Never, TypeVar, overload
 
 from typing_extensions import Unpack
 
@@ -21,6 +21,7 @@ from agentflow.arguments import (
     policy_of,
     recording_of,
     roots_of,
+    unknown_parameter,
 )
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
@@ -144,7 +145,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
 
-    Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError. No key and no network is needed before
+    Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError (``config/option`` for any other parameter, with the one that
+    is meant). No key and no network is needed before
     the first model call.
     """
 
@@ -187,7 +189,10 @@ class AgentFlow(OperationMethods, WorkerMethods):
         mcp: Sequence[McpServer] = (),
         provenance: Provenance | str | os.PathLike[str] | None = None,
         settings: Settings | None = None,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            raise unknown_parameter(unknown, AgentFlow)
         super().__init__()
         roots = roots_of(root)
         settings = settings or load_settings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,19 +17,26 @@ from agentflow.core.source import Source
 from agentflow.core.store_ports import EventStore
 from agentflow.journal.urls import database_file, is_postgres, open_events
 from agentflow.lang.program import Program, as_source
-from agentflow.lib.option_table import wrong_value
+from agentflow.lib.option_table import unknown_field, wrong_value
 from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
 from agentflow.memory.notes import NoteBook, Notes
 from agentflow.observe.files import EventFiles
 from agentflow.observe.recording import Recording
-from agentflow.providers.shown import Wire
+from agentflow.providers.shown import ShowCall
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall
 
 
+def unknown_parameter(unknown: Iterable[str], face: type[object]) -> ConfigurationError:
+    """The error (``config/option``) for a parameter that ``face`` does not have, with the one that is meant."""
+    names = inspect.signature(face).parameters.keys() - {"unknown"}
+    # ``settings`` of a flow are its own: request fields of a model go to a task or a question.
+    return unknown_field(next(iter(unknown)), face.__name__, names - {"settings"})
+
+
 def recording_of(
-    record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor, wire: Wire
+    record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor, wire: ShowCall
 ) -> Recording:
     """Where a flow records its runs: in a directory, else beside its durable runs, else in the state directory."""
     store: EventStore

@@ -46,7 +46,8 @@ class Program:
 
     Attributes: ``source`` the text with its name; ``text``; ``free`` the free names and what each was: its kind, and
     what a call of it takes; ``own`` the names under which it defines tasks; ``allow`` the names it was limited to;
-    ``labelled`` whether its values may stand in boxes that say where they came from.
+    ``labelled`` whether its values may stand in boxes that say where they came from; ``doubts`` what is suspicious about it,
+    and told when it runs.
     Serialises as its text.
     """
 
@@ -54,6 +55,7 @@ class Program:
         "__weakref__",
         "_parts",
         "allow",
+        "doubts",
         "filename",
         "fitted",
         "free",
@@ -74,8 +76,10 @@ class Program:
         limits: Limits,
         *,
         labelled: Following = False,
+        doubts: Sequence[AgentflowError] = (),
     ) -> None:
         self.source = source
+        self.doubts = doubts
         self.labelled: Following = labelled
         self.filename = filename
         self._parts = parts
@@ -394,7 +398,8 @@ def assemble(
             compiled_part(analyzer, each, each.items[0].at, filename, defined_in(each), labelled=labelled)
             for each in trees
         ]
-    return Program(source, filename, parts, analyzer.asked, frozenset(analyzer.own), allow, limits, labelled=labelled)
+    own, doubts = frozenset(analyzer.own), analyzer.doubts
+    return Program(source, filename, parts, analyzer.asked, own, allow, limits, labelled=labelled, doubts=doubts)
 
 
 def _python(
@@ -413,7 +418,8 @@ def _python(
     filename = _filename(source)
     with collector_paused():
         compiled = compile_python(source, filename, describe, limits, allow, port, passes, labelled=labelled)
-    program = Program(source, filename, [compiled.part], compiled.free, compiled.own, allow, limits, labelled=labelled)
+    parts, free, own = [compiled.part], compiled.free, compiled.own
+    program = Program(source, filename, parts, free, own, allow, limits, labelled=labelled, doubts=compiled.doubts)
     show_lines(program, filename=filename, text=program.text)
     return program
 

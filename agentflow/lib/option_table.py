@@ -6,6 +6,7 @@ compare them with the table. ``@task`` of workflow texts, ``defatom`` and the hi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -136,6 +137,8 @@ _EXAMPLES: Mapping[str, str] = MappingProxyType(
         "context": "context={'fresh_context': 'enabled'} says what the task gets to read",
     }
 )
+_WRITTEN = re.compile(r"\w+=(\{.*?\}|'.*?'|\S+)").match
+"""The option with its value at the beginning of an example."""
 _PROMPT: Mapping[Place, str] = MappingProxyType(
     {
         "task": "the prompt is the docstring, or what the body returns",
@@ -202,10 +205,17 @@ def unknown_option(names: Iterable[str], where: Place) -> ConfigurationError:
 
 
 def unknown_field(name: str, where: str, names: Collection[str]) -> ConfigurationError:
-    """The error (``config/option``) for ``name``, which is none of the ``names`` that a call of ``where`` takes by keyword."""
-    meant = _PEERS.get(name)
-    meant = "output_model" if meant == "output" else meant
-    hint = f"the option is called '{meant}'" if meant in names else _ABSENT.get(name) or did_you_mean(name, names)
+    """The error (``config/option``) for ``name``, which is none of the ``names`` that ``where`` takes by keyword."""
+    meant = _PEERS.get(name, name)
+    meant = "output_model" if meant == "output" and "output_model" in names else meant
+    if meant in names:
+        hint = _EXAMPLES.get(meant, f"the option is called '{meant}'")
+    elif meant in NAMES["ask"] and name not in _ABSENT:
+        example = _WRITTEN(_EXAMPLES.get(meant, ""))
+        written = f"{meant}=..." if example is None else example[0]
+        hint = f"it is an option of a task or a question: flow.ask('...', {written})"
+    else:
+        hint = _ABSENT.get(name) or did_you_mean(name, names)
     return ConfigurationError(
         f"{where} has no option '{clip(name, 80)}'",
         code="config/option",

@@ -10,11 +10,11 @@ from agentflow.core.message_json import read_request
 from agentflow.core.ports import ProviderAdapter
 from agentflow.providers.table import Router
 
-Wire: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any] | None]
+ShowCall: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any] | None]
 """Maps a model request and a provider name to ``{url, headers, body}``; None if the encoding is unknown."""
 
 
-def wire_of(router: Router) -> Wire:
+def wire_of(router: Router) -> ShowCall:
     """A function that shows model calls as encoded by the dialect of the provider that was asked first."""
 
     def wire(request: Mapping[str, Any], provider: str) -> Mapping[str, Any] | None:

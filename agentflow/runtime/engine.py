@@ -287,6 +287,8 @@ class Engine:
         budget = budget_of(call)
         if call.reading is not None:
             await self._rules.check_names(program, env, call)
+        for doubt in program.doubts:
+            call.warn(doubt.code, doubt.message, hint=doubt.hint, at=str(doubt.span))
         value = await run_program(
             program,
             env,

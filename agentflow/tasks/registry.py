@@ -126,7 +126,9 @@ class CompiledTemplate:
 
     def with_tools(self, toolbox: Toolbox) -> CompiledTemplate:
         """A copy of the template with these tools, as far as it is offered them by name."""
-        copy = object.__new__(CompiledTemplate)  # for each question with tools: dataclasses.replace takes ten times as long
+        copy = object.__new__(
+            CompiledTemplate
+        )  # for each question with tools: dataclasses.replace takes ten times as long
         copy.__dict__.update(self.__dict__, toolbox=toolbox.only(self.template.tools), memo={})
         return copy
 

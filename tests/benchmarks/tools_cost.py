@@ -31,7 +31,9 @@ def account(user: str) -> Any:
 
 async def main() -> None:
     """Print the figures."""
-    model = ScriptedProvider(lambda request: model.requests.clear() or "yes")  # what it keeps would be searched for rubbish
+    model = ScriptedProvider(
+        lambda request: model.requests.clear() or "yes"
+    )  # what it keeps would be searched for rubbish
     async with AgentFlow(provider=model) as flow:
         stays = account("anna")
 

@@ -291,10 +291,10 @@ async def test_a_run_says_what_to_write_for_its_limits_and_session() -> None:
 @pytest.mark.parametrize(
     ("option", "instead"),
     [
-        ({"instructions": "Be brief."}, "'system'"),
+        ({"instructions": "Be brief."}, "system="),
         ({"response_model": int}, "'output_model'"),
-        ({"temperature": 0}, "'settings'"),
-        ({"max_tokens": 5}, "'max_output_tokens'"),
+        ({"temperature": 0}, "settings="),
+        ({"max_tokens": 5}, "max_output_tokens="),
         ({"sytem": "x"}, "system"),
     ],
 )
@@ -306,3 +306,24 @@ async def test_a_prompt_of_the_handler_has_the_same_hints(option: dict[str, Any]
             with pytest.raises(ConfigurationError) as refused:
                 await ask("Why?", **option)
             assert refused.value.code == "config/option" and instead in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("llm", "the option is called 'model'"),
+        ("instructions", "system='You are ...'"),
+        ("provder", "did you mean 'provider'?"),
+        ("temperature", "flow.ask('...', settings={'temperature': 0.2})"),
+        ("retries", "flow.ask('...', retries=...)"),
+        ("session", "flow.run(call, session=session)"),
+        ("deps", "let the tool be a closure"),
+        ("colour", "the options are "),
+    ],
+)
+def test_an_unknown_parameter_of_a_flow_is_refused_with_the_word_to_write(name: str, said: str) -> None:
+    """``AgentFlow(llm=...)`` says where what is meant goes; nothing was opened by then."""
+    with pytest.raises(ConfigurationError) as refused:
+        AgentFlow(provider=ScriptedProvider([]), **{name: 1})  # type: ignore[arg-type]
+    assert refused.value.code == "config/option" and name in refused.value.message
+    assert refused.value.hint is not None and said in refused.value.hint

@@ -9,6 +9,7 @@ import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider
 from agentflow.core.errors import ConfigurationError, SexpEvaluationError
+from agentflow.core.events import Event, Warning
 from agentflow.core.source import Source
 from agentflow.lang.diagnosis import diagnose
 from agentflow.media import ImagePart
@@ -107,3 +108,22 @@ async def test_check_doubts_an_unused_parameter(text: str, surface: Any, doubts:
     """``check`` and editors say so as a warning; texts that are computed, and lookups, may use it."""
     codes = [each for each in told(text, surface) if each[1] == "defatom/instructions"]
     assert [each[0] for each in codes] == ["warning"] * doubts
+
+
+@pytest.mark.parametrize(
+    ("text", "surface"),
+    [
+        ('@task\ndef f(path: str, n: int) -> str:\n    """Review {{path}}"""\nf("a", 1)', "python"),
+        ('(defatom f (params (path) (n)) (instructions "Review {{path}}")) (f (path "a") (n 1))', "sexp"),
+    ],
+)
+async def test_a_run_warns_of_an_unused_parameter(text: str, surface: Any) -> None:
+    """Whoever runs a text without checking it first hears of it once per run, with the place and what to write."""
+    events: list[Event] = []
+    async with flow_of() as flow:
+        flow.subscribe(events.append)
+        for _ in range(2):
+            await flow.eval(Source("t", text, surface))
+    warned = [each for each in events if isinstance(each, Warning) and each.code == "defatom/instructions"]
+    assert len(warned) == 2 and "'n'" in warned[0].message
+    assert warned[0].details is not None and "t:" in warned[0].details["at"] and "{{n}}" in warned[0].details["hint"]

@@ -48,11 +48,12 @@ _MAYBE_LARGE = 1_800
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A text as code: its part, what its free names were, and the names of the tasks that it defines."""
+    """A text as code: its part, what its free names were, the names of the tasks that it defines, and what is suspicious."""
 
     part: Part
     free: dict[str, NameInfo]
     own: frozenset[str]
+    doubts: list[AgentflowError]
 
 
 def findings_of(
@@ -130,7 +131,7 @@ def compile_python(
     assert link is not None
     part = assembled(g, link, filename)
     g.scopes.release()
-    return Compiled(part, g.asked, frozenset(g.own_tasks))
+    return Compiled(part, g.asked, frozenset(g.own_tasks), g.doubts)
 
 
 def checked(
