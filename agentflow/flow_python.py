@@ -17,7 +17,6 @@ from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.flow_programs import ProgramMethods
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.toolbox import read_tools
-from agentflow.lang.words import WORDS
 from agentflow.runtime.functions import (
     AskSettings,
     ProgramFunction,
@@ -177,7 +176,7 @@ class PythonMethods(ProgramMethods):
     def read_tools(self, tools: object, where: str) -> tuple[list[str] | None, Toolbox]:
         """The names that a list of tools offers, None for all ordinary ones of the flow, and the objects among them."""
         self._speaks_of_tools = True
-        return read_tools(tools, self.tools, WORDS, where)
+        return read_tools(tools, self.tools, where)
 
     def _tell_not_offered(self, call: CallContext) -> None:
         """Warn, once, of a question that says nothing of tools in a flow that has some."""

@@ -34,7 +34,7 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTa
     if not options.keys() <= _OPTIONS:
         raise unknown_field(next(name for name in options if name not in _OPTIONS), "a prompt", _OPTIONS)
     if options.get("tools") is not None:
-        names, toolbox = read_tools(options["tools"], tools, where="the prompt")
+        names, toolbox = read_tools(options["tools"], tools, "the prompt")
         offered = None if names is None else tuple(names)
         options = {**options, "tools": offered, "toolbox": None if toolbox is NO_TOOLBOX else toolbox}
     if isinstance(prompt, Prompt):

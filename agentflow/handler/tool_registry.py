@@ -67,7 +67,7 @@ class ToolRegistry:
         reuse: ReusePort | None = None,
         words: Container[str] = (),
     ) -> None:
-        self._words = words
+        self.words = words
         self._absent = absent or {}
         self._reuse = reuse
         self.specs: ReadOnlyDict[str, dict[str, Any]] = ReadOnlyDict("the specs of tools", _REGISTER)
@@ -127,7 +127,7 @@ class ToolRegistry:
 
     def _put(self, tool: Tool, spec: dict[str, Any] | None = None) -> None:
         shown = tool.spec
-        if tool.name in self._words:
+        if tool.name in self.words:
             _log.warning(out_of_reach("tool", tool.name))
         self._tools[tool.name] = tool
         self._infos.pop(tool.name, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol, cast
 
 from agentflow.core.errors import ConfigurationError, clip
@@ -17,7 +17,9 @@ _RESERVED = ("system:", FILES, ASKED)
 
 
 class ToolTable(Protocol):
-    """The tools of a flow, as far as a list of tools is read against them."""
+    """The tools of a flow, as far as a list of tools is read against them. ``words`` are names that no tool may have."""
+
+    words: Container[str]
 
     def find(self, name: str) -> Tool | None: ...
     def offers(self, name: str) -> bool:
@@ -25,9 +27,7 @@ class ToolTable(Protocol):
         ...
 
 
-def read_tools(
-    tools: object, table: ToolTable, words: Iterable[str] = (), where: str = "a prompt"
-) -> tuple[list[str] | None, Toolbox]:
+def read_tools(tools: object, table: ToolTable, where: str = "a prompt") -> tuple[list[str] | None, Toolbox]:
     """The names that ``tools`` offers, None for all ordinary tools of the flow, and the objects among them.
 
     ``tools`` is a list of functions, tasks, workflows, Tools, names and MCP servers, or the flow's table itself; ``table`` are
@@ -39,26 +39,24 @@ def read_tools(
         return None, NO_TOOLBOX
     if isinstance(tools, str) or not isinstance(tools, Sequence):
         raise _no_list(tools, where)
-    names: list[str] = []
+    listed: dict[str, Tool | None] = {}
     own: dict[str, Tool] = {}
     everything = False
     for each in cast("Sequence[object]", tools):
         if each is table:
             everything = True
             continue
-        tool = _object(each, table, where)
-        name = tool if isinstance(tool, str) else tool.name
-        before = own.get(name) or (table.find(name) if name in names else None)
-        meant = table.find(name) if isinstance(tool, str) else tool
-        if before is not None and not _are_one(before, meant):
-            raise duplicate(f"{where}: tools= holds two tools called '{clip(name, 120)}'", before, meant)
-        if name not in names:
-            names.append(name)
-        if isinstance(tool, Tool):
+        name, tool = _item(each, table, where)
+        if name in listed:
+            before = listed[name]
+            if before is not None and not _are_one(before, tool):
+                raise duplicate(f"{where}: tools= holds two tools called '{clip(name, 120)}'", before, tool)
+        if tool is not None and not isinstance(each, str):
             if table.find(name) is not tool:
-                _check_name(name, words, where)
+                _check_name(name, table.words, where)
             own[name] = tool
-    return None if everything else names, Toolbox(map(entry_of, own.values())) if own else NO_TOOLBOX
+        listed.setdefault(name, tool)
+    return None if everything else [*listed], Toolbox(map(entry_of, own.values())) if own else NO_TOOLBOX
 
 
 def entry_of(tool: Tool) -> tuple[Tool, Schema | None]:
@@ -70,15 +68,15 @@ def _are_one(tool: Tool, other: Tool | None) -> bool:
     return tool is other or (other is not None and tool.function is not None and tool.function == other.function)
 
 
-def _object(each: object, table: ToolTable, where: str) -> Tool | str:
-    """The tool that an item of a list stands for; a name for what the flow's table is asked for."""
+def _item(each: object, table: ToolTable, where: str) -> tuple[str, Tool | None]:
+    """The name that an item of a list stands for, and its tool; None for a name that is no tool's, but perhaps a task's."""
     if isinstance(each, str):
-        return each
+        return each, table.find(each)
     if isinstance(each, Tool):
-        return each
+        return each.name, each
     own: object = getattr(each, "tool", None)  # of a task or workflow
     if isinstance(own, Tool):
-        return own
+        return own.name, own
     every: object = getattr(each, "every_tool", None)  # of an MCP server
     if isinstance(every, str):
         if not table.offers(every):
@@ -87,7 +85,7 @@ def _object(each: object, table: ToolTable, where: str) -> Tool | str:
                 code="config/option",
                 hint="name it there too: AgentFlow(mcp=[server])",
             )
-        return every
+        return every, None
     if not callable(each) or isinstance(each, type):
         raise ConfigurationError(
             f"{where}: tools= holds {clip(repr(each), 120)}, which is no tool",
@@ -96,10 +94,10 @@ def _object(each: object, table: ToolTable, where: str) -> Tool | str:
         )
     built = tool_from_function(cast("Callable[..., Any]", each))
     flows = table.find(built.name)
-    return flows if flows is not None and flows.function == each else built
+    return built.name, flows if flows is not None and flows.function == each else built
 
 
-def _check_name(name: str, words: Iterable[str], where: str) -> None:
+def _check_name(name: str, words: Container[str], where: str) -> None:
     if name.startswith(_RESERVED) or name in GUARDED or name == DEFINE or name in words:
         raise ConfigurationError(
             f"{where}: a tool may not be called '{clip(name, 120)}', which is a word of the language",

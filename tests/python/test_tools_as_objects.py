@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agentflow import (
     AgentFlow,
     AgentflowError,
+    BaseHandler,
     CallContext,
     ConfigurationError,
     Limits,
@@ -250,7 +251,7 @@ async def test_a_handler_replaces_a_tool_with_a_warning(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("name", ["system:read_files", "files:all", "ask:1", "ask-human", "defatom", "map"])
-def test_names_of_the_language_are_no_names_of_local_tools(name: str) -> None:
+async def test_names_of_the_language_are_no_names_of_local_tools(name: str) -> None:
     """A tool of one task may not be called as a grant or a word of the language is."""
 
     @tool(name=name)
@@ -260,6 +261,9 @@ def test_names_of_the_language_are_no_names_of_local_tools(name: str) -> None:
     flow = AgentFlow(provider=ScriptedProvider([]))
     with pytest.raises(ConfigurationError) as refused:
         flow.ask("?", tools=[mine])
+    assert refused.value.code == "tool/reserved-name"
+    with pytest.raises(ConfigurationError) as refused:
+        await BaseHandler(None, None, ScriptedProvider([])).execute_prompt("?", tools=[mine])
     assert refused.value.code == "tool/reserved-name"
 
 
@@ -635,3 +639,31 @@ async def test_a_policy_binds_the_object_that_is_called() -> None:
         async with AgentFlow(provider=model, provenance=Provenance(rules=rules, sources={"x": "y"})) as flow:
             await flow.ask("Go.", tools=[fetch, mail(kind)])
         assert sent == [] and "provenance/denied" in results(model)[1]
+
+
+async def test_an_override_of_the_list_narrows_the_objects(tmp_path: Path) -> None:
+    """A generation whose ``tools`` of a task name fewer offers the objects of those names alone, and they stay what they are."""
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+
+    async def credit() -> int:
+        """The credit of this user."""
+        return 3
+
+    model = ScriptedProvider([RuntimeError("down"), calls("balance"), "nine"])
+    async with AgentFlow(provider=model, durable=url) as flow:
+
+        @flow.task(tools=[account(9), credit])
+        async def desk(q: str) -> str:
+            """Answer {{q}}."""
+            ...
+
+        @flow.workflow
+        async def day() -> str:
+            return await desk("one")
+
+        handle = await flow.start(day(), run_id="day")
+        assert await handle.wait() == "failed"
+        again = await flow.resume("day", overrides={"desk": {"tools": ["balance"]}})
+        assert (await again.result()).value == "nine"
+    assert [offered(each) for each in model.requests] == [["balance", "credit"], ["balance"], ["balance"]]
+    assert results(model) == ["9"]
