@@ -12,10 +12,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
+from typing_extensions import is_typeddict
 
 from agentflow.core.frozen import frozen
 from agentflow.core.models import validation_messages
@@ -24,6 +37,8 @@ Members: TypeAlias = "frozenset[str]"
 """The names of the classes of a union: those of their definitions in a schema."""
 _DEFINED = "#/$defs/"
 _KEY = "kind"
+_AROUND = (Annotated, Required, NotRequired)
+"""What stands around a type and says something of it."""
 _BESIDE = (type(None), str, int, float, bool)
 """Types that may stand in a tagged union beside its classes."""
 
@@ -116,7 +131,7 @@ class TaggedUnions:
                 taken = self._member(one, value, path, own) if value.keys() <= _fields(one).keys() else None
                 if taken is not None and not own:
                     fits.append(taken)
-            if len(fits) == 1:
+            if fits and all([each == fits[0] for each in fits]):  # typed dicts of several are the same dict
                 return fits[0]
         wanted = ", ".join([repr(each) for each in tag.values.values()])
         problems.append(f"{path or 'the value'}: '{tag.key}' says which one it is, and must be one of {wanted}")
@@ -162,16 +177,17 @@ class TaggedUnions:
             if kind in self._holding:
                 names, kinds = _attributes(kind), _fields(kind)
                 return {
-                    key: self._marked(kinds[key], getattr(cast("object", value), names[key]), each)
-                    if key in kinds
-                    else each
+                    key: self._marked(kinds[key], _value_of(value, names[key]), each) if key in kinds else each
                     for key, each in entries.items()
                 }
         return cast("Any", data)
 
 
 def tagged_unions(kind: Any) -> TaggedUnions | None:
-    """The unions of classes in a type: pydantic models and dataclasses, also in lists, dicts and fields. None without any.
+    """The unions of classes in a type: pydantic models, dataclasses and TypedDicts, also in lists, dicts and fields. None
+    without any.
+
+    A TypedDict's values are dicts, which do not say of which they are: what is written of them has no tags, and reads as it was.
 
     Raises what pydantic raises for a type without a JSON Schema.
     """
@@ -215,7 +231,7 @@ def _holds(kind: Any, unions: dict[Members, None], holding: set[type], within: l
 
 def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     """A type without what is said beside it: its origin and arguments, or itself and none."""
-    while get_origin(kind) is Annotated:
+    while get_origin(kind) in _AROUND:
         kind = get_args(kind)[0]
     origin = get_origin(kind)
     if origin is None or _is_class(kind):
@@ -228,7 +244,9 @@ def _is_union(kind: Any) -> bool:
 
 
 def _is_class(kind: Any) -> bool:
-    return isinstance(kind, type) and (issubclass(kind, BaseModel) or is_dataclass(cast("Any", kind)))
+    return isinstance(kind, type) and (
+        issubclass(kind, BaseModel) or is_dataclass(cast("Any", kind)) or is_typeddict(cast("Any", kind))
+    )
 
 
 def _is_listing(kind: Any, arguments: tuple[Any, ...]) -> bool:
@@ -250,6 +268,8 @@ def _fields(one: Any) -> dict[str, Any]:
     if issubclass(one, BaseModel):
         return {info.alias or name: info.annotation for name, info in one.model_fields.items()}
     hints = get_type_hints(one, include_extras=True)
+    if is_typeddict(one):
+        return hints
     return {field.name: hints[field.name] for field in fields_of(one) if field.init}
 
 
@@ -258,6 +278,11 @@ def _attributes(one: Any) -> dict[str, str]:
     if issubclass(one, BaseModel):
         return {info.alias or name: name for name, info in one.model_fields.items()}
     return {name: name for name in _fields(one)}
+
+
+def _value_of(value: Any, name: str) -> Any:
+    """A field of an instance, which is a dict if its class is a TypedDict."""
+    return cast("dict[str, Any]", value)[name] if isinstance(value, dict) else getattr(value, name)
 
 
 def _name(one: type) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast, get_origin
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+from typing_extensions import is_typeddict
 
 from agentflow.core.errors import DataError
 from agentflow.core.frozen import frozen
@@ -109,7 +110,7 @@ def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: Notes) -> TaskRes
         return TaskResult("COMPLETE", text, notes=replace(notes, parse_error=outcome.parse_error), usage=usage)
     value = outcome.value
     errors = outcome.schema_errors
-    if not errors and spec.model is not None and not (isinstance(spec.model, type) and isinstance(value, spec.model)):
+    if not errors and spec.model is not None and not _is_of(value, spec.model):
         try:
             value = TypeAdapter[Any](spec.model).validate_python(value)
         except ValidationError as error:
@@ -117,6 +118,11 @@ def result_of(outcome: PromptOutcome, spec: OutputSpec, notes: Notes) -> TaskRes
     if errors:
         return replace(_schema_failure(errors, text, value, notes), usage=usage)
     return TaskResult("COMPLETE", text, value, notes=notes, usage=usage)
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    """Whether a value is of a class already; a TypedDict has no instances."""
+    return isinstance(kind, type) and not is_typeddict(kind) and isinstance(value, kind)
 
 
 def _schema_failure(errors: tuple[str, ...], text: str, value: object, notes: Notes) -> TaskResult:

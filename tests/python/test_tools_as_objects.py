@@ -655,7 +655,6 @@ async def test_an_override_of_the_list_narrows_the_objects(tmp_path: Path) -> No
         @flow.task(tools=[account(9), credit])
         async def desk(q: str) -> str:
             """Answer {{q}}."""
-            ...
 
         @flow.workflow
         async def day() -> str:
