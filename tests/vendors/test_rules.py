@@ -13,6 +13,7 @@ import pytest
 from tests.support.model_server_wire import Reply
 from tests.support.vendors import RULES, VENDORS, Asked, Memory, Rule, Vendor, Vendors, broken
 from tests.support.vendors.answers import answer
+from tests.support.vendors.limits import FIELDS
 
 Body = dict[str, Any]
 SCHEMA: Body = {
@@ -246,7 +247,6 @@ BREAKS: dict[str, Callable[[Body], Any]] = {
     "a list of tools is not empty": put(whole, tools=[]),
     "at least 16 output tokens": put(whole, max_output_tokens=5),
     "max_tokens is stated": lambda body: body.pop("max_tokens"),
-    "max_tokens is in the model's range": put(whole, max_tokens=100_000),
     "the version of the API is in the body": lambda body: body.pop("anthropic_version"),
     "at most 128 tools": lambda body: body.update(tools=[renumbered(body["tools"][0], n) for n in range(129)]),
     "names of tools fit the pattern": lambda body: function(body, 1).update(name="wait a moment"),
@@ -276,6 +276,8 @@ BREAKS: dict[str, Callable[[Body], Any]] = {
     "system text comes first": lambda body: later(body, {"role": "system", "content": "More"}),
     "the assistant is not the last": lambda body: later(body, {"role": "assistant", "content": "done"}),
     "a call follows the user or a result": lambda body: said(body).insert(2, {"role": "assistant", "content": "Well."}),
+    "the user does not follow a result": lambda body: later(body, {"role": "user", "content": "More"}),
+    "a strict schema is closed and requires all": lambda body: (body.pop("tools"), body.update(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}, "strict": True}})),
     "no text is blank": lambda body: said(body)[-1 if "tools" not in body else 1 if said(body)[0]["role"] == "system" else 0].update(content=" \n"),
     "no text in results or the system text is blank": lambda body: results(body)[0].update(content=[{"type": "text", "text": " "}]),
     "no message is empty": lambda body: said(body)[1 if said(body)[0]["role"] == "system" else 0].update(content=""),
@@ -354,6 +356,21 @@ def test_every_rule_can_fail() -> None:
     """A rule that no request breaks would be no rule; that an answer's schema admits what is meant has a test of its own."""
     assert {rule.name for rule in RULES} - set(BREAKS) == {"the schema of an answer admits what is meant"}
     assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_a_fake_knows_the_fields_of_the_vendors_sdk() -> None:
+    """What the SDK that is installed may send is no unknown field."""
+    from anthropic.types import message_create_params as messages
+    from openai.types.chat import completion_create_params as chat
+    from openai.types.responses import response_create_params as responses
+
+    for name, params in (
+        ("openai-chat", chat.CompletionCreateParamsStreaming),
+        ("openai", responses.ResponseCreateParamsStreaming),
+        ("anthropic", messages.MessageCreateParamsStreaming),
+    ):
+        sent = {field for kind in params.__mro__ for field in getattr(kind, "__annotations__", ())}
+        assert sent <= FIELDS[name], f"{name}: {sent - FIELDS[name]}"
 
 
 def test_a_rule_says_where_it_is_from_and_when() -> None:

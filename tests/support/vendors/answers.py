@@ -54,6 +54,8 @@ def _chat(asked: Asked, reply: Reply, seed: str) -> tuple[str, list[bytes]]:
             block = {"type": "reasoning.text", "text": reply.thinking, "format": "anthropic-claude-v1", "index": 0}
             block["signature"] = _sealed(asked, seed, block)
             message["reasoning"], message["reasoning_details"] = reply.thinking, [block]
+        case "signed calls" if reply.thinking and not calls:
+            message["extra_content"] = {"google": {"thought_signature": _sealed(asked, seed, {})}}
         case _:
             pass
     for n, (call_id, name, text) in enumerate(calls):
@@ -74,7 +76,11 @@ def _chat(asked: Asked, reply: Reply, seed: str) -> tuple[str, list[bytes]]:
         return _json({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
     head["object"] = "chat.completion.chunk"
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    deltas += [{key: message[key]} for key in ("reasoning_content", "reasoning", "reasoning_details") if key in message]
+    deltas += [
+        {key: message[key]}
+        for key in ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
+        if key in message
+    ]
     deltas += [{"content": piece} for piece in reply.pieces()]
     for n, call in enumerate(message.get("tool_calls", ())):
         function = call["function"]

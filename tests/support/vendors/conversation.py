@@ -148,6 +148,12 @@ def _call_after_user(asked: Asked) -> Iterator[Fault]:
             yield {"at": at, "param": f"messages[{at}]"}
 
 
+def _user_after_result(asked: Asked) -> Iterator[Fault]:
+    for at, message in enumerate(asked.messages):
+        if at and message.get("role") == "user" and asked.messages[at - 1].get("role") == "tool":
+            yield {"at": at, "param": f"messages[{at}]"}
+
+
 def _blank(asked: Asked) -> Iterator[Fault]:
     for step in asked.steps:
         if step.kind == "text" and not step.text.strip():
@@ -232,7 +238,7 @@ RULES = (
     Rule(
         "every call has its result directly after it", "calls", ALL, _wrong("unanswered"),
         "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have response messages: {id}",
-        "https://platform.claude.com/docs/en/agents-and-tools/tool-use/implement-tool-use", "2026-11-28",
+        "https://github.com/Kilo-Org/kilocode/issues/5163", "2026-01-17",
         {
             **dict.fromkeys((*CLAUDE, "openrouter"), "messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after: {id}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."),
             **dict.fromkeys(RESPONSES, "No tool output found for function call {id}."),
@@ -243,7 +249,7 @@ RULES = (
     Rule(
         "every result has its call directly before it", "calls", ALL, _wrong("uncalled"),
         "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
-        "https://platform.claude.com/docs/en/agents-and-tools/tool-use/implement-tool-use", "2026-11-28",
+        "https://github.com/tghamm/Anthropic.SDK/issues/184", "2026-02-16",
         {
             **dict.fromkeys((*CLAUDE, "openrouter"), "{where}: unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message."),
             **dict.fromkeys(RESPONSES, "No tool call found for function call output with call_id {id}."),
@@ -270,7 +276,7 @@ RULES = (
     Rule(
         "roles are known", "roles", ALL, _roles,
         "Invalid value: '{role}'. Supported values are: {known}.",
-        "https://api-docs.deepseek.com/api/create-chat-completion", "2026-11-28",
+        "https://github.com/earendil-works/pi/issues/1048", "2026-01-28",
         {
             **dict.fromkeys(CLAUDE, "messages.{at}.role: Input should be 'user' or 'assistant'"),
             "deepseek": "Failed to deserialize the JSON body into the target type: messages[{at}].role: unknown variant `{role}`, expected one of {known}",
@@ -284,32 +290,41 @@ RULES = (
     Rule(
         "system text comes first", "roles", ("mistral", "vllm", "llama.cpp"), _system_first,
         "System message must be at the beginning.",
-        "https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html", "2026-11-28",
+        "https://github.com/vllm-project/vllm/issues/41114", "2026-04-28",
     ),
     Rule(
         "the assistant is not the last", "roles", ("mistral",), _last,
         "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
-        "https://docs.mistral.ai/capabilities/completion", "2026-11-28",
+        "https://github.com/0xPlaygrounds/rig/pull/1130", "2025-12-08",
     ),
     Rule(
         "a call follows the user or a result", "roles", ("gemini",), _call_after_user,
         "Please ensure that function call turn comes immediately after a user turn or after a function response turn.",
-        "https://ai.google.dev/gemini-api/docs/function-calling", "2026-11-28",
+        "https://github.com/continuedev/continue/issues/11164", "2026-03-07",
+    ),
+    Rule(
+        "the user does not follow a result",
+        "roles",
+        ("mistral",),
+        _user_after_result,
+        "Unexpected role 'user' after role 'tool'",
+        "https://github.com/aliou/pi-neuralwatt/issues/12",
+        "2026-06-02",
     ),
     Rule(
         "no text is blank", "texts", (*CLAUDE, "openrouter"), _blank,
         "messages: text content blocks must {what}",
-        "https://platform.claude.com/docs/en/api/messages", "2026-11-28",
+        "https://github.com/anthropics/claude-code/issues/59812", "2026-05-16",
     ),
     Rule(
         "no text in results or the system text is blank", "texts", CLAUDE, _blank_within,
         "{where}: text content blocks must {what}",
-        "https://platform.claude.com/docs/en/api/messages", "2026-11-28",
+        "https://github.com/anthropics/claude-code/issues/23440", "2026-02-05",
     ),
     Rule(
         "no message is empty", "texts", (*CLAUDE, "gemini"), _empty,
         "messages.{at}: all messages must have non-empty content except for the optional final assistant message",
-        "https://platform.claude.com/docs/en/api/messages", "2026-11-28",
+        "https://github.com/aaif-goose/goose/pull/1425", "2025-02-27",
         {"gemini": "* GenerateContentRequest.contents[{at}].parts: contents.parts must not be empty."},
     ),
     Rule(
@@ -329,7 +344,7 @@ RULES = (
     Rule(
         "parts of a message are those its role may have", "parts", CHAT, _parts,
         "Invalid value: '{kind}'. Supported values are: 'text'.",
-        "https://api-docs.deepseek.com/api/create-chat-completion", "2026-11-28",
+        "https://github.com/ChatLunaLab/chatluna/issues/867", "2026-05-18",
         {
             "deepseek": "Failed to deserialize the JSON body into the target type: messages[{at}]: unknown variant `{kind}`, expected `text`",
             "groq": "messages[{at}].content must be a string",

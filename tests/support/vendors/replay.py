@@ -125,8 +125,12 @@ def _true_signatures(asked: Asked) -> Iterator[Fault]:
     for step in asked.steps:
         if step.kind == "call" and (seal := _signature(step.data)) and seal not in NO_SIGNATURE:
             known = asked.memory.sealed.get(seal)
-            if known is None or known["function"] != {"name": step.name, "arguments": known["function"]["arguments"]}:
+            if known is None or known.get("function", {}).get("name") != step.name:
                 yield {"param": step.where}
+    for at, message in enumerate(asked.messages):
+        seal = _signature(message)
+        if seal and seal not in (*NO_SIGNATURE, *asked.memory.sealed):
+            yield {"param": f"messages[{at}]"}
 
 
 def _reasons(asked: Asked) -> Iterator[Fault]:
@@ -157,7 +161,7 @@ RULES = (
     Rule(
         "signed thinking goes back to its issuer alone, unchanged", "replay", CLAUDE, _signed,
         "{why}",
-        "https://platform.claude.com/docs/en/build-with-claude/extended-thinking", "2026-11-28",
+        "https://github.com/anthropics/anthropic-sdk-python/issues/1598", "2026-08-05",
     ),
     Rule(
         "thinking of the latest turn is whole and in order", "replay", CLAUDE, _unmodified,
@@ -167,7 +171,7 @@ RULES = (
     Rule(
         "with thinking on, the answers of a turn begin with it", "replay", CLAUDE, _begins_with_thinking,
         "{where}.type: Expected `thinking` or `redacted_thinking`, but found `{kind}`. When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and `tool_result` blocks).",
-        "https://platform.claude.com/docs/en/build-with-claude/extended-thinking", "2026-11-28",
+        "https://github.com/znlsl/Antigravity2Api/issues/11", "2026-01-06",
     ),
     Rule(
         "encrypted reasoning goes back to its issuer alone", "replay", RESPONSES, _encrypted,
@@ -177,7 +181,8 @@ RULES = (
     Rule(
         "no reasoning without its encrypted content", "replay", RESPONSES, _kept,
         "Item with id '{id}' not found. Items are not persisted when `store` is set to false. Try again with `store` set to true, or remove this item from your input.",
-        "https://developers.openai.com/api/docs/guides/reasoning", "2026-11-28",
+        "https://github.com/continuedev/continue/issues/9101", "2025-12-10",
+        status=dict.fromkeys(RESPONSES, 404),
     ),
     Rule(
         "reasoning is followed by the item that it led to", "replay", RESPONSES, _followed,
@@ -192,12 +197,12 @@ RULES = (
     Rule(
         "ids of items begin with their kind", "ids", RESPONSES, _prefixes,
         "Invalid 'input[{at}].id': '{id}'. Expected an ID that begins with '{prefix}'.",
-        "https://platform.openai.com/docs/api-reference/responses/create", "2026-11-28",
+        "https://github.com/Wei-Shaw/sub2api/issues/3785", "2026-07-07",
     ),
     Rule(
         "no two items have one id", "ids", RESPONSES, _items,
         "Duplicate item found with id {id}. Remove duplicate items from your input and try again.",
-        "https://platform.openai.com/docs/api-reference/responses/create", "2026-11-28",
+        "https://github.com/earendil-works/pi/issues/5151", "2026-05-28",
     ),
     Rule(
         "the first call of each answer in a turn has its signature", "replay", ("gemini",), _call_signatures,
@@ -207,7 +212,7 @@ RULES = (
     Rule(
         "signatures of calls are the vendor's own", "replay", ("gemini",), _true_signatures,
         "Corrupted thought signature.",
-        "https://ai.google.dev/gemini-api/docs/thought-signatures", "2026-11-28",
+        "https://github.com/lbjlaq/Antigravity-Manager/issues/970", "2026-01-22",
     ),
     Rule(
         "calls of a turn come with reasoning_content", "replay", ("deepseek",), _reasons,
@@ -217,11 +222,11 @@ RULES = (
     Rule(
         "reasoning_details go back to their issuer alone, whole and in order", "replay", ("openrouter",), _details,
         "messages.{at}.content.0: Invalid `signature` in `thinking` block",
-        "https://openrouter.ai/docs/use-cases/reasoning-tokens", "2026-11-28",
+        "https://openrouter.ai/docs/guides/best-practices/reasoning-tokens", "2026-06-07",
     ),
     Rule(
         "calls of a turn come with their reasoning_details", "replay", ("openrouter",), _details_kept,
         "messages.{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.",
-        "https://openrouter.ai/docs/use-cases/reasoning-tokens", "2026-11-28",
+        "https://openrouter.ai/docs/guides/best-practices/reasoning-tokens", "2026-06-07",
     ),
 )  # fmt: skip

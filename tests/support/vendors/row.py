@@ -17,7 +17,8 @@ class Rule:
     """A rule of one or several vendors.
 
     ``error`` is the text of the refusal, with the fields of a fault in braces; ``errors`` has that of vendors who word it
-    otherwise. ``source`` is where the rule or its refusal is documented, ``date`` when that was written or read.
+    otherwise. ``source`` is where the rule or its refusal is documented, ``date`` when that was written, or last read there or in the
+    vendor's SDK.
     """
 
     name: str

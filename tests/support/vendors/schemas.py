@@ -209,6 +209,16 @@ def _strict(asked: Asked) -> Iterator[Fault]:
                 yield {"what": what, "context": _context(path), "why": why, "param": place}
 
 
+def _groq_strict(asked: Asked) -> Iterator[Fault]:
+    for what, place, schema, strict in _schemas(asked):
+        for path, each in walk(schema) if strict else ():
+            if "object" in _kinds(each) and (
+                each.get("additionalProperties") is not False
+                or set(each.get("required", ())) != set(each.get("properties", {}))
+            ):
+                yield {"what": what, "context": "/" + "/".join(path), "param": place}
+
+
 def depth(schema: Any) -> int:
     """How many objects and lists a schema has within each other."""
     return max([sum(key in ("properties", "items") for key in path[::1]) for path, _ in walk(schema)], default=0)
@@ -375,7 +385,7 @@ RULES = (
     Rule(
         "the root of a schema is an object", "schemas", (*OPENAI, *RESPONSES, *CLAUDE, "openrouter", "gemini", "groq", "deepseek"), _root,
         "Invalid schema for {what}: schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{kind}\"'.",
-        "https://platform.openai.com/docs/guides/structured-outputs", "2026-11-28",
+        "https://github.com/dearlordylord/huly-mcp/issues/66", "2026-05-26",
         {**dict.fromkeys(CLAUDE, "{place}.input_schema.type: Input should be 'object'")},
     ),
     Rule(
@@ -387,18 +397,27 @@ RULES = (
     Rule(
         "lists have items", "schemas", (*OPENAI, *RESPONSES, "gemini"), _items,
         "Invalid schema for {what}: In context={context}, array schema missing items.",
-        "https://platform.openai.com/docs/guides/function-calling", "2026-11-28",
+        "https://github.com/spacelift-io/spacectl/issues/402", "2026-03-18",
         {"gemini": "* GenerateContentRequest.{place}.parameters.{path}.items: missing field."},
     ),
     Rule(
         "a strict schema keeps to the subset of strict mode", "schemas", (*OPENAI, *RESPONSES), _strict,
         "Invalid schema for {what}: In context={context}, {why}.",
-        "https://platform.openai.com/docs/guides/structured-outputs#supported-schemas", "2026-11-28",
+        "https://github.com/Agent-Field/agentfield/pull/680", "2026-06-22",
+    ),
+    Rule(
+        "a strict schema is closed and requires all",
+        "schemas",
+        ("groq",),
+        _groq_strict,
+        "invalid JSON schema for {what}: `additionalProperties:false` and all properties in `required` must be set on every object: {context}",
+        "https://console.groq.com/docs/structured-outputs",
+        "2026-11-28",
     ),
     Rule(
         "a strict schema has at most 5,000 properties, 10 levels, 1,000 values of enums", "schemas", (*OPENAI, *RESPONSES), _strict_size,
         "Invalid schema for {what}: {count} {name} exceed the limit of {limit}.",
-        "https://platform.openai.com/docs/guides/structured-outputs#supported-schemas", "2026-11-28",
+        "https://jsonschemaprofiles.unitvectorylabs.com/schemas/openai", "2026-02-01",
     ),
     Rule(
         "schemas of answers and of strict tools keep to Anthropic's subset", "schemas", CLAUDE, _claude_strict,
@@ -413,7 +432,7 @@ RULES = (
     Rule(
         "the schema of an answer admits what is meant", "schemas", tuple(each for each in ALL if each != "deepseek"), _admits,
         "{what}: {path}: {why}",
-        "https://github.com/ax-llm/ax/pull/459", "2025-11-28",
+        "https://github.com/getzep/graphiti/issues/1751", "2026-08-11",
     ),
     Rule(
         "names of a tool's parameters fit the pattern", "names", (*CLAUDE, "openrouter"), _keys,
