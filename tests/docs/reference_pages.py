@@ -1,4 +1,4 @@
-"""The tables of the reference pages that come from the code: limits, settings, options, system tools, commands.
+"""The tables of the reference pages that come from the code: limits, settings, options, system tools, commands, vendors.
 
 ``python -m tests.docs.reference_pages`` writes them anew. A page has them between two comments, among its own text.
 """
@@ -20,6 +20,8 @@ from agentflow.core.limits import Limits
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lib.option_table import CALLED, OPTIONS, options_of
 from agentflow.settings import ENVIRONMENT, FILE_RULES, Settings
+from tests.support.vendors import RULES, VENDORS
+from tests.support.vendors.rules import rules_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -148,6 +150,27 @@ def tool_options() -> str:
     return _table(("option", "effect"), [(f"`{each.name}`", each.effect) for each in options_of("tool")])
 
 
+def vendors() -> str:
+    """Every vendor that has a strict stand-in: where it is, how many rules it is checked by, and how old these are."""
+    rows: list[tuple[str, ...]] = []
+    for name, each in VENDORS.items():
+        dates = sorted([rule.date for rule in rules_of(name)])
+        rows.append(
+            (each.title, f"`{each.route}:`", f"`{each.address}`", str(len(dates)), f"{dates[0]} to {dates[-1]}")
+        )
+    return _table(("vendor", "route", "address", "rules", "dates of the rules"), rows)
+
+
+def rules() -> str:
+    """Every rule of the strict fakes, with its source and the date of that."""
+    rows: list[tuple[str, ...]] = []
+    for rule in sorted(RULES, key=lambda each: each.group):
+        without = [VENDORS[name].name for name in VENDORS if name not in rule.vendors]
+        whose = "all" if not without else ", ".join(rule.vendors)
+        rows.append((rule.group, rule.name, whose, f"[{rule.date}]({rule.source})"))
+    return _table(("about", "rule", "vendors", "date and source"), rows)
+
+
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = MappingProxyType(
     {
         ("limits.md", "limits"): limits,
@@ -156,6 +179,8 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = MappingProxyType(
         ("cli.md", "commands"): commands,
         ("python.md", "options of tasks"): task_options,
         ("tools.md", "options of tools"): tool_options,
+        ("servers.md", "vendors"): vendors,
+        ("servers.md", "rules of vendors"): rules,
     }
 )
 
