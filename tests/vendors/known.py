@@ -63,7 +63,6 @@ KNOWN: dict[str, str] = {
     "a tool with an old schema: llama.cpp": "patterns are whole and without look-around",
     "a tool with an odd name: gemini": "the first call of each answer in a turn has its signature",
     "a tool with an odd name: deepseek": "calls of a turn come with reasoning_content",
-    "a tool with a long description: openai-chat": "descriptions of tools have at most 1,024 characters",
     "a tool with a long description: azure-chat": "descriptions of tools have at most 1,024 characters",
     "a tool with a long description: gemini": "the first call of each answer in a turn has its signature",
     "a tool with a long description: deepseek": "calls of a turn come with reasoning_content",
