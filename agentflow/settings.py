@@ -23,9 +23,10 @@ from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.trust import FILE_NAME, is_trusted
+from agentflow.providers.address import check_base_url
 from agentflow.providers.prices import read_prices
 from agentflow.providers.rates import read_rates
-from agentflow.providers.table import check_base_url, check_model
+from agentflow.providers.table import check_model
 from agentflow.providers.traits import stated_traits
 
 _ARGUMENTS = "the arguments"

@@ -84,11 +84,16 @@ class AnthropicProvider(HttpAdapter):
 
         self._prices.load()
         make, size = transport.http_clients(
-            anthropic, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
+            anthropic,
+            self._clocks,
+            self._gate_size,
+            address=self._address,
+            transport=self._transport,
+            aiohttp=self._aiohttp,
         )
         kind, options = self._make_client(anthropic)
         client = transport.quiet_client(kind)(
-            **options, base_url=self._base_url, max_retries=0, open_telemetry=False, http_client=make()
+            **options, base_url=self._client_address, max_retries=0, open_telemetry=False, http_client=make()
         )
         if (
             kind is anthropic.AsyncAnthropic

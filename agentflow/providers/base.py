@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
@@ -32,13 +32,14 @@ from agentflow.core.ports import RateLimiter
 from agentflow.core.provider_errors import CallTimeout, ProtocolError, RateLimited
 from agentflow.core.work import in_slices
 from agentflow.lib.event_loop import running_loop
-from agentflow.lib.start_throttle import StartThrottle
-from agentflow.lib.wait_queue import Gate
 from agentflow.providers import faults, refusals
+from agentflow.providers.address import check_base_url, split_query
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.decoding import Decoder, deltas_of
 from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_event_stream, read_whole, send
+from agentflow.providers.header_text import check_headers
+from agentflow.providers.opening import Opened, Openings
 from agentflow.providers.prices import Prices
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.servers import traits_of
@@ -54,16 +55,6 @@ _KEY_LENGTH = 8
 """Length of the shortest key that is removed from error texts: a shorter one is a placeholder, and part of many words."""
 _MALFORMED = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 """Exceptions raised when JSON does not have the expected shape."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The state of an adapter on one event loop: SDK clients, what the exchange needs of the SDK, and the gate."""
-
-    clients: ClientPool
-    sdk: Sdk
-    gate: Gate
-    throttle: StartThrottle
 
 
 class EventParser(Protocol):
@@ -99,8 +90,8 @@ class HttpAdapter(ABC):
     requests and tokens per minute; ``settings`` are native request fields of every call, None leaves a
     field out; ``traits`` state what the server takes (:class:`~agentflow.providers.traits.Traits`); ``transport`` is an httpx2 transport
     to use instead of the network; ``aiohttp`` forces or forbids the aiohttp transport (None: use it if installed); ``name``
-    is the provider's name in errors and events. Raises ConfigurationError (``config/gate``) for a gate below 1, and
-    (``config/option``) for traits that there are not.
+    is the provider's name in errors and events. Raises ConfigurationError (``config/gate``) for a gate below 1,
+    and (``config/option``) for traits that there are not.
     """
 
     dialect: ClassVar[str]
@@ -129,9 +120,7 @@ class HttpAdapter(ABC):
         self._cap = min(caps, default=None)
         self._transport = options.get("transport")
         self._aiohttp = options.get("aiohttp")
-        # A client belongs to the loop it was opened on; each live loop has one of its own.
-        self._opened: dict[asyncio.AbstractEventLoop, Opened] = {}
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._opened = Openings(self._open, gate, self.name)
 
     @abstractmethod
     def profile(self, model: str) -> ModelProfile:
@@ -167,6 +156,7 @@ class HttpAdapter(ABC):
         settings = {**self._settings, **request.settings} if self._settings else request.settings
         if settings:
             if (extra := settings.get("extra_headers")) is not None:
+                check_headers(extra, self.name)
                 headers.update(extra)
             capped = request.max_output_tokens is not None
             for name, value in settings.items():
@@ -174,7 +164,7 @@ class HttpAdapter(ABC):
                     data.pop(name, None)
                 elif name != "extra_headers" and not (capped and name in _LENGTHENING):
                     data[name] = value
-        return path, data
+        return path + self._split_address[1], data
 
     address: ClassVar[str] = ""
     """The vendor's own address, where no ``base_url`` is given."""
@@ -187,8 +177,25 @@ class HttpAdapter(ABC):
 
     @cached_property
     def _address(self) -> str:
-        """The address that is asked: the one that was set, the environment's, or the vendor's own."""
-        return self._base_url or os.environ.get(self.address_variable) or self.address
+        """The address that is asked: the one that was set, the environment's, or the vendor's own. Raises ConfigurationError."""
+        variable = self.address_variable
+        address = self._base_url or os.environ.get(variable) or self._own_address()
+        check_base_url(address, variable if not self._base_url and address == os.environ.get(variable) else "")
+        return address
+
+    def _own_address(self) -> str:
+        return self.address
+
+    @cached_property
+    def _split_address(self) -> tuple[str, str]:
+        """The address without its query, and the query, which goes behind each path."""
+        return split_query(self._address)
+
+    @property
+    def _client_address(self) -> str | None:
+        """The address for the SDK's client; None where that knows it by itself."""
+        stated = self._base_url or os.environ.get(self.address_variable)
+        return self._split_address[0] if stated else None
 
     @cached_property
     def traits(self) -> Traits:
@@ -207,14 +214,14 @@ class HttpAdapter(ABC):
         """The HTTP request for ``request`` as ``url``, ``headers`` and ``body``, with a variable in place of the key."""
         headers: dict[str, str] = {"content-type": "application/json", **self.shown_headers}
         path, body = self._written(request, self._wire(request), request.stream, headers)
-        return {"url": self._address.rstrip("/") + path, "headers": headers, "body": body}
+        return {"url": self._split_address[0] + path, "headers": headers, "body": body}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Make one model call; see :class:`agentflow.core.ports.ProviderAdapter`."""
         loop = running_loop()
         if (notice := self._import_notice()) is not None:
             yield ModelDelta(notice=notice)
-        opened = self._opened.get(loop) or await self._ready(loop)
+        opened = self._opened.get(loop) or await self._opened.ready(loop)
         call = HttpCall(request, self._clocks, self.name, self._wire(request))
         watch = call.watch
         number = 0
@@ -294,10 +301,11 @@ class HttpAdapter(ABC):
 
     async def _count(self, request: ModelRequest, path: str, fields: tuple[str, ...]) -> int:
         """``input_tokens`` from a counting endpoint, which is sent ``fields`` of the body; an estimate if the server has none."""
-        opened = await self._ready(running_loop())
+        opened = await self._opened.ready(running_loop())
         call = HttpCall(replace(request, stream=False), self._clocks, self.name, self._wire(request))
         try:
-            call.path, body = path, self._written(request, call.wire, False, call.headers)[1]
+            body = self._written(request, call.wire, False, call.headers)[1]
+            call.path = path + self._split_address[1]
             call.body = await body_of(request, {name: body[name] for name in fields if name in body})
             await opened.gate.take(request.priority)
             pooled = opened.clients.take()
@@ -322,24 +330,7 @@ class HttpAdapter(ABC):
 
     async def aclose(self) -> None:
         """Close all connections, those of other live loops on theirs. The adapter reopens when it is used again."""
-        opened, self._opened = self._opened, {}
-        here = asyncio.get_running_loop()
-        for loop, each in opened.items():
-            if loop is here:
-                await each.clients.aclose()
-            elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(each.clients.aclose(), loop))
-
-    async def _ready(self, loop: asyncio.AbstractEventLoop) -> Opened:
-        for closed in [closed for closed in tuple(self._opening) if closed.is_closed()]:
-            self._opening.pop(closed, None)
-            self._opened.pop(closed, None)
-        async with self._opening.setdefault(loop, asyncio.Lock()):
-            if (opened := self._opened.get(loop)) is None:
-                clients, sdk = await asyncio.to_thread(self._open)
-                opened = Opened(clients, sdk, Gate(self._gate_size), StartThrottle(loop))
-                self._opened[loop] = opened
-            return opened
+        await self._opened.aclose()
 
     def _import_notice(self) -> Notice | None:
         """The notice to show before the SDK is imported, which takes about a second on a thread, once per process."""

@@ -34,6 +34,13 @@ class ClientPool:
         self.server = address.netloc.rpartition("@")[2]
         """The host of the server, with its port unless that is the default of the scheme."""
 
+    @property
+    def headers(self) -> dict[str, object]:
+        """The headers of every request as the first client has them, with those that authenticate it."""
+        client = self._clients[0].client
+        key = getattr(client, "api_key", None)
+        return {**({"api-key": key} if isinstance(key, str) else {}), **client.auth_headers, **client.default_headers}
+
     def take(self) -> PooledClient:
         """The first client with a free connection. Return it by decrementing ``active``."""
         for pooled in self._clients:

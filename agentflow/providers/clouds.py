@@ -120,10 +120,17 @@ class BedrockProvider(CloudProvider):
     """
 
     route: ClassVar[str] = "bedrock"
+    address_variable = "ANTHROPIC_BEDROCK_BASE_URL"
+
+    def _own_address(self) -> str:
+        return f"https://bedrock-runtime.{self._region()}.amazonaws.com"
+
+    def _region(self) -> str:
+        return _variable("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
 
     def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
         return sdk.AsyncAnthropicBedrock, {
-            "aws_region": _variable("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1",
+            "aws_region": self._region(),
             "api_key": self._api_key,
         }
 
@@ -149,6 +156,13 @@ class VertexProvider(CloudProvider):
     """
 
     route: ClassVar[str] = "vertex"
+    address_variable = "ANTHROPIC_VERTEX_BASE_URL"
+
+    def _own_address(self) -> str:
+        region = self._where()[1]
+        if region in ("us", "eu"):
+            return f"https://aiplatform.{region}.rep.googleapis.com/v1"
+        return f"https://{'' if region == 'global' else f'{region}-'}aiplatform.googleapis.com/v1"
 
     def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
         project, region = self._where()
@@ -173,6 +187,10 @@ class FoundryProvider(CloudProvider):
     """
 
     route: ClassVar[str] = "foundry"
+    address_variable = "ANTHROPIC_FOUNDRY_BASE_URL"
+
+    def _own_address(self) -> str:
+        return f"https://{_variable('ANTHROPIC_FOUNDRY_RESOURCE') or 'RESOURCE'}.services.ai.azure.com/anthropic"
 
     def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
         return sdk.AsyncAnthropicFoundry, {"api_key": self._api_key}

@@ -29,12 +29,12 @@ from agentflow.core.scope import Scope
 from agentflow.core.spending import Reservation, may_be_billed
 from agentflow.lib.redact import Secret
 from agentflow.providers import faults
+from agentflow.providers.address import check_base_url
 from agentflow.providers.decoding import count
 from agentflow.providers.exchange import HttpCall
 from agentflow.providers.openai import OpenAIProvider
 from agentflow.providers.openai_wire import check_key
 from agentflow.providers.prices import Prices
-from agentflow.providers.table import check_base_url
 from agentflow.providers.wire import Wire, estimate_tokens, record, records
 
 _DIALECT = "openai.embeddings"

@@ -22,6 +22,7 @@ from agentflow.providers import faults
 from agentflow.providers.client_pool import PooledClient
 from agentflow.providers.clocks import Clocks, Watch
 from agentflow.providers.decoding import Decoder
+from agentflow.providers.proxies import proxy_of
 from agentflow.providers.wire import Wire
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -299,6 +300,13 @@ def _status_error(error: Any, call: HttpCall) -> ProviderError:
 
 
 def _connection_error(error: Exception, fault: str, url: str) -> ProviderError:
+    if (proxy := proxy_of(url)) is not None and fault in ("proxy", "connect_timeout", "refused", "unknown_host"):
+        kind = ConnectTimeout if fault == "connect_timeout" else ConnectionRefused
+        said = "no connection in time" if fault == "connect_timeout" else describe(error)
+        return kind(
+            f"{url} is asked through {proxy}, which failed: {said}",
+            hint=f"correct or unset {proxy.variable}, or name the server's host in NO_PROXY",
+        )
     match fault:
         case "connect_timeout":
             return ConnectTimeout(f"no connection to {url} in time")

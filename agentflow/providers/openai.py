@@ -49,14 +49,19 @@ class OpenAIProvider(HttpAdapter):
 
         from agentflow.providers import transport
 
-        common.check_key(self._base_url, self._api_key)
+        common.check_key(self._address, self._api_key)
         self._prices.load()
         make, size = transport.http_clients(
-            openai, self._clocks, self._gate_size, transport=self._transport, aiohttp=self._aiohttp
+            openai,
+            self._clocks,
+            self._gate_size,
+            address=self._address,
+            transport=self._transport,
+            aiohttp=self._aiohttp,
         )
         client = transport.quiet_client(openai.AsyncOpenAI)(
             api_key=self._api_key or os.environ.get("OPENAI_API_KEY") or common.NO_KEY,
-            base_url=self._base_url,
+            base_url=self._client_address,
             max_retries=0,
             http_client=make(),
         )

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, Unpack
-from urllib.parse import urlsplit
 
-from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.errors import ConfigurationError
 from agentflow.core.ports import ProviderAdapter, RateLimiter
 from agentflow.lib.suggest import suggest
+from agentflow.providers.address import check_base_url
 from agentflow.providers.base import DEFAULT_GATE, AdapterOptions
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.paced import PacedProvider
@@ -282,21 +282,6 @@ def _is_local(dialect: str) -> bool:
 def check_model(model: str) -> None:
     """Raise ConfigurationError for a flow's model without a dialect, or with an unknown one."""
     Router(model)
-
-
-def check_base_url(url: str) -> None:
-    """Raise ConfigurationError (``config/base-url``) unless it is an ``http`` or ``https`` address of a server."""
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ConfigurationError(
-            f"the base URL {clip(url, 200)!r} is not the address of a server",
-            code="config/base-url",
-            hint="write the full URL, for example http://localhost:8080/v1",
-        )
 
 
 def _no_dialect(model: str) -> ConfigurationError:

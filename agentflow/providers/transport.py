@@ -9,17 +9,20 @@ anybody else sees them. The aiohttp transport is used if installed, because call
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
+import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Literal, TypeVar, cast
 
 import httpx2
 
-from agentflow.core.errors import clip
+from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.provider_errors import ProtocolError
 from agentflow.providers.clocks import Clocks
-from agentflow.providers.exchange import plain_headers
+from agentflow.providers.exchange import describe, plain_headers
+from agentflow.providers.proxies import check_proxies, proxies
 
 T = TypeVar("T")
 
@@ -108,14 +111,17 @@ def aiohttp_installed() -> bool:
 
 
 def http_clients(
-    sdk: Any, clocks: Clocks, gate: int, *, transport: Any = None, aiohttp: bool | None = None
+    sdk: Any, clocks: Clocks, gate: int, *, address: str, transport: Any = None, aiohttp: bool | None = None
 ) -> tuple[Callable[[], Any], int]:
     """A factory of HTTP clients for the SDK module ``sdk``, and the number of connections of each client.
 
     The clients have the SDK's defaults for proxies and certificates, and our limits. ``transport`` replaces the network
     (a cassette); ``aiohttp`` forces or forbids the aiohttp transport, None uses it if installed. The certificates are loaded
-    here, once (about 30 ms); each client then costs half a millisecond.
+    here, once (about 30 ms), unless the ``address`` needs none; each client then costs half a millisecond. Raises
+    ConfigurationError for proxies (``config/proxy``) and certificates (``config/certificates``) that cannot be used.
     """
+    if transport is None and check_proxies(aiohttp=aiohttp):
+        aiohttp = False
     if aiohttp is None:
         aiohttp = aiohttp_installed()
     size = gate if aiohttp or transport is not None else min(gate, _POOL_SIZE)
@@ -129,8 +135,24 @@ def http_clients(
     if transport is not None:
         return (lambda: httpx2.AsyncClient(transport=transport, **options)), size
     kind = sdk.DefaultAioHttpClient if aiohttp else sdk.DefaultAsyncHttpxClient
-    certificates = httpx2.create_ssl_context()
+    certificates = _certificates(address)
     return (lambda: kind(verify=certificates, **options)), size
+
+
+def _certificates(address: str) -> ssl.SSLContext:
+    """The certificates to trust. For a server without TLS none are loaded; a proxy that wanted TLS would then be refused."""
+    secure = address.startswith("https:") or any(proxy.url.startswith("https:") for proxy in proxies())
+    if not secure:
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        return httpx2.create_ssl_context()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        named = [f"{name}={value}" for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if (value := os.environ.get(name))]
+        raise ConfigurationError(
+            f"the certificates cannot be loaded: {describe(error)} ({', '.join(named) or 'those of the system'})",
+            code="config/certificates",
+            hint="let SSL_CERT_FILE name a readable file of certificates in PEM form, or unset it",
+        ) from error
 
 
 def transport_errors(aiohttp: bool | None) -> tuple[type[Exception], ...]:
@@ -152,20 +174,24 @@ def transport_errors(aiohttp: bool | None) -> tuple[type[Exception], ...]:
     return errors
 
 
-ConnectionFault = Literal["connect_timeout", "read_timeout", "refused", "unknown_host", "stale", "lost"]
+ConnectionFault = Literal["proxy", "connect_timeout", "read_timeout", "refused", "unknown_host", "stale", "lost"]
 """``stale``: a pooled connection that the server had already closed; it read nothing of the request."""
 
 
 def connection_fault(error: BaseException) -> ConnectionFault:
     """Why a request was not answered, by the innermost causes: the aiohttp transport's outer class misleads."""
     causes = list(_causes(error))
+    if any(isinstance(cause, httpx2.ProxyError) for cause in causes):
+        return "proxy"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return "refused"
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return "unknown_host"
     if aiohttp_installed():
-        from aiohttp import ClientConnectionResetError, ClientError, ConnectionTimeoutError
+        from aiohttp import ClientConnectionResetError, ClientError, ClientHttpProxyError, ConnectionTimeoutError
 
+        if any(isinstance(cause, ClientHttpProxyError) for cause in causes):
+            return "proxy"
         if any(isinstance(cause, ClientConnectionResetError) for cause in causes):
             return "stale"
         if any(isinstance(cause, ConnectionTimeoutError) for cause in causes):

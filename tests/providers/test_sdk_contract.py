@@ -104,7 +104,7 @@ async def test_a_response_hook_may_replace_the_stream(name: str) -> None:
     from tests.support.fault_server import fault
 
     sdk, _, _, path = CLIENTS[name]
-    make, _ = http_clients(sdk, Clocks(), 4)
+    make, _ = http_clients(sdk, Clocks(), 4, address="https://model.example")
     async with ModelServer([fault("error_body_64mb")]) as server:
         made = client(name, server.url, make())
         with pytest.raises(sdk.APIStatusError) as caught:

@@ -34,12 +34,13 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Request:
-    """What a client asked: ``dialect``, ``path``, lower-case ``headers`` and the JSON ``body``."""
+    """What a client asked: ``dialect``, ``path``, lower-case ``headers``, the JSON ``body`` and the ``query`` of the address."""
 
     dialect: Dialect
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    query: str = ""
 
     @property
     def streams(self) -> bool:
@@ -240,14 +241,14 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
         raise
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines if line)}
-    path = first.split(" ")[1].split("?")[0]
+    path, _, query = first.split(" ")[1].partition("?")
     content = await reader.readexactly(int(headers.get("content-length", "0")))
     dialect: Dialect = "anthropic"
     if "/responses" in path:
         dialect = "responses"
     elif "/chat/completions" in path:
         dialect = "chat"
-    return Request(dialect, path, headers, json.loads(content or b"{}"))
+    return Request(dialect, path, headers, json.loads(content or b"{}"), query)
 
 
 @contextlib.asynccontextmanager
