@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import inspect
+from collections.abc import Mapping
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, SexpEvaluationError, cut
@@ -38,7 +41,14 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "None": {"type": "null"},
 }
 _CONVERTED = frozenset(("string", "integer", "number", "boolean"))
-TYPES = "str, int, float, bool, list[T], dict[str, T], Literal[...], T | None, Annotated[list[T], Field(max_length=8)], and classes of this text"
+_LENGTHS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "array": {"min_length": "minItems", "max_length": "maxItems"},
+        "string": {"min_length": "minLength", "max_length": "maxLength"},
+    }
+)
+"""The keywords of a schema for the lengths of a ``Field``."""
+TYPES = "str, int, float, bool, list[T], dict[str, T], Literal[...], T | None, Annotated[str, 'text'], Annotated[list[T], Field(max_length=8)], and classes of this text"
 
 
 class Unclear(Exception):
@@ -70,8 +80,11 @@ def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
             return {"type": "object", "additionalProperties": schema_of(g, inside[1])}
         if kind == "Optional" and len(inside) == 1:
             return {"anyOf": [schema_of(g, inside[0]), {"type": "null"}]}
-        if kind == "Annotated" and len(inside) == 2:
-            return _of_length(schema_of(g, inside[0]), inside[1])
+        if kind == "Annotated" and len(inside) > 1:
+            schema = schema_of(g, inside[0])
+            for beside in inside[1:]:
+                schema = _annotated(schema, beside)
+            return schema
         if kind == "Literal":
             values = [cast(object, each.value) for each in inside if isinstance(each, ast.Constant)]
             if len(values) == len(inside) and all(isinstance(each, str | int | bool) for each in values):
@@ -79,28 +92,29 @@ def schema_of(g: Emitter, node: ast.expr) -> dict[str, Any]:
     raise Unclear(node)
 
 
-def _of_length(schema: dict[str, Any], node: ast.expr) -> dict[str, Any]:
-    """A schema with the lengths of ``MaxLen(8)``, ``MinLen(1)`` or ``Field(min_length=1, max_length=8)``."""
-    words = {"array": ("minItems", "maxItems"), "string": ("minLength", "maxLength")}.get(schema.get("type", ""))
-    if words is None or not isinstance(node, ast.Call):
-        raise Unclear(node)
-    names = {"min_length": words[0], "max_length": words[1]}
+def _annotated(schema: dict[str, Any], node: ast.expr) -> dict[str, Any]:
+    """A schema with what stands beside it: a text or ``Doc("text")``, ``MaxLen(8)``, ``MinLen(1)``, or a ``Field`` of ``description``,
+    ``min_length`` and ``max_length``."""
     match node:
+        case ast.Constant(value=str()):
+            said = [("description", node)]
+        case ast.Call(func=ast.Name(id="Doc"), args=[ast.Constant(value=str()) as text], keywords=[]):
+            said = [("description", text)]
         case ast.Call(func=ast.Name(id="MinLen" | "MaxLen" as bound), args=[number], keywords=[]):
-            lengths = [("min_length" if bound == "MinLen" else "max_length", number)]
+            said = [("min_length" if bound == "MinLen" else "max_length", number)]
         case ast.Call(func=ast.Name(id="Field"), args=[], keywords=keywords):
-            lengths = [(each.arg or "", each.value) for each in keywords]
+            said = [(each.arg or "", each.value) for each in keywords]
         case _:
             raise Unclear(node)
-    for name, number in lengths:
-        if (
-            name not in names
-            or not isinstance(number, ast.Constant)
-            or type(number.value) is not int
-            or number.value < 0
-        ):
+    words = _LENGTHS.get(schema.get("type", ""), {})
+    for name, value in said:
+        known = isinstance(value, ast.Constant)
+        if known and name == "description" and isinstance(value.value, str):
+            schema = {**schema, "description": inspect.cleandoc(value.value)}
+        elif known and name in words and type(value.value) is int and value.value >= 0:
+            schema = {**schema, words[name]: value.value}
+        else:
             raise Unclear(node)
-        schema = {**schema, names[name]: number.value}
     return schema
 
 
@@ -237,7 +251,7 @@ def _fields(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator:
     fields: dict[str, Any] = {
         "name": node.name,
         "type": "atomic",
-        "params": {each.arg: _parameter(each.annotation) for each in all_parameters(node.args)},
+        "params": {each.arg: _parameter(g, each.annotation) for each in all_parameters(node.args)},
         "instructions": _dedented(prompt),
         "stateless": True,
     }
@@ -337,10 +351,22 @@ def _is_no_code(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
 
 
-def _parameter(annotation: ast.expr | None) -> dict[str, Any]:
-    """A parameter of a task as a template declares it: its type, if that is a plain one."""
-    plain = _PLAIN.get(annotation.id) if isinstance(annotation, ast.Name) else None
-    return {"type": plain["type"]} if plain is not None and plain["type"] in _CONVERTED else {}
+def _parameter(g: Emitter, annotation: ast.expr | None) -> dict[str, Any]:
+    """A parameter of a task as a template declares it: its type, if that is a plain one, and what is said beside it."""
+    match annotation:
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, *_])):
+            try:
+                schema = schema_of(g, annotation)
+            except Unclear as unclear:
+                no_type(g, unclear, "this is no type of a parameter")
+                return {}
+            about = {"description": schema.pop("description")} if "description" in schema else {}
+            plain = _parameter(g, kind)
+            return {**plain, **about, **({"json_schema": schema} if schema != plain else {})}
+        case ast.Name(id=name) if (plain := _PLAIN.get(name)) is not None and plain["type"] in _CONVERTED:
+            return {"type": plain["type"]}
+        case _:
+            return {}
 
 
 def _option(g: Emitter, option: ast.keyword) -> Any:
