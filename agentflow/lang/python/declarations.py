@@ -108,10 +108,10 @@ def _annotated(schema: dict[str, Any], node: ast.expr) -> dict[str, Any]:
             raise Unclear(node)
     words = _LENGTHS.get(schema.get("type", ""), {})
     for name, value in said:
-        known = isinstance(value, ast.Constant)
-        if known and name == "description" and isinstance(value.value, str):
+        constant = isinstance(value, ast.Constant)
+        if constant and name == "description" and isinstance(value.value, str):
             schema = {**schema, "description": inspect.cleandoc(value.value)}
-        elif known and name in words and type(value.value) is int and value.value >= 0:
+        elif constant and name in words and type(value.value) is int and value.value >= 0:
             schema = {**schema, words[name]: value.value}
         else:
             raise Unclear(node)
