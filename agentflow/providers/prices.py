@@ -110,6 +110,10 @@ class Prices:
         self._library: Any = None
         self._loading: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
+    def offer(self, table: Mapping[str, Price]) -> None:
+        """Take ``table``, of a file written by somebody else, into account from now on; in place of the one before."""
+        self._offered = by_specificity(table)
+
     @property
     def stated(self) -> bool:
         """Whether there is a table."""

@@ -19,7 +19,7 @@ class DefaultModel:
     ``agentflow.toml``, and :data:`DEFAULT_MODEL` where these name no model.
 
     Settings are read and adapters opened by the first prompt. ``model`` comes before the settings' model; ``prices`` are
-    those of the adapters.
+    those of the adapters, which the settings' prices are added to.
     """
 
     def __init__(self, model: str | None, prices: Prices) -> None:
@@ -44,10 +44,14 @@ class DefaultModel:
     def _router(self) -> Router:
         if self._opened is None:
             from agentflow.providers.base import DEFAULT_GATE
+            from agentflow.providers.prices import read_prices
+            from agentflow.providers.rates import ProcessRates, read_rates
             from agentflow.providers.table import Router
             from agentflow.settings import load_settings
 
             settings = load_settings()
+            self._prices.offer(read_prices(settings.prices))
+            paces = read_rates(settings.rates)
             self._opened = Router(
                 self._model or settings.model or DEFAULT_MODEL,
                 base_url=settings.base_url,
@@ -55,5 +59,6 @@ class DefaultModel:
                 traits=settings.traits or None,
                 gate=settings.concurrency or DEFAULT_GATE,
                 prices=self._prices,
+                rates=ProcessRates(paces) if paces else None,
             )
         return self._opened

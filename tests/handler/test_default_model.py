@@ -11,6 +11,7 @@ import pytest
 
 from agentflow import AgentFlow, BaseHandler, SexpEvaluator, TaskSystem
 from agentflow.core.errors import ConfigurationError
+from agentflow.core.events import Event, ModelFinished
 from agentflow.providers.anthropic import CREDENTIALS
 from agentflow.settings import ENVIRONMENT
 from agentflow.spec.default_model import DEFAULT_MODEL
@@ -123,3 +124,24 @@ def test_nothing_is_loaded_before_the_first_prompt() -> None:
 def test_the_default_is_the_one_that_readme_shows() -> None:
     """README and the handler name one model."""
     assert DEFAULT_MODEL in README.read_text("utf-8")
+
+
+async def test_it_has_the_prices_and_rates_of_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a directory says that a model costs is what a prompt costs, as in a flow that is built there."""
+    (tmp_path / "agentflow.toml").write_text(
+        'model = "openai-chat:local"\n[prices."openai-chat:local"]\ninput = 1_000_000\noutput = 0\n'
+        '[rates."openai-chat:*"]\nrequests_per_min = 600\n'
+    )
+    async with ModelServer(["fine", "fine"]) as server:
+        monkeypatch.setenv("AGENTFLOW_BASE_URL", server.url)
+        async with AgentFlow() as flow:
+            expected = (await flow.run(flow.ask("hi"))).cost
+        events: list[Event] = []
+        system = TaskSystem()
+        own = BaseHandler(system, None)
+        evaluator = SexpEvaluator(system, own, None)
+        evaluator.subscribe(events.append)
+        await evaluator.evaluate_string('(defatom f (params) (instructions "hi")) (f)')
+        await own.aclose()
+    costs = [each.cost_usd for each in events if isinstance(each, ModelFinished)]
+    assert expected and len(costs) == 1 and costs[0]
