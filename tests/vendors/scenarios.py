@@ -11,7 +11,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 
 from agentflow import Session, tool
 from agentflow.media import DocumentPart, ImagePart, TextPart
@@ -157,20 +157,18 @@ class Tree(BaseModel):
 
 
 def _output(kind: Any, text: str) -> Any:
+    """An answer of a kind; where the schema that is asked for wraps it, so does the model."""
+
+    def model(asked: Any) -> str:
+        properties = ((asked.output or {}).get("schema") or {}).get("properties") or {}
+        return f'{{"value": {text}}}' if list(properties) == ["value"] else text
+
     async def play(world: World) -> None:
-        world.say(text)
+        world.vendors.script = model
         value = await world.ask(world.flow(), "Which?", output=kind)
-        assert value == (
-            kind.model_validate_json(text) if isinstance(kind, type) and issubclass(kind, BaseModel) else value
-        )
+        assert value == TypeAdapter(kind).validate_json(text)
 
     return play
-
-
-async def output_list(world: World) -> None:
-    """A list, whose schema is no object."""
-    world.say('{"value": [1, 2]}')
-    assert await world.ask(world.flow(), "Which?", output=list[int]) == [1, 2]
 
 
 @tool
@@ -479,7 +477,7 @@ SINGLE = (
     Scenario("thinking budget", thinking_budget, ("anthropic", "bedrock")),
     Scenario("output", output),
     Scenario("output after tools", output_after_tools),
-    Scenario("output: a list", output_list),
+    Scenario("output: a list", _output(list[int], "[1, 2]")),
     Scenario("output: one of two kinds", _output(Choice, '{"vehicle": {"kind": "car", "seats": 4}}')),
     Scenario("output: open objects and anything", _output(Loose, '{"words": {"a": 1}, "data": [1], "rest": [1, "a"]}')),
     Scenario("output: formats, patterns, sets", _output(Exact, '{"price": "12.5", "day": "2026-11-28", "pair": [1, "a"], "tags": ["b"], "short": "abc", "colour": "red"}')),

@@ -124,8 +124,7 @@ def _call_signatures(asked: Asked) -> Iterator[Fault]:
 def _true_signatures(asked: Asked) -> Iterator[Fault]:
     for step in asked.steps:
         if step.kind == "call" and (seal := _signature(step.data)) and seal not in NO_SIGNATURE:
-            known = asked.memory.sealed.get(seal)
-            if known is None or known.get("function", {}).get("name") != step.name:
+            if seal not in asked.memory.sealed:
                 yield {"param": step.where}
     for at, message in enumerate(asked.messages):
         seal = _signature(message)
