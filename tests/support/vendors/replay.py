@@ -123,9 +123,9 @@ def _call_signatures(asked: Asked) -> Iterator[Fault]:
 
 def _true_signatures(asked: Asked) -> Iterator[Fault]:
     for step in asked.steps:
-        if step.kind == "call" and (seal := _signature(step.data)) and seal not in NO_SIGNATURE:
-            if seal not in asked.memory.sealed:
-                yield {"param": step.where}
+        seal = _signature(step.data) if step.kind == "call" else None
+        if seal and seal not in (*NO_SIGNATURE, *asked.memory.sealed):
+            yield {"param": step.where}
     for at, message in enumerate(asked.messages):
         seal = _signature(message)
         if seal and seal not in (*NO_SIGNATURE, *asked.memory.sealed):
