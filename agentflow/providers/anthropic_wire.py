@@ -18,7 +18,6 @@ from agentflow.core.messages import (
     ModelDelta,
     ModelRequest,
     ModelResponse,
-    Native,
     OtherPart,
     Part,
     TextPart,
@@ -34,6 +33,7 @@ from agentflow.providers.decoding import (
     argument_text,
     check_call_count,
     count,
+    grown,
     incomplete,
     parse_arguments,
     text_of,
@@ -71,7 +71,7 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_output_tokens or DEFAULT_MAX_TOKENS,
-        "messages": [encode_message(message, wire) for message in request.messages],
+        "messages": [encode_message(message, wire) for message in wire.messages],
     }
     if request.system:
         body["system"] = request.system
@@ -104,7 +104,7 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
             "format": {"type": "json_schema", "schema": request.output_schema},
         }
     if request.prompt_cache is not False:
-        _mark(body, request)
+        _mark(body, request, wire)
     return body
 
 
@@ -113,7 +113,7 @@ def takes_schemas(model: str) -> bool:
     return not model.startswith(("claude-2", "claude-3", "claude-instant"))
 
 
-def _mark(body: dict[str, Any], request: ModelRequest) -> None:
+def _mark(body: dict[str, Any], request: ModelRequest, wire: Wire) -> None:
     """Add cache breakpoints: marks up to which the server is asked to keep the processed prompt.
 
     In a conversation, the last message is marked for the next call, and so is the message that was last in the previous
@@ -133,7 +133,7 @@ def _mark(body: dict[str, Any], request: ModelRequest) -> None:
         ends.append((body["system"], 0))
     elif kept and "tools" in body:
         ends.append((body["tools"], -1))
-    for message, encoded in zip(request.messages, messages, strict=True):
+    for message, encoded in zip(wire.messages, messages, strict=True):
         for part in message.parts:
             if type(part) is TextPart and part.text and (part.cache is True or (kept and part.cache)):
                 blocks = _blocks(encoded)
@@ -150,7 +150,7 @@ def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def encode_message(message: Message, wire: Wire) -> dict[str, Any]:
-    """Encode one message. Thinking and other dialects' blocks without a native form in this dialect are dropped."""
+    """Encode one message. Blocks of this dialect are replayed verbatim, those of others dropped."""
     parts = message.parts
     if len(parts) == 1 and type(parts[0]) is TextPart and parts[0].native is None:
         return {"role": message.role, "content": parts[0].text}
@@ -173,9 +173,8 @@ def _encode_part(part: Part, wire: Wire) -> dict[str, Any] | None:
         block = {"type": "tool_result", "tool_use_id": part.call_id, "content": content or part.text}
         return {**block, "is_error": True} if part.is_error else block
     if isinstance(part, ToolCallPart):
-        if part.native is not None and part.native.dialect == DIALECT:
-            return cast(dict[str, Any], part.native.data)
-        return {"type": "tool_use", "id": part.id, "name": wire.to_wire(part.name), "input": part.arguments}
+        call = {"type": "tool_use", "id": part.id, "name": wire.to_wire(part.name), "input": part.arguments}
+        return {**call, **part.native.data} if part.native is not None and part.native.dialect == DIALECT else call
     if isinstance(part, ThinkingPart | OtherPart):
         native = part.native
         return cast(dict[str, Any], native.data) if native is not None and native.dialect == DIALECT else None
@@ -212,6 +211,7 @@ class MessagesDecoder(BaseDecoder):
     """Decodes one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
 
     stop_table = _STOP
+    dialect = DIALECT
 
     def __init__(self, wire: Wire, *, provider: str, model: str) -> None:
         super().__init__(wire, provider=provider, model=model)
@@ -245,7 +245,7 @@ class MessagesDecoder(BaseDecoder):
             self._usage = dict(self._message.get("usage") or {})
         elif kind == "message_delta":
             self._stopped.update({key: value for key, value in event["delta"].items() if value is not None})
-            self._usage.update({key: value for key, value in record(event.get("usage")).items() if value is not None})
+            self._usage = grown(self._usage, record(event.get("usage")))
         elif kind == "message_stop":
             self.done = True
         elif kind == "error" or event.get("error"):
@@ -301,7 +301,7 @@ class MessagesDecoder(BaseDecoder):
         self._blocks.append(block)
         if block.kind == "tool_use":
             check_call_count(sum([each.kind == "tool_use" for each in self._blocks]))
-            data["id"] = data.get("id") or f"call_{len(self._blocks)}"
+            data["id"] = data.get("id") or self._wire.new_id()
             out.append(ModelDelta(tool_call_id=data["id"], tool_name=self._wire.back(data["name"])))
         elif block.kind in ("text", "thinking") and (text := text_of(data.get(block.kind))):
             block.pieces.append(text)
@@ -351,7 +351,7 @@ class MessagesDecoder(BaseDecoder):
         stop = self._stop(stopped["stop_reason"], parts)
         calls = any([isinstance(part, ToolCallPart) for part in parts])
         return ModelResponse(
-            unique_calls(parts) if calls else tuple(parts),
+            unique_calls(parts, self._wire.new_id) if calls else tuple(parts),
             "tool_calls" if calls and stop == "end" else stop,
             _usage(usage),
             model=message.get("model") or "",
@@ -364,20 +364,17 @@ class MessagesDecoder(BaseDecoder):
         if kind == "text":
             cited = block.get("citations")
             citations = tuple([_citation(record(each)) for each in records(cited)])
-            return TextPart(text_of(block["text"]), False, Native(DIALECT, block) if cited else None, citations)
+            return TextPart(text_of(block["text"]), False, self._native(block) if cited else None, citations)
         if kind == "thinking":
-            return ThinkingPart(block["thinking"], Native(DIALECT, block))
+            return ThinkingPart(block["thinking"], self._native(block))
+        problem = block.pop("_problem", "")
         if kind == "tool_use":
-            problem = block.pop("_problem", "")
             name = self._wire.back(block["name"])
             arguments: dict[str, Any] = {}
             if not problem:
                 arguments, problem = parse_arguments(block["input"], name)
-            extra = not problem and any(block[key] is not None for key in block if key not in _PLAIN_TOOL_KEYS)
-            native = Native(DIALECT, block) if extra else None
-            return ToolCallPart(block.get("id") or "", name, arguments, native, problem)
-        block.pop("_problem", None)
-        return OtherPart(Native(DIALECT, block))
+            return ToolCallPart(block.get("id") or "", name, arguments, self._issued(block, _PLAIN_TOOL_KEYS), problem)
+        return OtherPart(self._native(block))
 
 
 def _citation(data: dict[str, Any]) -> Citation:

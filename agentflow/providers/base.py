@@ -205,7 +205,12 @@ class HttpAdapter(ABC):
     @cached_property
     def issuer(self) -> str:
         """Who issues the ids and signatures of its answers; see :func:`~agentflow.providers.traits.issuer_of`."""
-        return issuer_of(self.route, self._address)
+        return issuer_of(self.route, self._address, self._organisation)
+
+    @property
+    def _organisation(self) -> str:
+        """The organisation of the account, where the request names one."""
+        return ""
 
     def _wire(self, request: ModelRequest) -> Wire:
         return Wire(request, self.traits, self.issuer)
@@ -289,8 +294,8 @@ class HttpAdapter(ABC):
     async def _write(self, call: HttpCall) -> None:
         """Write the path and the body of a call, by the traits of its wire."""
         request = call.request
-        if len(request.messages) > 1:
-            await in_slices(call.wire.write(request))
+        if not call.wire.plain:
+            await in_slices(call.wire.write())
         call.path, data = self._written(request, call.wire, call.streaming, call.headers)
         call.fields = frozenset(data)
         call.body = await body_of(request, data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, ClassVar, Protocol, cast
 
 import jiter
@@ -11,6 +11,7 @@ from agentflow.core.errors import ProviderError, clip
 from agentflow.core.messages import (
     ModelDelta,
     ModelResponse,
+    Native,
     Notice,
     Part,
     StopReason,
@@ -29,6 +30,10 @@ MAX_TOOL_CALLS = 256
 
 StopTable = Mapping[str, StopReason | type[ProviderError]]
 """The stop reasons of a dialect and its imitators, in lower case, with their meaning or their error class."""
+
+
+NOTHING: tuple[object, ...] = (None, "", [], {})
+"""Values of keys that say nothing."""
 
 
 class Decoder(Protocol):
@@ -67,6 +72,7 @@ class BaseDecoder:
     """
 
     stop_table: ClassVar[StopTable]
+    dialect: ClassVar[str]
 
     def __init__(self, wire: Wire, *, provider: str, model: str) -> None:
         self.done = False
@@ -75,13 +81,28 @@ class BaseDecoder:
         self._wire = wire
         self._provider = provider
         self._model = model
+        self._bare = Native(self.dialect, {}, wire.issuer)
+
+    def _native(self, data: Any) -> Native:
+        """The verbatim JSON of a part, for its issuer alone."""
+        return Native(self.dialect, data, self._wire.issuer)
+
+    def _issued(self, call: Mapping[str, Any], read: Container[str]) -> Native:
+        """Who issued a tool call, with its keys that are not among those ``read``."""
+        rest = {key: value for key, value in call.items() if value not in NOTHING and key not in read}
+        return self._native(rest) if rest else self._bare
 
     def _fail(self, body: Any) -> None:
         raise faults.from_stream(body, provider=self._provider, model=self._model)
 
     def _stop(self, reason: object, parts: Iterable[Part]) -> StopReason:
-        """The meaning of ``reason``. Raises, with the text of ``parts``, if it is unknown or a failure."""
-        meaning = self.stop_table.get(str(reason).lower())
+        """The meaning of ``reason``. Raises, with the text of ``parts``, if it is unknown or a failure.
+
+        Gateways name the reason of the server behind them after a colon: ``content_filter: PROHIBITED_CONTENT``. That one
+        is more exact, if it is known.
+        """
+        kind, _, finer = str(reason).lower().partition(":")
+        meaning = self.stop_table.get(finer.strip()) or self.stop_table.get(kind.strip())
         if isinstance(meaning, str):
             return meaning
         stopped = f"{self._provider} stopped {self._model} with {clip(repr(reason), 100)}"
@@ -101,6 +122,15 @@ def joined_text(parts: Iterable[Part]) -> str:
     return "".join([part.text for part in parts if isinstance(part, TextPart)])
 
 
+def differs(streamed: str, final: str) -> Notice:
+    """The notice of an answer that ends with another text than the one that was streamed."""
+    return Notice(
+        "the final text is not the one that was streamed; the final one counts",
+        code="provider/text-differs",
+        details={"streamed": clip(streamed), "final": clip(final)},
+    )
+
+
 def incomplete(what: str, partial: str = "") -> IncompleteStream:
     """The error for an answer that ended early; ``partial`` is its text so far."""
     return IncompleteStream(f"the answer ended before the model had finished: {what}", partial=partial)
@@ -116,8 +146,8 @@ def check_call_count(count: int) -> None:
         )
 
 
-def unique_calls(parts: list[Part]) -> tuple[Part, ...]:
-    """``parts`` with unique ids for all tool calls: servers refuse a history with a duplicate id."""
+def unique_calls(parts: list[Part], new_id: Callable[[], str]) -> tuple[Part, ...]:
+    """``parts`` with an id for each tool call, ``new_id`` for one that has none or that of another call of the answer."""
     if ToolCallPart not in map(type, parts):
         return tuple(parts)
     check_call_count(sum([isinstance(part, ToolCallPart) for part in parts]))
@@ -125,13 +155,12 @@ def unique_calls(parts: list[Part]) -> tuple[Part, ...]:
     unique: list[Part] = []
     for part in parts:
         if isinstance(part, ToolCallPart):
-            if not part.id or part.id in seen:
-                base = part.id or "call"
-                number = len(seen) + 1
-                while f"{base}_{number}" in seen:
-                    number += 1
-                part = ToolCallPart(f"{base}_{number}", part.name, part.arguments, None, part.invalid)
-            seen.add(part.id)
+            call_id = part.id
+            while not call_id or call_id in seen:
+                call_id = new_id()
+            seen.add(call_id)
+            if call_id != part.id:
+                part = ToolCallPart(call_id, part.name, part.arguments, part.native, part.invalid)
         unique.append(part)
     return tuple(unique)
 
@@ -175,6 +204,49 @@ def check_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
         return cast(dict[str, Any], value), ""
     kind = "null" if value is None else type(value).__name__
     return {}, f"the arguments for {tool} are a JSON {kind}, not an object; send one JSON object"
+
+
+_PIECES = frozenset({"text", "summary", "content", "data", "signature", "thinking", "reasoning", "arguments"})
+"""Keys whose texts are pieces of one text, though two of them may be equal."""
+
+
+def whole(values: list[Any], key: str = "") -> Any:
+    """The value of ``key`` of which a stream sent ``values`` one after the other, where nobody here knows the key.
+
+    Texts are joined, but for one that is repeated (a type, an id); objects key by key, lists by the ``index`` of their items.
+    """
+    values = [value for value in values if value is not None]
+    if not values:
+        return None
+    if all([isinstance(value, str) for value in values]):
+        return values[0] if key not in _PIECES and len(set(values)) == 1 else "".join(values)
+    if all([isinstance(value, dict) for value in values]):
+        names = dict.fromkeys([name for value in values for name in value])
+        return {name: whole([value[name] for value in values if name in value], name) for name in names}
+    if all([isinstance(value, list) for value in values]):
+        groups: dict[object, list[Any]] = {}
+        for item in [item for value in values for item in value]:
+            index = record(item).get("index")
+            groups.setdefault(index if isinstance(index, int) else (len(groups),), []).append(item)
+        return [whole(group) if len(group) > 1 else group[0] for group in groups.values()]
+    return values[-1]
+
+
+def grown(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Usage as a stream reports it again: no count is less than it was, and what is not repeated stays."""
+    usage = dict(old)
+    for key, value in new.items():
+        before = usage.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            usage[key] = grown(record(before), record(cast(object, value)))
+        elif value is not None and count(cast(object, value)) >= count(before):
+            usage[key] = value
+    return usage
+
+
+def merged(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    """The object that came in ``pieces``; see :func:`whole`."""
+    return record(whole(pieces))
 
 
 def argument_text(value: object) -> str:

@@ -7,6 +7,7 @@ speak their dialects.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -92,8 +93,24 @@ _CONTEXT_WORDS = (
 )
 """Phrases for an input longer than the model's context, which servers report under various statuses and types."""
 _QUOTA = ("insufficientquota", "billinghardlimitreached", "billing")
-_SAID = ("message", "detail", "msg", "error_description", "reason", "title", "error")
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d+)?)s").fullmatch
+_SAID = ("message", "detail", "msg", "status_msg", "error_description", "reason", "title", "error")
 """Keys of an error body that hold its message, best first."""
+
+
+_MINIMAX: Mapping[object, str] = MappingProxyType(
+    {
+        1002: "rate_limit",
+        1004: "authentication",
+        1008: "insufficient_quota",
+        1026: "content_filter",
+        1027: "content_filter",
+        1039: "rate_limit",
+        2013: "invalid_request",
+        2049: "authentication",
+    }
+)
+"""Numbers of ``base_resp``, which holds errors beside status 200 (https://platform.minimax.io/docs/api-reference/errorcode, 2026-11)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +129,34 @@ def describe(body: Any) -> Fault:
     if isinstance(body, str):
         return Fault("", None, clip(" ".join(body.split()), 300))
     outer = records(body)[0] if records(body) else body
-    errors = record(outer).get("error") or record(outer).get("errors")
+    base = record(record(outer).get("base_resp"))
+    errors = record(outer).get("error") or record(outer).get("errors") or base
     error = record((records(errors) or [errors])[0]) or record(outer)
     numbers = [_status(error.get(key)) for key in ("code", "status", "status_code", "type")]
     # OpenAI's code is more specific than its type; Anthropic has only a type, Google a status in words.
     kinds = [error.get(key) for key in ("code", "type", "status") if _status(error.get(key)) is None]
+    kinds.append(_MINIMAX.get(base.get("status_code")))
     return Fault(
         next((kind for kind in kinds if isinstance(kind, str) and kind not in ("", "None", "null")), ""),
         next((number for number in numbers if number is not None), None),
         clip(_words(error) or (errors if isinstance(errors, str) else "") or _words(outer), 1_000),
         string(error.get("param")),
     )
+
+
+def is_failure(body: Any) -> bool:
+    """Whether a body without an answer is a failure, though it has no ``error``: MiniMax's ``base_resp`` says so."""
+    return bool(record(record(body).get("base_resp")).get("status_code"))
+
+
+def _asked_wait(body: Any) -> float | None:
+    """The seconds that an error body of Google's asks to wait (``google.rpc.RetryInfo``); None if it does not."""
+    outer = records(body)[0] if records(body) else body
+    for detail in records(record(record(outer).get("error")).get("details")):
+        delay = record(detail).get("retryDelay")
+        if isinstance(delay, str) and (seconds := _DURATION(delay)):
+            return float(seconds[1])
+    return None
 
 
 def _status(value: Any) -> int | None:
@@ -162,7 +196,8 @@ def from_status(
     message = f"{provider} answered {status}{kind} for {model or 'the model'}: {fault.message or 'no message'}"
     cls = _by_status(status)
     error = _error(cls, fault, message, provider=provider, model=model, request_id=request_id, status=status)
-    error.retry_after = retry_after(headers)
+    wait = retry_after(headers)
+    error.retry_after = wait if wait is not None else _asked_wait(body)
     error.hint = error.hint or _hint(type(error), status, provider)
     return error
 
@@ -174,7 +209,9 @@ def from_stream(body: Any, *, provider: str, model: str, request_id: str | None 
         f"{provider} failed while answering: {fault.kind or fault.code or 'error'}: {fault.message or 'no message'}"
     )
     cls = _by_status(fault.code) if fault.code else _BY_KIND.get(_plain(fault.kind), ServerError)
-    return _error(cls, fault, message, provider=provider, model=model, request_id=request_id, status=200)
+    error = _error(cls, fault, message, provider=provider, model=model, request_id=request_id, status=200)
+    error.retry_after = _asked_wait(body)
+    return error
 
 
 def _by_status(status: int) -> type[ProviderError]:

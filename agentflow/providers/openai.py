@@ -26,6 +26,12 @@ class OpenAIProvider(HttpAdapter):
     address_variable = common.ADDRESS_VARIABLE
     shown_headers = MappingProxyType({"authorization": "Bearer $OPENAI_API_KEY"})
 
+    @property
+    def _organisation(self) -> str:
+        headers: dict[str, str] = self._settings.get("extra_headers") or {}
+        named = [value for name, value in headers.items() if name.lower() == "openai-organization"]
+        return named[0] if named else os.environ.get("OPENAI_ORG_ID") or ""
+
     def profile(self, model: str) -> ModelProfile:
         """The profile of ``model``."""
         return ModelProfile(

@@ -10,6 +10,7 @@ from typing import Any
 
 import jiter
 
+from agentflow.core.errors import clip
 from agentflow.core.messages import (
     AudioPart,
     DocumentPart,
@@ -18,7 +19,7 @@ from agentflow.core.messages import (
     ModelDelta,
     ModelRequest,
     ModelResponse,
-    Native,
+    OtherPart,
     Part,
     TextPart,
     ThinkingPart,
@@ -26,20 +27,26 @@ from agentflow.core.messages import (
     ToolResultPart,
 )
 from agentflow.core.provider_errors import ContextWindowExceeded, Overloaded, Refused, ServerError
+from agentflow.core.values import to_json
 from agentflow.lib.json_size import has_too_many_values
+from agentflow.providers import faults
 from agentflow.providers import openai_wire as common
 from agentflow.providers.decoding import (
+    NOTHING,
     BaseDecoder,
     StopTable,
     argument_text,
     check_call_count,
+    differs,
+    grown,
     incomplete,
+    merged,
     parse_arguments,
     text_of,
     thoughts_of,
     unique_calls,
 )
-from agentflow.providers.wire import Wire, parse_json, record, records, unsupported
+from agentflow.providers.wire import Wire, parse_json, record, records, string, unsupported
 
 DIALECT = "openai.chat"
 _STOP: StopTable = MappingProxyType(
@@ -60,18 +67,30 @@ _STOP: StopTable = MappingProxyType(
         "abort": ServerError,
         "network_error": ServerError,
         "insufficient_system_resource": Overloaded,
+        "malformed_function_call": ServerError,
+        "unexpected_tool_call": ServerError,
         "sensitive": Refused,
+        "safety": Refused,
+        "prohibited_content": Refused,
+        "blocklist": Refused,
+        "spii": Refused,
+        "recitation": Refused,
+        "image_safety": Refused,
         "model_length": ContextWindowExceeded,
     }
 )
 _THINKING_KEYS = ("reasoning_content", "reasoning")
+_READ = frozenset({"role", "content", "tool_calls", "function_call", "refusal", "images", *_THINKING_KEYS})
+"""Keys of a message, or of a piece of it, that are read; others go back to the server as they came."""
+_READ_OF_CALL = frozenset({"id", "type", "index", "function"})
+_READ_OF_FUNCTION = frozenset({"name", "arguments"})
 _MOST_LOOKS = 8
 
 
 def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]:
     """The request body, without ``stream``."""
     messages: list[dict[str, Any]] = []
-    for message in request.messages:
+    for message in wire.messages:
         encode_message(message, wire, messages)
     if request.system:
         _put_system(request.system, wire.traits.system_role, messages)
@@ -152,8 +171,8 @@ def _encode_assistant(parts: tuple[Part, ...], wire: Wire) -> dict[str, Any]:
         if isinstance(part, TextPart):
             texts.append(part.text)
         elif isinstance(part, ToolCallPart):
-            calls.append({"id": part.id, "type": "function", "function": common.called(part, wire)})
-        elif isinstance(part, ThinkingPart) and part.native is not None and part.native.dialect == DIALECT:
+            calls.append(_encode_call(part, wire))
+        elif isinstance(part, ThinkingPart | OtherPart) and part.native is not None and part.native.dialect == DIALECT:
             encoded.update(part.native.data)
     if texts:
         encoded["content"] = "".join(texts)
@@ -164,15 +183,51 @@ def _encode_assistant(parts: tuple[Part, ...], wire: Wire) -> dict[str, Any]:
     return encoded
 
 
+def _encode_call(call: ToolCallPart, wire: Wire) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"id": call.id, "type": "function", "function": common.called(call, wire)}
+    if call.native is None or call.native.dialect != DIALECT or not call.native.data:
+        return encoded
+    return {
+        **call.native.data,
+        **encoded,
+        "function": {**record(call.native.data.get("function")), **encoded["function"]},
+    }
+
+
+def _rest(data: dict[str, Any], read: frozenset[str]) -> dict[str, Any]:
+    """What ``data`` says under keys that are not among those ``read``."""
+    return {key: value for key, value in data.items() if key not in read and value not in NOTHING}
+
+
+def _rest_of_call(call: dict[str, Any]) -> dict[str, Any]:
+    rest = _rest(call, _READ_OF_CALL)
+    inner = _rest(record(call.get("function")), _READ_OF_FUNCTION)
+    return {**rest, "function": inner} if inner else rest
+
+
+def _images(message: dict[str, Any]) -> list[ImagePart]:
+    """The pictures of an answer, as OpenRouter and others send them."""
+    images: list[ImagePart] = []
+    for image in records(message.get("images")):
+        url = string(record(record(image).get("image_url")).get("url"))
+        kind, is_data, data = url.removeprefix("data:").partition(";base64,")
+        if is_data and url.startswith("data:"):
+            images.append(ImagePart(kind or "image/png", data))
+        elif url:
+            images.append(ImagePart(url=url))
+    return images
+
+
 class _PendingCall:
     """A streaming tool call."""
 
-    __slots__ = ("_looks", "id", "name", "pieces")
+    __slots__ = ("_looks", "id", "name", "pieces", "rest")
 
     def __init__(self, call_id: str, name: str) -> None:
         self.id = call_id
         self.name = name
         self.pieces: list[str] = []
+        self.rest: list[dict[str, Any]] = []
         self._looks = 0
 
     def is_whole(self) -> bool:
@@ -193,13 +248,17 @@ class ChatDecoder(BaseDecoder):
     """Decodes one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
 
     stop_table = _STOP
+    dialect = DIALECT
 
     def __init__(self, wire: Wire, *, provider: str, model: str) -> None:
         super().__init__(wire, provider=provider, model=model)
         self._head: dict[str, Any] = {}
         self._text: list[str] = []
         self._thinking: list[str] = []
-        self._thinking_key = _THINKING_KEYS[0]
+        self._thinking_key = ""
+        self._rest_of_it: list[dict[str, Any]] = []
+        self._pictures: list[ImagePart] = []
+        self._by_messages = False
         self._refusal: list[str] = []
         self._calls: list[_PendingCall] = []
         self._by_index: dict[int, _PendingCall] = {}
@@ -224,14 +283,14 @@ class ChatDecoder(BaseDecoder):
             self._choice(choices[0], out)
             self.unknown += len(choices) > 1
         elif choices is None and not event.get("usage"):
-            if name == b"error" or "error" in (event.get("object"), event.get("type")):
+            if name == b"error" or "error" in (event.get("object"), event.get("type")) or faults.is_failure(event):
                 self._fail(event)
             self.unknown += 1
         if not self._head:
             self._head = event
         usage = event.get("usage")
         if usage:
-            self._usage = usage
+            self._usage = grown(self._usage, usage)
         return True
 
     def _choice(self, choice: dict[str, Any], out: list[ModelDelta]) -> None:
@@ -240,7 +299,9 @@ class ChatDecoder(BaseDecoder):
             return
         if choice.get("finish_reason"):
             self._finish = choice["finish_reason"]
-        delta = choice.get("delta") or choice.get("message")
+            if usage := record(choice.get("usage")):  # Moonshot's place for it
+                self._usage = grown(self._usage, usage)
+        delta = choice.get("delta") or self._message(record(choice.get("message")), out)
         if not delta:
             return
         text = delta.get("content")
@@ -256,14 +317,34 @@ class ChatDecoder(BaseDecoder):
             for call in calls:
                 self._call(call, out)
         if len(delta) > 1 or text is None:
-            self._rest(delta, out)
+            self._others(delta, out)
+
+    def _message(self, message: dict[str, Any], out: list[ModelDelta]) -> dict[str, Any]:
+        """A message in the place of a delta: the next piece, or the whole answer again, of which the rest is given then."""
+        if not self._text and not self._calls:
+            self._by_messages = bool(message)
+        elif not self._by_messages:
+            said, again = self.partial, text_of(message.get("content"))
+            if again and not again.startswith(said):
+                self.notices.append(differs(said, again))
+                self._text = [again]
+            repeated = (
+                "content",
+                *(("tool_calls",) if self._calls else ()),
+                *(_THINKING_KEYS if self._thinking else ()),
+            )
+            return {
+                **{key: value for key, value in message.items() if key not in repeated},
+                "content": again.removeprefix(said) if again.startswith(said) else "",
+            }
+        return message
 
     def _think(self, text: str, out: list[ModelDelta]) -> None:
         if text:
             self._thinking.append(text)
             out.append(ModelDelta(thinking=text))
 
-    def _rest(self, delta: dict[str, Any], out: list[ModelDelta]) -> None:
+    def _others(self, delta: dict[str, Any], out: list[ModelDelta]) -> None:
         for key in _THINKING_KEYS:
             text = delta.get(key)
             if text and isinstance(text, str):
@@ -273,6 +354,10 @@ class ChatDecoder(BaseDecoder):
         refusal = delta.get("refusal")
         if refusal:
             self._refusal.append(text_of(refusal))
+        if "images" in delta:
+            self._pictures += _images(delta)
+        if not delta.keys() <= _READ and (rest := _rest(delta, _READ)):
+            self._rest_of_it.append(rest)
 
     def _call(self, data: dict[str, Any], out: list[ModelDelta]) -> None:
         index, call_id = data.get("index"), data.get("id") or ""
@@ -280,7 +365,7 @@ class ChatDecoder(BaseDecoder):
         name = function.get("name") or ""
         call = self._find(index, call_id, name)
         if call is None:
-            call = _PendingCall(call_id or f"call_{len(self._calls) + 1}", name)
+            call = _PendingCall(call_id or self._wire.new_id(), name)
             self._calls.append(call)
             check_call_count(len(self._calls))
             if index is not None:
@@ -288,6 +373,9 @@ class ChatDecoder(BaseDecoder):
             out.append(ModelDelta(tool_call_id=call.id, tool_name=self._wire.back(call.name)))
         elif not call.name:
             call.name = name
+        read = data.keys() <= _READ_OF_CALL and function.keys() <= _READ_OF_FUNCTION
+        if not read and (rest := _rest_of_call(data)):
+            call.rest.append(rest)
         text = argument_text(function.get("arguments"))
         if text:
             call.pieces.append(text)
@@ -314,41 +402,62 @@ class ChatDecoder(BaseDecoder):
             raise incomplete("there is no finish reason")
         if not self.done and not framed:
             raise incomplete("the connection closed without [DONE]")
-        calls = [(call.id, call.name, "".join(call.pieces)) for call in self._calls]
-        return self._response("".join(self._text), "".join(self._thinking), "".join(self._refusal), calls)
+        calls = [(call.id, call.name, "".join(call.pieces), merged(call.rest)) for call in self._calls]
+        rest = merged(self._rest_of_it)
+        return self._response("".join(self._text), "".join(self._thinking), "".join(self._refusal), calls, rest)
 
     def body(self, data: Any) -> ModelResponse:
         """Decode the answer to a plain request."""
-        if data.get("error"):
-            self._fail(data)
         choices = records(data.get("choices"))
+        if data.get("error") or (not choices and faults.is_failure(data)):
+            self._fail(data)
         if not choices:
-            raise incomplete("there are no choices")
+            raise incomplete(f"there are no choices in {clip(to_json(data), 300)}")
         message = choices[0]["message"]
         content = message.get("content")
         self._finish = choices[0].get("finish_reason")
         if self._finish is None:
             raise incomplete("there is no finish reason", text_of(content))
         self._head, self._usage = data, record(data.get("usage"))
-        self._thinking_key = next((key for key in _THINKING_KEYS if message.get(key)), _THINKING_KEYS[0])
+        self._thinking_key = next((key for key in _THINKING_KEYS if message.get(key)), "")
         calls = [
-            (call.get("id") or "", call["function"]["name"], call["function"].get("arguments") or "")
+            (
+                call.get("id") or "",
+                call["function"]["name"],
+                call["function"].get("arguments") or "",
+                _rest_of_call(call),
+            )
             for call in records(message.get("tool_calls"))
             if call.get("function")
         ]
         thinking = text_of(message.get(self._thinking_key)) or thoughts_of(content)
-        return self._response(text_of(content), thinking, text_of(message.get("refusal")), calls)
+        self._pictures = _images(message)
+        rest = _rest(message, _READ)
+        return self._response(text_of(content), thinking, text_of(message.get("refusal")), calls, rest)
 
-    def _response(self, text: str, thinking: str, refusal: str, calls: list[tuple[str, str, Any]]) -> ModelResponse:
+    def _response(
+        self,
+        text: str,
+        thinking: str,
+        refusal: str,
+        calls: list[tuple[str, str, Any, dict[str, Any]]],
+        rest: dict[str, Any],
+    ) -> ModelResponse:
         parts: list[Part] = []
+        if thinking and self._thinking_key:
+            rest = {self._thinking_key: thinking, **rest}
         if thinking:
-            parts.append(ThinkingPart(thinking, Native(DIALECT, {self._thinking_key: thinking})))
+            parts.append(ThinkingPart(thinking, self._native(rest) if rest else None))
+        elif rest:
+            parts.append(OtherPart(self._native(rest)))
         if text or refusal:
             parts.append(TextPart(text + refusal))
-        for call_id, wire_name, raw in calls:
+        parts += self._pictures
+        for call_id, wire_name, raw, rest_of_call in calls:
             name = self._wire.back(wire_name)
             arguments, problem = parse_arguments(raw, name)
-            parts.append(ToolCallPart(call_id, name, arguments, None, problem))
+            native = self._native(rest_of_call) if rest_of_call else self._bare
+            parts.append(ToolCallPart(call_id, name, arguments, native, problem))
         stop = self._stop(self._finish, parts)
         if refusal:
             stop = "refusal"
@@ -356,11 +465,12 @@ class ChatDecoder(BaseDecoder):
             stop = "tool_calls"  # Local servers end tool calls with "stop".
         usage = self._usage
         return ModelResponse(
-            unique_calls(parts) if calls else tuple(parts),
+            unique_calls(parts, self._wire.new_id) if calls else tuple(parts),
             stop,
             common.usage(
                 usage.get("prompt_tokens"),
                 usage.get("completion_tokens"),
+                usage.get("total_tokens"),
                 usage.get("prompt_tokens_details"),
                 usage.get("completion_tokens_details"),
             ),

@@ -11,7 +11,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.errors import clip
 from agentflow.core.messages import (
     AudioPart,
     Citation,
@@ -22,8 +21,6 @@ from agentflow.core.messages import (
     ModelDelta,
     ModelRequest,
     ModelResponse,
-    Native,
-    Notice,
     OtherPart,
     Part,
     StopReason,
@@ -38,6 +35,7 @@ from agentflow.providers.decoding import (
     StopTable,
     argument_text,
     check_call_count,
+    differs,
     incomplete,
     joined_text,
     parse_arguments,
@@ -72,7 +70,7 @@ _QUIET = re.compile(
 def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]:
     """The request body, without ``stream``."""
     items: list[dict[str, Any]] = []
-    for message in request.messages:
+    for message in wire.messages:
         encode_message(message, wire, items)
     body: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if _REASONS(request.model):
@@ -117,7 +115,10 @@ def encode_message(message: Message, wire: Wire, out: list[dict[str, Any]]) -> N
         native = getattr(part, "native", None)
         if native is not None and native.dialect == DIALECT:
             flush()
-            out.append(native.data)
+            item = native.data
+            if isinstance(part, ToolCallPart) and item.get("call_id") != part.id:
+                item = {**item, "call_id": part.id}
+            out.append(item)
         elif isinstance(part, TextPart):
             content.append({"type": "input_text" if user else "output_text", "text": part.text})
         elif isinstance(part, ToolCallPart):
@@ -147,6 +148,7 @@ class ResponsesDecoder(BaseDecoder):
     """Decodes one answer; implements :class:`agentflow.providers.decoding.Decoder`."""
 
     stop_table = _STOP
+    dialect = DIALECT
 
     def __init__(self, wire: Wire, *, provider: str, model: str) -> None:
         super().__init__(wire, provider=provider, model=model)
@@ -211,7 +213,7 @@ class ResponsesDecoder(BaseDecoder):
         item = event["item"]
         if item.get("type") != "function_call":
             return
-        call = _PendingCall(item, len(self._calls) + 1)
+        call = _PendingCall(item, item.get("call_id") or item.get("id") or self._wire.new_id())
         self._calls.append(call)
         check_call_count(len(self._calls))
         for key in (item.get("id"), event.get("output_index")):
@@ -259,13 +261,7 @@ class ResponsesDecoder(BaseDecoder):
             kept = [part for part in response.parts if not isinstance(part, TextPart)]
             at = next((index for index, part in enumerate(kept) if isinstance(part, ToolCallPart)), len(kept))
             return replace(response, parts=(*kept[:at], TextPart(streamed), *kept[at:]))
-        self.notices.append(
-            Notice(
-                "the final text is not the one that was streamed; the final one counts",
-                code="provider/text-differs",
-                details={"streamed": clip(streamed), "final": clip(final)},
-            )
-        )
+        self.notices.append(differs(streamed, final))
         return response
 
     def body(self, data: Any) -> ModelResponse:
@@ -285,11 +281,12 @@ class ResponsesDecoder(BaseDecoder):
             stop = self._end(output, parts)
         usage = record(data.get("usage"))
         return ModelResponse(
-            tuple(parts) if stop == "end" else unique_calls(parts),
+            tuple(parts) if stop == "end" else unique_calls(parts, self._wire.new_id),
             stop,
             common.usage(
                 usage.get("input_tokens"),
                 usage.get("output_tokens"),
+                usage.get("total_tokens"),
                 usage.get("input_tokens_details"),
                 usage.get("output_tokens_details"),
             ),
@@ -314,12 +311,14 @@ class ResponsesDecoder(BaseDecoder):
     def _part(self, item: dict[str, Any]) -> Part:
         """The neutral form of one output item."""
         kind = item["type"]
-        native = Native(DIALECT, item)
+        native = self._native(item)
         if kind == "message":
             return TextPart(text_of(item["content"]), False, native, _citations(item))
         if kind == "function_call":
             name = self._wire.back(item["name"])
             arguments, problem = parse_arguments(item.get("arguments") or "", name)
+            if problem:  # servers that read the history refuse what is no JSON
+                native = self._native({**item, "arguments": "{}"})
             return ToolCallPart(item.get("call_id") or item.get("id") or "", name, arguments, native, problem)
         if kind == "reasoning":
             pieces = records(item.get("summary")) or records(item.get("content"))
@@ -347,9 +346,9 @@ class _PendingCall:
 
     __slots__ = ("_item", "id", "pieces")
 
-    def __init__(self, item: dict[str, Any], number: int) -> None:
+    def __init__(self, item: dict[str, Any], call_id: str) -> None:
         self._item = item
-        self.id: str = item.get("call_id") or item.get("id") or f"call_{number}"
+        self.id = call_id
         self.pieces: list[str] = []
 
     def item(self) -> dict[str, Any]:

@@ -89,14 +89,19 @@ def cache_fields(request: ModelRequest) -> dict[str, Any]:
     return {"prompt_cache_key": request.cache_key} if request.cache_key else {}
 
 
-def usage(read: Any, written: Any, read_details: Any, written_details: Any) -> Usage:
-    """Normalised usage: OpenAI's input tokens include cache reads."""
+def usage(read: Any, written: Any, total: Any, read_details: Any, written_details: Any) -> Usage:
+    """Normalised usage: OpenAI's input tokens include cache reads, its output tokens the reasoning.
+
+    Other servers count reasoning beside the output: then ``total`` is more than both, or reasoning more than the output.
+    """
     read_details = record(read_details)
+    reasoning = count(record(written_details).get("reasoning_tokens"))
+    output = count(written) if count(written) >= reasoning else count(written) + reasoning
     return Usage(
         count(read),
-        count(written),
+        max(output, count(total) - count(read)),
         count(read_details.get("cached_tokens")),
         count(read_details.get("cache_write_tokens")),
-        count(record(written_details).get("reasoning_tokens")),
+        reasoning,
         1,
     )

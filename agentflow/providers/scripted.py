@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -152,7 +153,8 @@ def _parts(data: Mapping[str, Any]) -> tuple[Part, ...]:
             )
         arguments, problem = check_arguments(call.get("arguments", {}), call["name"])
         parts.append(ToolCallPart(call.get("id") or f"call_{index + 1}", call["name"], arguments, None, problem))
-    return unique_calls(parts) if calls else tuple(parts)
+    numbers = itertools.count(len(calls) + 1)
+    return unique_calls(parts, lambda: f"call_{next(numbers)}") if calls else tuple(parts)
 
 
 def _deltas(part: Part) -> Iterable[ModelDelta]:

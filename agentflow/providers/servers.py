@@ -7,6 +7,7 @@ something that the guess for its dialect gets wrong.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,13 +20,29 @@ _RESPONSES = "openai"
 _OPENAI_DOCS = "platform.openai.com/docs/api-reference, 2026-11"
 _AZURE_DOCS = "learn.microsoft.com/azure/ai-foundry/openai/reference-preview-latest, 2026-11"
 
-_OPENAI = Traits("openai", True, "max_completion_tokens", schemas="openai", strict=True, source=_OPENAI_DOCS)
+_OPENAI = Traits(
+    "openai", True, "max_completion_tokens", schemas="openai", strict=True, echo="none", source=_OPENAI_DOCS
+)
 _OPENAI_RESPONSES = Traits(
-    "openai", True, "max_output_tokens", schemas="openai", strict=True, call_id=_LONG_ID, source=_OPENAI_DOCS
+    "openai",
+    True,
+    "max_output_tokens",
+    schemas="openai",
+    strict=True,
+    call_id=_LONG_ID,
+    signed=True,
+    source=_OPENAI_DOCS,
 )
 _NO_CACHE_OPTIONS = ("prompt_cache_options",)
 _AZURE = Traits(
-    "azure", True, "max_completion_tokens", schemas="openai", strict=True, omit=_NO_CACHE_OPTIONS, source=_AZURE_DOCS
+    "azure",
+    True,
+    "max_completion_tokens",
+    schemas="openai",
+    strict=True,
+    echo="none",
+    omit=_NO_CACHE_OPTIONS,
+    source=_AZURE_DOCS,
 )
 _AZURE_RESPONSES = Traits(
     "azure",
@@ -34,6 +51,7 @@ _AZURE_RESPONSES = Traits(
     schemas="openai",
     strict=True,
     call_id=_LONG_ID,
+    signed=True,
     omit=_NO_CACHE_OPTIONS,
     source=_AZURE_DOCS,
 )
@@ -43,6 +61,8 @@ _ANTHROPIC = Traits(
     schemas="anthropic",
     strict=True,
     call_id=_LONG_ID,
+    alternates=True,
+    signed=True,
     source="platform.claude.com/docs/en/api/messages, 2026-11",
 )
 _NO_CACHE_FIELDS = ("prompt_cache_key", "prompt_cache_options")
@@ -50,16 +70,17 @@ _NO_CACHE_FIELDS = ("prompt_cache_key", "prompt_cache_options")
 
 def _chat(vendor: str, source: str, omit: tuple[str, ...] = (), **traits: object) -> Traits:
     """A row for a vendor whose Chat Completions are its own: OpenAI's fields for its prompt cache are not sent there."""
-    return Traits(vendor, True, omit=(*_NO_CACHE_FIELDS, *omit), source=source, **traits)  # pyright: ignore[reportArgumentType]
+    return Traits(vendor, True, alternates=True, omit=(*_NO_CACHE_FIELDS, *omit), source=source, **traits)  # pyright: ignore[reportArgumentType]
 
 
 GUESSES: Mapping[str, Traits] = MappingProxyType(
     {
-        "anthropic": Traits(schemas="anthropic", call_id=_LONG_ID),
+        "anthropic": Traits(schemas="anthropic", call_id=_LONG_ID, alternates=True),
+        **dict.fromkeys(("bedrock", "vertex", "foundry"), replace(_ANTHROPIC, strict=False)),
         _RESPONSES: Traits(
             limit_field="max_output_tokens", schemas="openai", strict=True, call_id=_LONG_ID, omit=_NO_CACHE_FIELDS
         ),
-        _CHAT: Traits(schemas="openai", strict=True, omit=_NO_CACHE_FIELDS),
+        _CHAT: Traits(schemas="openai", strict=True, alternates=True, omit=_NO_CACHE_FIELDS),
     }
 )
 """The guess for a server that is not known, by route."""
@@ -76,12 +97,15 @@ ROWS: tuple[tuple[str, str, Traits], ...] = (
     (_CHAT, "cognitiveservices.azure.com", _AZURE),
     (_CHAT, "api.anthropic.com", _chat("anthropic", "platform.claude.com/docs/en/api/openai-sdk, 2026-11", output="prompt")),
     (_CHAT, "api.deepseek.com", _chat("deepseek", "api-docs.deepseek.com/api/create-chat-completion, 2026-11; json_schema is"
-        " refused: github.com/llm-exe/llm-exe/issues/662, 2026-07", output="json_object")),
+        " refused: github.com/llm-exe/llm-exe/issues/662, 2026-07; reasoning goes back with the calls it led to: api-docs.deepseek.com/guides/thinking_mode,"
+        " 2026-11, also an empty one: github.com/vercel/ai/pull/13203, 2026-03", output="json_object", echo="calls",
+        blank_thinking="reasoning_content")),
     (_CHAT, "api.groq.com", _chat("groq", "console.groq.com/docs/structured-outputs, 2026-07: neither with tools nor in streams,"
-        " json_schema for some models alone", limit_field="max_completion_tokens", output="json_object",
-        output_with_tools=False, output_in_streams=False)),
+        " json_schema for some models alone; reasoning in messages is refused: github.com/janhq/jan/issues/8136, 2026-05",
+        limit_field="max_completion_tokens", output="json_object", echo="none", output_with_tools=False, output_in_streams=False)),
     (_CHAT, "api.mistral.ai", _chat("mistral", "docs.mistral.ai/api, 2026-11; fields that are not listed there are refused with 422:"
-        " github.com/editor-code-assistant/eca/issues/231, 2025-12", omit=("stream_options",), call_id=r"[A-Za-z0-9]{9}")),
+        " github.com/editor-code-assistant/eca/issues/231, 2025-12", omit=("stream_options",), call_id=r"[A-Za-z0-9]{9}",
+        echo="none")),
     (_CHAT, "api.together.xyz", _chat("together", "docs.together.ai/docs/json-mode, 2026-11")),
     (_CHAT, "api.together.ai", _chat("together", "docs.together.ai/docs/json-mode, 2026-11")),
     (_CHAT, "openrouter.ai", _chat("openrouter", "openrouter.ai/docs/features/structured-outputs, 2026-11: ignored by models without it",
@@ -91,7 +115,8 @@ ROWS: tuple[tuple[str, str, Traits], ...] = (
     (_CHAT, ":11434", _chat("ollama", "github.com/ollama/ollama/blob/main/docs/openai.md, 2026-11: a format keeps a model from calling tools",
         output_with_tools=False)),
     (_CHAT, "generativelanguage.googleapis.com", _chat("gemini", "ai.google.dev/gemini-api/docs/openai, 2026-11; no format beside tools:"
-        " github.com/googleapis/python-genai/issues/867, 2025-05", schemas="gemini", output_with_tools=False)),
+        " github.com/googleapis/python-genai/issues/867, 2025-05; a signature for calls of others: ai.google.dev/gemini-api/docs/thought-signatures, 2026-11",
+        schemas="gemini", output_with_tools=False, call_signature="skip_thought_signature_validator")),
     (_CHAT, "api.fireworks.ai", _chat("fireworks", "docs.fireworks.ai/structured-responses/structured-response-formatting, 2026-11")),
     (_CHAT, "api.cerebras.ai", _chat("cerebras", "inference-docs.cerebras.ai/capabilities/structured-outputs, 2026-11: not beside tools",
         limit_field="max_completion_tokens", output_with_tools=False)),

@@ -53,6 +53,12 @@ class Traits:
         strict: whether the server enforces a schema that is marked strict.
         system_role: the role of the system text in Chat Completions.
         call_id: a regular expression that the ids of tool calls have to match as a whole.
+        alternates: whether the roles of messages have to alternate, the user's first.
+        signed: whether the server refuses its own thinking without a signature or encrypted content.
+        echo: where keys that the server added to an answer and to its calls, thinking among them, go back to it: in ``all``
+            messages, in those with tool ``calls``, in ``none``.
+        call_signature: the ``thought_signature`` of a call that another server wrote.
+        blank_thinking: the key under which an answer with tool calls has at least an empty text.
         omit: request fields that the server refuses, which are left out: ``stream_options``, ``prompt_cache_key``, ``store``.
         vendor: the name of the row; empty for a server that is not known.
         sure: False where the traits are a guess from the dialect.
@@ -69,6 +75,11 @@ class Traits:
     call_id: str = r"[A-Za-z0-9_-]{1,40}"
     output_with_tools: bool = True
     output_in_streams: bool = True
+    alternates: bool = False
+    signed: bool = False
+    echo: Literal["all", "calls", "none"] = "all"
+    call_signature: str = ""
+    blank_thinking: str = ""
     omit: tuple[str, ...] = ()
     stated: frozenset[str] = frozenset()
     source: str = ""

@@ -19,6 +19,7 @@ from agentflow.core.provider_errors import ProtocolError
 from agentflow.core.values import is_long
 from agentflow.core.work import LONG_TEXT, Work, in_slices
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
+from agentflow.providers.history import fitted, is_fit, made_id
 from agentflow.providers.traits import UNKNOWN, Traits
 
 
@@ -87,7 +88,8 @@ def string(value: Any) -> str:
 
 
 class Wire:
-    """One request on the wire: the ``traits`` of the server that is asked, the ``issuer`` of its answers, the names and
+    """One request on the wire: the ``traits`` of the server that is asked, the ``issuer`` of its answers, its ``messages``
+    as that server takes them (see :mod:`agentflow.providers.history`; ``plain`` if they are mere texts), the names and
     arguments of its tool calls.
 
     Maps tool names to names that providers accept (``[A-Za-z0-9_-]``, at most 64 characters), and back, and keeps long
@@ -95,12 +97,16 @@ class Wire:
     only on the names, so that prompt caches stay valid between calls.
     """
 
-    __slots__ = ("_back", "_texts", "_to_wire", "issuer", "traits")
+    __slots__ = ("_asked", "_back", "_made", "_texts", "_to_wire", "issuer", "messages", "plain", "traits")
     _FIT = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 
     def __init__(self, request: ModelRequest, traits: Traits = UNKNOWN, issuer: str = "") -> None:
         self.traits = traits
         self.issuer = issuer
+        messages = self._asked = request.messages
+        self.plain = is_fit(messages, issuer)
+        self.messages = messages if self.plain else fitted(messages, traits, issuer)
+        self._made: set[str] = set()
         self._to_wire: dict[str, str] = {}
         self._back: dict[str, str] = {}
         self._texts: dict[int, str] = {}
@@ -125,9 +131,15 @@ class Wire:
             return mapped or name
         return self._add(name, set())
 
-    def write(self, request: ModelRequest) -> Work[None]:
-        """Write the long arguments of the tool calls in ``request``, in slices, for dialects that send them as text."""
-        for message in request.messages:
+    def new_id(self) -> str:
+        """An id for a tool call of the answer to which the server gave none, unique in the conversation."""
+        call_id = made_id(self._asked, self._made)
+        self._made.add(call_id)
+        return call_id
+
+    def write(self) -> Work[None]:
+        """Write the long arguments of the tool calls in the history, in slices, for dialects that send them as text."""
+        for message in self.messages:
             for part in message.parts:
                 if isinstance(part, ToolCallPart) and is_long(part.arguments):
                     with suppress(ValueError, TypeError):  # what is no plain JSON data is written or refused later

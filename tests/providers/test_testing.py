@@ -53,7 +53,7 @@ async def test_replay_is_the_recorded_traffic(dialect: str, tmp_path: Path) -> N
             await provider.aclose()
     assert "secret" not in path.read_text(encoding="utf-8")
     with Cassette(path) as again, forbid_network():
-        provider = again.provider(dialect, base_url="https://api.example.com", **options)
+        provider = again.provider(dialect, base_url=server.url, **options)
         assert [await play(provider), await play(provider, stream=False)] == live
         with pytest.raises(Exception, match="slowly"):
             await play(provider)

@@ -62,7 +62,7 @@ class Reply:
         for index, call in enumerate(self.tool_calls):
             arguments = call.get("arguments", {})
             text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-            found.append((call.get("id") or f"call_{index + 1}", call["name"], text))
+            found.append((call.get("id", f"call_{index + 1}"), call["name"], text))
         return found
 
 
