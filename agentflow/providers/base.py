@@ -38,6 +38,7 @@ from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.decoding import Decoder, deltas_of
 from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_event_stream, read_whole, send
+from agentflow.providers.halves import Halves, whole_json
 from agentflow.providers.header_text import check_headers
 from agentflow.providers.opening import Opened, Openings
 from agentflow.providers.prices import Prices
@@ -45,7 +46,7 @@ from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.servers import traits_of
 from agentflow.providers.sse import SseParser
 from agentflow.providers.traits import Traits, issuer_of, stated_traits
-from agentflow.providers.wire import Wire, body_of, estimate_tokens, parse_json
+from agentflow.providers.wire import Wire, body_of, estimate_tokens, parse_json, parse_whole
 
 DEFAULT_GATE = 256
 _LENGTHENING = frozenset({*CAP_SETTINGS, "n", "best_of"})
@@ -425,6 +426,11 @@ class HttpAdapter(ABC):
             if decoder.done:
                 break
             chunk = await answer.read()
+        if decoder.halves is not None:
+            batch = []
+            for data in decoder.halves.rest():
+                self._decode(decoder, b"", data, batch)
+            yield batch
         last = self._finished(call, decoder, decoder.finish, answer.framed)
         await answer.drain()
         yield last
@@ -433,14 +439,21 @@ class HttpAdapter(ABC):
         if not data:
             return False
         try:
+            if decoder.halves is not None:
+                data = decoder.halves.joined(data)
             return decoder.event(name, data, batch)
+        except ProtocolError as error:
+            if error.code != "provider/bad-json" or decoder.halves is not None or whole_json(data) is None:
+                raise
+            decoder.halves = Halves()
+            return self._decode(decoder, name, data, batch)
         except _MALFORMED as error:
             excerpt = data[:200].decode("utf-8", "backslashreplace")
             raise self._malformed("an event", f"{describe(error)}): {excerpt}") from error
 
     async def _read_body(self, answer: Answer, opening: bytes, call: HttpCall, decoder: Decoder) -> list[ModelDelta]:
         """The answer to a plain request, or a plain answer to a request for a stream."""
-        data = parse_json(await read_whole(answer, opening), "an answer")
+        data = parse_whole(await read_whole(answer, opening))
         last = self._finished(call, decoder, decoder.body, data)
         response = last[-1].response
         return [*deltas_of(response.parts), *last] if call.streaming and response is not None else last

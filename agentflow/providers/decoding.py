@@ -23,6 +23,7 @@ from agentflow.core.provider_errors import IncompleteStream, ProtocolError
 from agentflow.core.values import to_json
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 from agentflow.providers import faults
+from agentflow.providers.halves import Halves, whole_json
 from agentflow.providers.wire import Wire, record
 
 MAX_TOOL_CALLS = 256
@@ -43,6 +44,8 @@ class Decoder(Protocol):
     """Whether the terminal event was seen."""
     notices: list[Notice]
     """Unexpected items in the answer."""
+    halves: Halves | None
+    """The halves of characters in the stream, from the first event on that has one."""
 
     def event(self, name: bytes, data: bytes, out: list[ModelDelta]) -> bool:
         """Decode one event and append its deltas to ``out``. Returns False for a ping, which is not progress."""
@@ -78,6 +81,7 @@ class BaseDecoder:
         self.done = False
         self.unknown: int = 0
         self.notices: list[Notice] = []
+        self.halves: Halves | None = None
         self._wire = wire
         self._provider = provider
         self._model = model
@@ -194,6 +198,8 @@ def parse_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
     try:
         parsed = jiter.from_json(data, allow_inf_nan=False)
     except ValueError as error:
+        if (mended := whole_json(data)) is not None:
+            return check_arguments(jiter.from_json(mended), tool)
         return {}, f"the arguments for {tool} are not valid JSON ({error}); send one JSON object"
     return check_arguments(parsed, tool)
 

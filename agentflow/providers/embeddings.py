@@ -32,6 +32,7 @@ from agentflow.providers import faults
 from agentflow.providers.address import check_base_url
 from agentflow.providers.decoding import count
 from agentflow.providers.exchange import HttpCall
+from agentflow.providers.halves import Halves
 from agentflow.providers.openai import OpenAIProvider
 from agentflow.providers.openai_wire import check_key
 from agentflow.providers.prices import Prices
@@ -199,6 +200,7 @@ class _VectorDecoder:
     def __init__(self, provider: str, model: str) -> None:
         self.done = False
         self.notices: list[Notice] = []
+        self.halves: Halves | None = None
         self._provider = provider
         self._model = model
 

@@ -19,6 +19,7 @@ from agentflow.core.provider_errors import ProtocolError
 from agentflow.core.values import is_long
 from agentflow.core.work import LONG_TEXT, Work, in_slices
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
+from agentflow.providers.halves import whole, whole_json
 from agentflow.providers.history import fitted, is_fit, made_id
 from agentflow.providers.traits import UNKNOWN, Traits
 
@@ -42,11 +43,24 @@ def parse_json(data: bytes, what: str = "an event") -> Any:
         ) from None
 
 
+def parse_whole(data: bytes) -> Any:
+    """The value of a whole answer, halves of characters in it replaced. Raises as :func:`parse_json`."""
+    try:
+        return parse_json(data, "an answer")
+    except ProtocolError:
+        if (mended := whole_json(data)) is None:
+            raise
+        return parse_json(mended, "an answer")
+
+
 def dump_json(data: Any) -> bytes:
-    """A request body as bytes. Raises ConfigurationError for a value without a JSON form."""
+    """A request body as bytes; text that UTF-8 cannot write has U+FFFD in its place. Raises ConfigurationError for a value
+    without a JSON form."""
     try:
         return to_json(data)
     except (ValueError, TypeError) as error:
+        if "surrogates" in str(error):
+            return to_json(whole(data))
         raise ConfigurationError(
             f"the request cannot be written as JSON: {error}",
             code="provider/request-not-json",
@@ -119,7 +133,7 @@ class Wire:
     def _add(self, name: str, taken: set[str]) -> str:
         wire = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "_"
         if wire in taken or wire in self._back:
-            wire = f"{wire[:55]}_{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
+            wire = f"{wire[:55]}_{hashlib.blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
         self._to_wire[name] = wire
         self._back[wire] = name
         return wire
@@ -163,12 +177,12 @@ def estimate_tokens(request: ModelRequest) -> int:
     """Estimated input tokens: one per four bytes of the request's JSON, 1,000 per image or document."""
     size, count = len(request.system), 3
     for tool in request.tools:
-        size += len(to_json(tool.input_schema)) + len(tool.description)
+        size += len(dump_json(tool.input_schema)) + len(tool.description)
     for message in request.messages:
         count += 4
         for part in message.parts:
             if isinstance(part, ToolCallPart):
-                size += len(part.name) + len(to_json(part.arguments))
+                size += len(part.name) + len(dump_json(part.arguments))
             elif hasattr(part, "text"):
                 size += len(part.text.encode("utf-8", "surrogatepass"))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
             elif hasattr(part, "media_type"):
