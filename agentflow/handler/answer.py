@@ -17,8 +17,8 @@ from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.ports import Prompt
 from agentflow.core.work import LONG_TEXT
 from agentflow.lib.json_enclosure import disclosed, enclosed
-from agentflow.lib.json_schema import check
-from agentflow.lib.partial_json import PartialJson, parse_answer, prune
+from agentflow.lib.json_schema import Schema, check
+from agentflow.lib.partial_json import PartialJson, parse_answer, prune, without_thoughts
 from agentflow.lib.tagged_unions import TaggedUnions, UnionMissed, tagged_unions
 
 
@@ -74,10 +74,10 @@ class OutputSchema:
             if not any(problems):
                 return self._unions.untagged(value)
         if not self._enclosed:
-            return text
+            return without_thoughts(text)
         value = parse_answer(text)
         inner = disclosed(value)
-        return text if inner is value else to_json(inner).decode()
+        return without_thoughts(text) if inner is value else to_json(inner).decode()
 
     def read(self, text: str) -> tuple[Any, str | None, tuple[str, ...]]:
         """``(value, parse error, schema violations)`` of a complete answer; with a model, the value is its instance."""
@@ -87,6 +87,14 @@ class OutputSchema:
             return None, clip(str(error), 500), ()
         if self._enclosed:
             value = disclosed(value)
+        found = self._checked(value)
+        if found[2] and (schema := self.schema if self._unions is None else self._unions.schema) is not None:
+            completed = Schema(schema).without_nulls(value)
+            if completed is not value:
+                return self._checked(completed)
+        return found
+
+    def _checked(self, value: Any) -> tuple[Any, str | None, tuple[str, ...]]:
         if self._unions is not None:
             try:
                 return self._unions.validate_python(value), None, ()

@@ -8,6 +8,7 @@ unbounded time or native stack.
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
@@ -40,13 +41,21 @@ def check(value: object, schema: Mapping[str, Any]) -> list[str]:
 class Schema:
     """A compiled JSON Schema, to check many values; see :func:`check`.
 
-    Raises ConfigurationError (``schema/invalid``) if any part of the schema is invalid.
+    A regular expression that cannot be matched in linear time (with look-behind, back-references, look-ahead within) is not
+    checked, which a Python warning says. Raises ConfigurationError (``schema/invalid``) if any part of the schema is invalid.
     """
 
     __slots__ = ("_root",)
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._root = _Compiler(schema).compile()
+        compiler = _Compiler(schema)
+        self._root = compiler.compile()
+        for text in compiler.unchecked:
+            warnings.warn(
+                f"the pattern {clip(text, 200)} of a JSON Schema cannot be matched in linear time: text is not checked against it",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def check(self, value: object) -> list[str]:
         """The violations of the schema by ``value``; empty if there are none."""
@@ -58,6 +67,42 @@ class Schema:
         except TooMuch as limit:
             return [*run.problems, f"the value: {limit}"]
         return run.problems
+
+    def without_nulls(self, value: Any) -> Any:
+        """``value`` without the properties that are null, may be left out and do not take null; itself if there are none.
+
+        Servers that want all properties are told to write null for one that is left out.
+        """
+        try:
+            return _without_nulls(self._root, value, Check(), 0)
+        except (Full, TooMuch):
+            return value
+
+
+def _without_nulls(node: Node, value: Any, run: Check, depth: int) -> Any:
+    arguments = node.arguments
+    if depth > MAX_NESTING:
+        return value
+    for each in [*([arguments["$ref"]()] if "$ref" in arguments else []), *arguments.get("allOf", ())]:
+        value = _without_nulls(each, value, run, depth + 1)
+    for each in [*arguments.get("anyOf", ()), *arguments.get("oneOf", ())]:
+        other = _without_nulls(each, value, run, depth + 1)
+        if other is not value and run.meets(each, other, "", depth):
+            value = other
+            break
+    if isinstance(value, list) and "items" in arguments:
+        items = cast("list[Any]", value)
+        kept = [_without_nulls(arguments["items"], each, run, depth + 1) for each in items]
+        return items if all(map(operator.is_, kept, items)) else kept
+    if not isinstance(value, dict) or "properties" not in arguments:
+        return cast("Any", value)
+    entries, named = cast("dict[str, Any]", value), cast("dict[str, Node]", arguments["properties"])
+    rest: dict[str, Any] = {}
+    for key, each in entries.items():
+        own = named.get(key)
+        if each is not None or own is None or key in arguments.get("required", ()) or run.meets(own, None, "", depth):
+            rest[key] = each if own is None else _without_nulls(own, each, run, depth + 1)
+    return entries if len(rest) == len(entries) and all(map(operator.is_, rest.values(), entries.values())) else rest
 
 
 def is_large(value: object) -> bool:
@@ -83,6 +128,7 @@ class _Compiler:
         self._pending: list[tuple[str, str]] = []
         self._nodes = 0
         self.pattern_size = 0
+        self.unchecked: list[str] = []
 
     def compile(self) -> Node:
         """The root's node. Raises ConfigurationError."""
@@ -134,17 +180,25 @@ class _Compiler:
         return lambda: self._targets[ref]
 
     def _find(self, ref: str, path: str) -> object:
-        at: Any = self._schema
         try:
-            name, *parts = unquote(ref[1:]).split("/")
-            for part in parts:
-                key = part.replace("~1", "/").replace("~0", "~")
-                at = at[int(key) if isinstance(at, list) else key]
-        except (LookupError, TypeError, ValueError):
-            name = ref
-        if name:
-            raise _wrong(path, f"is {show(ref)}, which leads nowhere")
-        return cast(object, at)
+            return target(self._schema, ref)
+        except LookupError:
+            raise _wrong(path, f"is {show(ref)}, which leads nowhere") from None
+
+
+def target(schema: object, ref: str) -> Any:
+    """The part of ``schema`` that a reference (``#/$defs/Name``) leads to. Raises LookupError if it leads nowhere."""
+    at: Any = schema
+    try:
+        name, *parts = unquote(ref.removeprefix("#")).split("/")
+        for part in parts:
+            key = part.replace("~1", "/").replace("~0", "~")
+            at = at[int(key) if isinstance(at, list) else key]
+    except (LookupError, TypeError, ValueError):
+        name = ref
+    if name or not ref.startswith("#"):
+        raise LookupError(ref)
+    return cast("Any", at)
 
 
 def _wrong(path: str, what: str) -> ConfigurationError:
@@ -215,10 +269,13 @@ def _pattern(compiler: _Compiler, argument: object, path: str, depth: int) -> Li
     try:
         pattern = LinearPattern(text)
     except ValueError as error:
-        raise _wrong(path, f"is {show(text)}, no pattern that matches in linear time: {error}") from error
-    compiler.pattern_size += pattern.size
-    if compiler.pattern_size > MAX_SIZE:
-        raise _wrong(path, "is one pattern too many: the patterns of the schema are too long together")
+        raise _wrong(path, f"is {show(text)}, no regular expression: {error}") from error
+    if compiler.pattern_size + pattern.size > MAX_SIZE:
+        pattern.leave()
+    else:
+        compiler.pattern_size += pattern.size
+    if not pattern.is_checked:
+        compiler.unchecked.append(text)
     return pattern
 
 

@@ -1,8 +1,10 @@
-"""Regular expressions that match in linear time, for patterns and text that may both come from a model."""
+"""Regular expressions of JSON Schema (ECMA-262) that match in linear time: patterns and text may both come from a model."""
 
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Callable
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
@@ -10,34 +12,114 @@ MAX_SIZE = 50_000
 """Maximum size of a pattern with its counted repetitions expanded, which takes about a quarter second to compile."""
 
 _TOKEN = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{(\d+)(?:,(\d*))?\}|.", re.S)
-_ASCII = {r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": "[0-9A-Za-z_]", r"\W": "[^0-9A-Za-z_]"}
+_ASCII = {r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": "[0-9A-Za-z_]", r"\W": "[^0-9A-Za-z_]", r"\/": "/"}
 _ESCAPE = re.compile(r"\\.", re.S)
+_AHEAD = re.compile(r"\(\?([=!])")
+_PYTHON = (
+    (re.compile(r"\(\?<(?=[A-Za-z_$])"), "(?P<"),
+    (re.compile(r"\\k<(\w+)>"), r"(?P=\1)"),
+    (re.compile(r"\\[pP]\{[^}]*\}"), r"\\w"),
+    (re.compile(r"\\u\{[0-9A-Fa-f]+\}|\\c[A-Za-z]"), "x"),
+    (re.compile(r"\(\?<([=!])"), r"(?\1"),
+    (re.compile(r"\[\^\]"), "."),
+    (re.compile(r"\[\]"), "(?!)"),
+)
+"""What Python writes otherwise or does not have, with a stand-in: only whether the whole is a regular expression counts."""
 
 
 class LinearPattern:
-    """A regular expression for the Rust engine that comes with pydantic: no look-around, no back-references.
+    """A regular expression on the Rust engine that comes with pydantic, which knows no look-around and no back-references.
 
-    As in JSON Schema, ``\\d`` and ``\\w`` are ASCII. Parameters: ``text`` is the expression. ``size`` is its length
-    with counted repetitions expanded. Raises ValueError that says why the text is not a valid expression.
+    As in JSON Schema, ``\\d`` and ``\\w`` are ASCII. Look-ahead at the beginning (``^(?!...)``) is matched as a condition of its own.
+    Parameters: ``text`` is the expression. ``size`` is its length with counted repetitions expanded; ``is_plain`` says that it has no look-around and no
+    back-reference, ``is_checked`` that it can be matched in linear time at all: any other matches every text. Raises ValueError
+    that says why the text is no regular expression.
     """
 
-    __slots__ = ("_matches", "size", "text")
+    __slots__ = ("_conditions", "is_checked", "is_plain", "size", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.size = _size(text) if len(text) <= MAX_SIZE else len(text)
+        if len(text) > MAX_SIZE:
+            raise ValueError("it is too long")
+        self.size = _size(text)
+        self.is_plain = self.is_checked = True
         if self.size > MAX_SIZE:
-            raise ValueError("with its repetitions written out it is too long")
-        ascii_classes = _ESCAPE.sub(lambda escape: _ASCII.get(escape[0], escape[0]), text)
+            _check_form(text)
+            self.leave()
+            return
         try:
-            schema = core_schema.str_schema(pattern=ascii_classes, regex_engine="rust-regex")
-            self._matches = SchemaValidator(schema).isinstance_python
+            self._conditions = [(True, _compiled(text))]
         except SchemaError as error:
-            raise ValueError(str(error).rstrip().rpartition("rror: ")[2]) from error
+            self.is_plain = False
+            _check_form(text, str(error).rstrip().rpartition("rror: ")[2])
+            try:
+                self._conditions = [(wanted, _compiled(part)) for wanted, part in _conditions(text)]
+            except SchemaError:
+                self.leave()
+
+    def leave(self) -> None:
+        """Match every text from now on."""
+        self.is_checked = False
+        self._conditions = []
 
     def matches(self, text: str) -> bool:
         """Whether the pattern occurs in ``text``. A lone surrogate counts as a question mark."""
-        return self._matches(text) or self._matches(text.encode("utf-8", "replace").decode())
+        for wanted, match in self._conditions:
+            if (match(text) or match(text.encode("utf-8", "replace").decode())) is not wanted:
+                return False
+        return True
+
+
+def _compiled(text: str) -> Callable[[object], bool]:
+    ascii_classes = _ESCAPE.sub(lambda escape: _ASCII.get(escape[0], escape[0]), text)
+    schema = core_schema.str_schema(pattern=ascii_classes, regex_engine="rust-regex")
+    return SchemaValidator(schema).isinstance_python
+
+
+def _check_form(text: str, why: str = "") -> None:
+    """Raise ValueError unless ``text`` is a regular expression with more than the Rust engine knows."""
+    for pattern, instead in _PYTHON:
+        text = pattern.sub(instead, text)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(why or str(error)) from error
+
+
+def _conditions(text: str) -> list[tuple[bool, str]]:
+    """A pattern with look-ahead at its beginning as several, each of which has to occur or must not."""
+    if not text.startswith("^"):
+        return [(True, text)]
+    conditions: list[tuple[bool, str]] = []
+    at = 1
+    while (ahead := _AHEAD.match(text, at)) is not None:
+        end = _end_of_group(text, at)
+        conditions.append((ahead[1] == "=", f"^(?:{text[ahead.end() : end - 1]})"))
+        at = end
+    rest = text[at:]
+    # An alternative beside the group is not bound to it.
+    return [*conditions, (True, f"^{rest}")] if not _has_alternatives(rest) else [(True, text)]
+
+
+def _end_of_group(text: str, at: int) -> int:
+    depth = 0
+    for token in _TOKEN.finditer(text, at):
+        depth += (token[0] == "(") - (token[0] == ")")
+        if not depth:
+            return token.end()
+    return len(text)
+
+
+def _has_alternatives(text: str) -> bool:
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        depth += (token[0] == "(") - (token[0] == ")")
+        if token[0] == "|" and not depth:
+            return True
+    return False
 
 
 def _size(text: str) -> int:

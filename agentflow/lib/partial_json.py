@@ -11,12 +11,14 @@ from typing import Any, cast
 from agentflow.lib.json_size import MAX_JSON_VALUES, has_too_many_values
 from agentflow.lib.json_types import type_name
 
+_THOUGHT = "</think>"
+_BEGINS = ("{", "[", '"', "`")
 _ALWAYS = 256
 """Up to this length the text is parsed after every chunk; beyond it, only after growing by a sixteenth."""
 
 
 def parse_answer(text: str) -> Any:
-    """The JSON of a model's answer: the whole text, or the content of its one code fence.
+    """The JSON of a model's answer: the whole text after its thoughts, or the content of its one code fence.
 
     Raises ValueError with reason and position; NaN, Infinity, more than 200 levels of nesting and more than
     :data:`~agentflow.lib.json_size.MAX_JSON_VALUES` values are refused.
@@ -27,10 +29,34 @@ def parse_answer(text: str) -> Any:
     try:
         return _parsed(stripped)
     except ValueError as error:
-        fenced = _fenced(stripped)
-        if fenced is None:
-            raise ValueError(str(error)) from None
+        after = stripped.partition(_THOUGHT)[2].strip()
+        if not after:
+            return _in_fence(stripped, error)
+    try:
+        return _parsed(after)
+    except ValueError as error:
+        return _in_fence(after, error)
+
+
+def _in_fence(text: str, error: ValueError) -> Any:
+    fenced = _fenced(text)
+    if fenced is None:
+        raise ValueError(str(error)) from None
     return _parsed(fenced)
+
+
+def without_thoughts(text: str) -> str:
+    """The text of a valid JSON answer after the thoughts that it begins with.
+
+    They are written ``<think>...</think>``, of which a server may have kept the first mark.
+    """
+    if _THOUGHT not in text:
+        return text
+    try:
+        _parsed(text.strip())
+    except ValueError:
+        return text.partition(_THOUGHT)[2].lstrip()
+    return text
 
 
 def _parsed(text: str) -> Any:
@@ -93,8 +119,13 @@ class PartialJson:
 
 
 def _start(text: str) -> int:
-    """Index at which the JSON begins: after blanks and the opening line of a code fence, if any."""
+    """Index at which the JSON begins: after blanks, thoughts and the opening line of a code fence, if any."""
     at = len(text) - len(text.lstrip())
+    if not text.startswith(_BEGINS, at) and (thought := text.find(_THOUGHT, at)) >= 0:
+        at = thought + len(_THOUGHT)
+        at += len(text) - at - len(text[at:].lstrip())
+    elif text.startswith("<", at):
+        return -1
     if text.startswith("```", at):
         line_end = text.find("\n", at)
         return line_end + 1 if line_end >= 0 else -1

@@ -120,10 +120,6 @@ class AnthropicProvider(HttpAdapter):
 
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
         body = messages.encode(request, wire, streaming)
-        if (form := body.get("output_config", {}).get("format")) is not None:
-            from anthropic import transform_schema
-
-            form["schema"] = transform_schema(form["schema"])
         if streaming:
             body["stream"] = True
         return "/v1/messages", body

@@ -24,6 +24,7 @@ from agentflow.core.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    ToolSpec,
     Usage,
 )
 from agentflow.core.provider_errors import ProtocolError
@@ -40,6 +41,7 @@ from agentflow.providers.decoding import (
     unique_calls,
 )
 from agentflow.providers.effort import anthropic_efforts, nearest
+from agentflow.providers.schemas import output_form, system_text, tool_form
 from agentflow.providers.wire import Wire, parse_json, record, records, string, unsupported
 
 DIALECT = "anthropic.messages"
@@ -73,18 +75,11 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
         "max_tokens": request.max_output_tokens or DEFAULT_MAX_TOKENS,
         "messages": [encode_message(message, wire) for message in wire.messages],
     }
-    if request.system:
-        body["system"] = request.system
+    _, form = output_form(request, wire, streaming) if takes_schemas(request.model) else ("prompt", None)
+    if system := system_text(request, wire, form):
+        body["system"] = system
     if request.tools:
-        body["tools"] = [
-            {
-                "name": wire.to_wire(tool.name),
-                "description": tool.description,
-                "input_schema": tool.input_schema,
-                **({"strict": True} if tool.strict else {}),
-            }
-            for tool in request.tools
-        ]
+        body["tools"] = [_tool(tool, wire) for tool in request.tools]
         if request.tool_choice != "auto":
             kinds = {"none": "none", "required": "any"}
             kind = kinds.get(request.tool_choice)
@@ -97,12 +92,9 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
         body["output_config"] = {"effort": nearest(request.effort, levels)}
         if request.effort == "none":
             body["thinking"] = {"type": "disabled"}
-    form = wire.traits.output_form(tools="tools" in body, streaming=streaming)
-    if request.output_schema is not None and form == "json_schema" and takes_schemas(request.model):
-        body["output_config"] = {
-            **body.get("output_config", {}),
-            "format": {"type": "json_schema", "schema": request.output_schema},
-        }
+    if form is not None:
+        sent = {"type": "json_schema", "schema": form.schema}
+        body["output_config"] = {**body.get("output_config", {}), "format": sent}
     if request.prompt_cache is not False:
         _mark(body, request, wire)
     return body
@@ -111,6 +103,12 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
 def takes_schemas(model: str) -> bool:
     """Whether ``model`` is from after the introduction of structured output."""
     return not model.startswith(("claude-2", "claude-3", "claude-instant"))
+
+
+def _tool(tool: ToolSpec, wire: Wire) -> dict[str, Any]:
+    description, form = tool_form(tool, wire)
+    encoded = {"name": wire.to_wire(tool.name), "description": description, "input_schema": form.schema}
+    return {**encoded, "strict": True} if form.strict else encoded
 
 
 def _mark(body: dict[str, Any], request: ModelRequest, wire: Wire) -> None:
@@ -128,8 +126,8 @@ def _mark(body: dict[str, Any], request: ModelRequest, wire: Wire) -> None:
     if kept and ("tools" in body or len(messages) > 1):
         asked = [message for message in messages if message["role"] == "user"]
         ends += [(_blocks(message), -1) for message in asked[-1:-3:-1]]
-    if kept and request.system:
-        body["system"] = [{"type": "text", "text": request.system}]
+    if kept and "system" in body:
+        body["system"] = [{"type": "text", "text": body["system"]}]
         ends.append((body["system"], 0))
     elif kept and "tools" in body:
         ends.append((body["tools"], -1))

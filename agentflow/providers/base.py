@@ -214,7 +214,10 @@ class HttpAdapter(ABC):
         return ""
 
     def _wire(self, request: ModelRequest) -> Wire:
-        return Wire(request, self.traits, self.issuer)
+        wire = Wire(request, self.traits, self.issuer)
+        if request.output_schema is not None:
+            wire.in_prompt = not self.profile(request.model).native_json_schema
+        return wire
 
     def described(self, request: ModelRequest) -> dict[str, Any]:
         """The HTTP request for ``request`` as ``url``, ``headers`` and ``body``, with a variable in place of the key."""
@@ -237,6 +240,8 @@ class HttpAdapter(ABC):
             if request.idempotency_key:
                 call.headers["Idempotency-Key"] = request.idempotency_key
             await self._write(call)
+            for notice in call.wire.notices:
+                yield ModelDelta(notice=notice)
             tokens = 0 if self._rates is None else request.input_tokens or estimate_tokens(request)
             while True:
                 number += 1

@@ -46,6 +46,7 @@ from agentflow.providers.decoding import (
     thoughts_of,
     unique_calls,
 )
+from agentflow.providers.schemas import output_form, system_text
 from agentflow.providers.wire import Wire, parse_json, record, records, string, unsupported
 
 DIALECT = "openai.chat"
@@ -90,21 +91,16 @@ _MOST_LOOKS = 8
 def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]:
     """The request body, without ``stream``."""
     messages: list[dict[str, Any]] = []
+    how, form = output_form(request, wire, streaming)
     for message in wire.messages:
         encode_message(message, wire, messages)
-    if request.system:
-        _put_system(request.system, wire.traits.system_role, messages)
+    if system := system_text(request, wire, form):
+        _put_system(system, wire.traits.system_role, messages)
     body: dict[str, Any] = {"model": request.model, "messages": messages}
     if request.max_output_tokens is not None:
         body[wire.traits.limit_field] = request.max_output_tokens
     if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {**common.function(tool, wire), **({"strict": True} if tool.strict else {})},
-            }
-            for tool in request.tools
-        ]
+        body["tools"] = [_tool(*common.function(tool, wire)) for tool in request.tools]
         mode, name = common.tool_choice(request, wire)
         if mode or name:
             body["tool_choice"] = mode or {"type": "function", "function": {"name": name}}
@@ -112,13 +108,15 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
         body["tools"] = [*body.get("tools", ()), *request.provider_tools]
     if (effort := common.effort(request)) is not None:
         body["reasoning_effort"] = effort
-    if request.output_schema is not None:
-        form = wire.traits.output_form(tools="tools" in body, streaming=streaming)
-        if form == "json_schema":
-            body["response_format"] = {"type": form, form: common.schema_format(request.output_schema, wire)}
-        elif form == "json_object":
-            body["response_format"] = {"type": form}
+    if form is not None:
+        body["response_format"] = {"type": how, how: common.schema_format(form, wire)}
+    elif how == "json_object":
+        body["response_format"] = {"type": how}
     return body
+
+
+def _tool(function: dict[str, Any], strict: bool) -> dict[str, Any]:
+    return {"type": "function", "function": {**function, "strict": True} if strict else function}
 
 
 def _put_system(text: str, role: str, messages: list[dict[str, Any]]) -> None:

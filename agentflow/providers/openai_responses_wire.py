@@ -42,6 +42,7 @@ from agentflow.providers.decoding import (
     text_of,
     unique_calls,
 )
+from agentflow.providers.schemas import output_form, system_text
 from agentflow.providers.wire import Wire, parse_json, record, records, string
 
 DIALECT = "openai.responses"
@@ -75,14 +76,14 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
     body: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if _REASONS(request.model):
         body["include"] = ["reasoning.encrypted_content"]
-    if request.system:
-        body["instructions"] = request.system
+    how, form = output_form(request, wire, streaming)
+    if system := system_text(request, wire, form):
+        body["instructions"] = system
     if request.max_output_tokens is not None:
         body["max_output_tokens"] = request.max_output_tokens
     if request.tools:
-        body["tools"] = [
-            {"type": "function", **common.function(tool, wire), "strict": tool.strict} for tool in request.tools
-        ]
+        functions = [common.function(tool, wire) for tool in request.tools]
+        body["tools"] = [{"type": "function", **function, "strict": strict} for function, strict in functions]
         mode, name = common.tool_choice(request, wire)
         if mode or name:
             body["tool_choice"] = mode or {"type": "function", "name": name}
@@ -90,12 +91,10 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
         body["tools"] = [*body.get("tools", ()), *request.provider_tools]
     if (effort := common.effort(request)) is not None:
         body["reasoning"] = {"effort": effort}
-    if request.output_schema is not None:
-        form = wire.traits.output_form(tools="tools" in body, streaming=streaming)
-        if form == "json_schema":
-            body["text"] = {"format": {"type": form, **common.schema_format(request.output_schema, wire)}}
-        elif form == "json_object":
-            body["text"] = {"format": {"type": form}}
+    if form is not None:
+        body["text"] = {"format": {"type": how, **common.schema_format(form, wire)}}
+    elif how == "json_object":
+        body["text"] = {"format": {"type": how}}
     return body
 
 

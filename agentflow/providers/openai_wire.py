@@ -11,7 +11,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import AudioPart, DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
 from agentflow.providers.decoding import count
 from agentflow.providers.effort import nearest, openai_efforts
-from agentflow.providers.openai_schema import strict_form
+from agentflow.providers.schemas import SchemaForm, tool_form
 from agentflow.providers.servers import row_of
 from agentflow.providers.wire import Wire, record, unsupported
 
@@ -51,15 +51,15 @@ def audio(part: AudioPart, dialect: str) -> dict[str, Any]:
     return {"type": "input_audio", "input_audio": {"data": part.data, "format": kind}}
 
 
-def schema_format(schema: dict[str, Any], wire: Wire) -> dict[str, Any]:
-    """The JSON-schema output format, strict if the server enforces that and the schema can be put into the form of strict mode."""
-    strict = strict_form(schema) if wire.traits.strict else None
-    return {"name": "output", "schema": schema if strict is None else strict, "strict": strict is not None}
+def schema_format(form: SchemaForm, wire: Wire) -> dict[str, Any]:
+    """The JSON-schema output format, marked strict if the server enforces that."""
+    return {"name": "output", "schema": form.schema, "strict": form.strict and wire.traits.strict}
 
 
-def function(tool: ToolSpec, wire: Wire) -> dict[str, Any]:
-    """A tool as a function of both dialects."""
-    return {"name": wire.to_wire(tool.name), "description": tool.description, "parameters": tool.input_schema}
+def function(tool: ToolSpec, wire: Wire) -> tuple[dict[str, Any], bool]:
+    """A tool as a function of both dialects, and whether it is strict."""
+    description, form = tool_form(tool, wire)
+    return {"name": wire.to_wire(tool.name), "description": description, "parameters": form.schema}, form.strict
 
 
 def called(call: ToolCallPart, wire: Wire) -> dict[str, Any]:

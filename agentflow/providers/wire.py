@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.json_text import encoded, written
 from agentflow.core.message_json import are_long
-from agentflow.core.messages import ModelRequest, ToolCallPart
+from agentflow.core.messages import ModelRequest, Notice, ToolCallPart
 from agentflow.core.provider_errors import ProtocolError
 from agentflow.core.values import is_long
 from agentflow.core.work import LONG_TEXT, Work, in_slices
@@ -111,7 +111,19 @@ class Wire:
     only on the names, so that prompt caches stay valid between calls.
     """
 
-    __slots__ = ("_asked", "_back", "_made", "_texts", "_to_wire", "issuer", "messages", "plain", "traits")
+    __slots__ = (
+        "_asked",
+        "_back",
+        "_made",
+        "_texts",
+        "_to_wire",
+        "in_prompt",
+        "issuer",
+        "messages",
+        "notices",
+        "plain",
+        "traits",
+    )
     _FIT = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 
     def __init__(self, request: ModelRequest, traits: Traits = UNKNOWN, issuer: str = "") -> None:
@@ -121,6 +133,10 @@ class Wire:
         self.plain = is_fit(messages, issuer)
         self.messages = messages if self.plain else fitted(messages, traits, issuer)
         self._made: set[str] = set()
+        self.in_prompt = False
+        """Whether the prompt says the schema of the answer already."""
+        self.notices: list[Notice] = []
+        """Remarks on the request, for the caller."""
         self._to_wire: dict[str, str] = {}
         self._back: dict[str, str] = {}
         self._texts: dict[int, str] = {}

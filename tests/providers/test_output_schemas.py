@@ -77,7 +77,7 @@ async def test_a_length_is_told_and_an_answer_past_it_goes_back(dialect: str, tm
         result = await it.task_system.execute_subtask_directly({"name": "t"})
         sent = json.dumps(server.requests[0].body.get("output_config", server.requests[0].body))
     assert result.parsed_content == ["a", "b"] and len(server.requests) == 2
-    assert '"maxItems": 2' in sent or (dialect == "anthropic" and "{maxItems: 2}" in sent)
+    assert '"maxItems": 2' in sent or (dialect == "anthropic" and "(maxItems: 2)" in sent)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -15,7 +15,7 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.events import PartialOutput
 from agentflow.lib.json_schema import check
 from agentflow.lib.tagged_unions import UnionMissed, tagged_unions
-from agentflow.providers.openai_schema import strict_form
+from agentflow.providers.schemas import translated
 from tests.support.model_server import ModelServer
 
 DIALECTS = ("anthropic", "openai-chat", "openai")
@@ -217,8 +217,9 @@ def test_the_strict_form_says_what_it_leaves_out() -> None:
         size: Annotated[int, Field(ge=1)] = 3
         one: Annotated[Cat | Dog, Field(discriminator="type")]
 
-    strict = strict_form(Bounded.model_json_schema())
-    assert strict is not None
+    form = translated(Bounded.model_json_schema(), "openai", "output")
+    strict: Any = form.schema
+    assert form.strict and not form.whole
     assert strict["properties"]["name"] == {"title": "Name", "type": "string", "description": "a name (minLength: 2)"}
     assert strict["properties"]["size"] == {"title": "Size", "type": "integer", "minimum": 1}
     assert "oneOf" not in strict["properties"]["one"] and len(strict["properties"]["one"]["anyOf"]) == 2
@@ -229,9 +230,9 @@ def test_the_strict_form_says_what_it_leaves_out() -> None:
         {"type": "object", "properties": {"a": {"type": "array"}}},
         {"type": "object", "properties": {}, "additionalProperties": True},
         {"type": "object", "properties": {"a": {"not": {"type": "string"}}}},
-        {"type": "array", "items": {"type": "string"}},
     ):
-        assert strict_form(loose) is None, loose
+        assert not translated(loose, "openai", "output").strict, loose
+    assert translated({"type": "array", "items": {"type": "string"}}, "openai", "output").schema is None
 
 
 async def test_a_durable_run_gives_the_same_member_again(tmp_path: Any) -> None:

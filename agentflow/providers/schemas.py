@@ -1,0 +1,109 @@
+"""A JSON Schema in the form that a server takes: the same, weaker, or none.
+
+What a server does not take is told to the model in a description, or in the prompt where the server takes no form of the schema.
+Nothing gets less strict by that: answers are checked against the whole schema when they come in, and arguments before a tool runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentflow.core.frozen import frozen
+from agentflow.core.messages import ModelRequest, Notice, ToolSpec
+from agentflow.core.values import to_json
+from agentflow.providers.schema_subsets import Place, subsets_of
+from agentflow.providers.schema_translation import Translation, Unsaid
+from agentflow.providers.traits import OutputForm, SchemaRules
+from agentflow.providers.wire import Wire
+
+_MOST_KEPT = 1_000
+_kept: dict[tuple[int, SchemaRules, Place], tuple[Mapping[str, Any], SchemaForm]] = {}
+"""Forms by the identity of their schema, which is kept with them so that no other gets its identity."""
+
+
+@frozen
+class SchemaForm:
+    """A schema as a server takes it.
+
+    ``schema`` is None where it takes no form; ``strict`` says that it enforces the form; ``whole`` that the form says all that
+    the schema does. ``rest`` is what a tool's description has to say besides.
+    """
+
+    schema: dict[str, Any] | None
+    strict: bool = False
+    whole: bool = False
+    rest: str = ""
+
+
+_NO_FORM = SchemaForm(None)
+
+
+def translated(schema: Mapping[str, Any], rules: SchemaRules, place: Place) -> SchemaForm:
+    """The form of ``schema`` that servers of ``rules`` take in ``place``; made once for each schema. Raises nothing."""
+    key = (id(schema), rules, place)
+    kept = _kept.get(key)
+    if kept is not None:
+        return kept[1]
+    form = _translated(schema, rules, place)
+    if len(_kept) >= _MOST_KEPT:
+        _kept.clear()
+    _kept[key] = (schema, form)
+    return form
+
+
+def _translated(schema: Mapping[str, Any], rules: SchemaRules, place: Place) -> SchemaForm:
+    for subset in subsets_of(rules, place):
+        work = Translation(schema, subset, tool=place != "output")
+        try:
+            result = work.run()
+        except Unsaid:
+            continue
+        return SchemaForm(result, subset.strict, work.whole, work.rest)
+    if place == "output":
+        return _NO_FORM
+    return SchemaForm({"type": "object", "properties": {}}, rest=_to_meet(schema))
+
+
+def output_form(request: ModelRequest, wire: Wire, streaming: bool) -> tuple[OutputForm, SchemaForm | None]:
+    """How the form of an answer is asked for, and the form of its schema where that is sent.
+
+    The schema of an answer of which the server takes no form is said in the prompt, with a notice.
+    """
+    if request.output_schema is None:
+        return "prompt", None
+    how = wire.traits.output_form(tools=bool(request.tools or request.provider_tools), streaming=streaming)
+    if how != "json_schema":
+        return how, None
+    form = translated(request.output_schema, wire.traits.schemas, "output")
+    if form.schema is not None:
+        return how, form
+    told = (
+        "the schema of the answer stands in the prompt, because the server takes no form of it; the answer is checked"
+    )
+    wire.notices.append(Notice(told, code="provider/schema-in-prompt", details={"model": request.model}))
+    return "prompt", None
+
+
+def system_text(request: ModelRequest, wire: Wire, form: SchemaForm | None) -> str:
+    """The system text of a request, with the schema of the answer if nothing else says it."""
+    if form is not None or request.output_schema is None or wire.in_prompt:
+        return request.system
+    said = (
+        "Answer with one JSON value that meets this JSON Schema, and nothing else: no prose, no code fence.\n"
+        f"<schema>{to_json(request.output_schema)}</schema>"
+    )
+    return f"{request.system}\n\n{said}" if request.system else said
+
+
+def tool_form(tool: ToolSpec, wire: Wire) -> tuple[str, SchemaForm]:
+    """The description of a tool as it is sent, and the form of its schema."""
+    form = translated(tool.input_schema, wire.traits.schemas, "strict tool" if tool.strict else "tool")
+    return (f"{tool.description}\n\n{form.rest}".lstrip() if form.rest else tool.description), form
+
+
+def _to_meet(schema: Mapping[str, Any]) -> str:
+    return f"The arguments must meet this JSON Schema: {to_json(schema)}"
+
+
+__all__ = ["SchemaForm", "output_form", "system_text", "tool_form", "translated"]
