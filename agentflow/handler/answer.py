@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.ports import Prompt
 from agentflow.core.work import LONG_TEXT
-from agentflow.lib.json_enclosure import disclosed, enclosed
+from agentflow.lib.json_enclosure import disclosed, enclosed, with_root
 from agentflow.lib.json_schema import Schema, check
 from agentflow.lib.partial_json import PartialJson, parse_answer, prune, without_thoughts
 from agentflow.lib.tagged_unions import TaggedUnions, UnionMissed, tagged_unions
@@ -63,8 +63,10 @@ class OutputSchema:
         if self.requested is None or self.requested.get("type") == "object":
             return self
         result = copy(self)
-        result.requested = enclosed(self.requested)
-        result._enclosed = True
+        result.requested = with_root(self.requested)
+        if result.requested.get("type") != "object":
+            result.requested = enclosed(self.requested)
+            result._enclosed = True
         return result
 
     def text_of(self, text: str) -> str:
@@ -87,12 +89,12 @@ class OutputSchema:
             return None, clip(str(error), 500), ()
         if self._enclosed:
             value = disclosed(value)
-        found = self._checked(value)
-        if found[2] and (schema := self.schema if self._unions is None else self._unions.schema) is not None:
+        checked = self._checked(value)
+        if checked[2] and (schema := self.schema if self._unions is None else self._unions.schema) is not None:
             completed = Schema(schema).without_nulls(value)
             if completed is not value:
                 return self._checked(completed)
-        return found
+        return checked
 
     def _checked(self, value: Any) -> tuple[Any, str | None, tuple[str, ...]]:
         if self._unions is not None:

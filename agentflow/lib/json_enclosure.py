@@ -23,6 +23,15 @@ def enclosed(schema: Mapping[str, Any]) -> dict[str, Any]:
     return cast(dict[str, Any], _moved({**outer, **shared}))
 
 
+def with_root(schema: dict[str, Any]) -> dict[str, Any]:
+    """``schema`` with its definition in place of the reference that a recursive class has at its root; any other unchanged."""
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    definition: Any = schema.get("$defs", {}).get(name)
+    if schema.keys() != {"$ref", "$defs"} or not isinstance(definition, dict):
+        return schema
+    return {**cast(dict[str, Any], definition), "$defs": schema["$defs"]}
+
+
 def disclosed(value: Any) -> Any:
     """What an object of :func:`enclosed` holds; any other value unchanged, for servers that ask for no schema."""
     entries: dict[str, Any] = cast(Any, value) if isinstance(value, dict) else {}

@@ -17,11 +17,11 @@ def is_finite(schema: Mapping[str, Any]) -> bool:
     definitions: dict[str, Any] = schema.get("$defs", {})
     finite: set[str] = set()
     while True:
-        found = {f"{_HERE}{name}" for name, each in definitions.items() if _ends(each, finite)}
-        found |= {"#"} if _ends(schema, finite) else set()
-        if found <= finite:
+        ending = {f"{_HERE}{name}" for name, each in definitions.items() if _ends(each, finite)}
+        ending |= {"#"} if _ends(schema, finite) else set()
+        if ending <= finite:
             return "#" in finite
-        finite |= found
+        finite |= ending
 
 
 def _ends(schema: Mapping[str, Any], finite: set[str]) -> bool:

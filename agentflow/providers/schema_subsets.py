@@ -125,6 +125,9 @@ _PLAIN = Subset(
 )
 """The part that the grammars of llama.cpp and vLLM (xgrammar) share."""
 _PLAIN_TOOL = replace(_OPENAI_TOOL, source=_PLAIN.source, patterns="anchored")
+_COMMON = replace(_OPENAI_STRICT, patterns="anchored")
+_COMMON_TOOL = replace(_ANTHROPIC_TOOL, patterns="anchored", items=True)
+"""For gateways in front of many vendors and servers that nobody knows: the part that all of them take."""
 _ROWS: Mapping[tuple[SchemaRules, Place], tuple[Subset, ...]] = MappingProxyType(
     {
         ("openai", "output"): (_OPENAI_STRICT, _OPENAI_TOOL),
@@ -136,6 +139,9 @@ _ROWS: Mapping[tuple[SchemaRules, Place], tuple[Subset, ...]] = MappingProxyType
         ("gemini", "output"): (_GEMINI,),
         ("gemini", "tool"): (_GEMINI,),
         ("gemini", "strict tool"): (_GEMINI,),
+        ("common", "output"): (_COMMON, _COMMON_TOOL),
+        ("common", "tool"): (_COMMON_TOOL,),
+        ("common", "strict tool"): (replace(_COMMON, names=_NAMES), _COMMON_TOOL),
         ("plain", "output"): (_PLAIN,),
         ("plain", "tool"): (_PLAIN_TOOL,),
         ("plain", "strict tool"): (_PLAIN_TOOL,),

@@ -112,12 +112,9 @@ class Translation:
 
     def _joined(self, rules: dict[str, Any], variants: Sequence[Any]) -> dict[str, Any]:
         """An object with the properties of all variants of a union."""
-        found: list[dict[str, Any]] = []
-        for each in variants:
-            variant = dict(each)
-            found.append(self._with_target(variant, set()) if "$ref" in variant else variant)
+        members = [self._with_target(dict(each), set()) if "$ref" in each else each for each in variants]
         properties: dict[str, Any] = {}
-        for variant in found:
+        for variant in members:
             for name, each in variant.get("properties", {}).items():
                 one: list[Any] = properties.setdefault(name, [])
                 if each not in one:
@@ -126,9 +123,9 @@ class Translation:
             return rules
         own: dict[str, Any] = rules.get("properties", {})
         every = {name: each[0] if len(each) == 1 else {"anyOf": each} for name, each in properties.items()}
-        shared = set[str].intersection(*[set(variant.get("required", ())) for variant in found])
+        shared = set[str].intersection(*[set(variant.get("required", ())) for variant in members])
         needed = [*rules.get("required", ()), *sorted(shared - set(rules.get("required", ())))]
-        closed = all([variant.get("additionalProperties") is False for variant in found])
+        closed = all([variant.get("additionalProperties") is False for variant in members])
         return {
             **rules,
             "properties": {**every, **own},

@@ -80,7 +80,7 @@ GUESSES: Mapping[str, Traits] = MappingProxyType(
         _RESPONSES: Traits(
             limit_field="max_output_tokens", schemas="openai", strict=True, call_id=_LONG_ID, omit=_NO_CACHE_FIELDS
         ),
-        _CHAT: Traits(schemas="openai", strict=True, alternates=True, omit=_NO_CACHE_FIELDS),
+        _CHAT: Traits(schemas="common", strict=True, alternates=True, omit=_NO_CACHE_FIELDS),
     }
 )
 """The guess for a server that is not known, by route."""
@@ -109,7 +109,7 @@ ROWS: tuple[tuple[str, str, Traits], ...] = (
     (_CHAT, "api.together.xyz", _chat("together", "docs.together.ai/docs/json-mode, 2026-11")),
     (_CHAT, "api.together.ai", _chat("together", "docs.together.ai/docs/json-mode, 2026-11")),
     (_CHAT, "openrouter.ai", _chat("openrouter", "openrouter.ai/docs/features/structured-outputs, 2026-11: ignored by models without it",
-        schemas="openai")),
+        schemas="common")),
     (_CHAT, "api.x.ai", _chat("x.ai", "docs.x.ai/docs/guides/structured-outputs, 2026-11",
         limit_field="max_completion_tokens", schemas="openai")),
     (_CHAT, ":11434", _chat("ollama", "github.com/ollama/ollama/blob/main/docs/openai.md, 2026-11: a format keeps a model from calling tools",

@@ -18,8 +18,8 @@ from agentflow.lib.option_table import unknown_field, wrong_value
 OutputForm: TypeAlias = Literal["json_schema", "json_object", "prompt"]
 """How a server is told the form of its answer: with a schema, as any JSON object, or in the words of the prompt alone."""
 LimitField: TypeAlias = Literal["max_tokens", "max_completion_tokens", "max_output_tokens"]
-SchemaRules: TypeAlias = Literal["openai", "anthropic", "gemini", "plain"]
-"""Whose subset of JSON Schema a server takes."""
+SchemaRules: TypeAlias = Literal["openai", "anthropic", "gemini", "common", "plain"]
+"""Whose subset of JSON Schema a server takes: a vendor's, the part that all take, or that of most grammars (``plain``)."""
 _WEAKER: Mapping[str, OutputForm] = MappingProxyType({"json_schema": "json_object", "json_object": "prompt"})
 _FORMATS = ("response_format", "text", "output_config", "json_schema")
 """Fields that hold the form of the answer, and the value that is refused most often."""
