@@ -149,6 +149,6 @@ _ROWS: Mapping[tuple[SchemaRules, Place], tuple[Subset, ...]] = MappingProxyType
 )
 
 
-def subsets_of(rules: SchemaRules, place: Place) -> tuple[Subset, ...]:
-    """The parts that servers of ``rules`` take in ``place``, the one that is enforced most first."""
-    return _ROWS[rules, place]
+def subsets_of(rules: SchemaRules, part: Place) -> tuple[Subset, ...]:
+    """The parts that servers of ``rules`` take in ``part``, the one that is enforced most first."""
+    return _ROWS[rules, part]

@@ -39,28 +39,28 @@ class SchemaForm:
 _NO_FORM = SchemaForm(None)
 
 
-def translated(schema: Mapping[str, Any], rules: SchemaRules, place: Place) -> SchemaForm:
-    """The form of ``schema`` that servers of ``rules`` take in ``place``; made once for each schema. Raises nothing."""
-    key = (id(schema), rules, place)
+def translated(schema: Mapping[str, Any], rules: SchemaRules, part: Place) -> SchemaForm:
+    """The form of ``schema`` that servers of ``rules`` take in ``part``; made once for each schema. Raises nothing."""
+    key = (id(schema), rules, part)
     kept = _kept.get(key)
     if kept is not None:
         return kept[1]
-    form = _translated(schema, rules, place)
+    form = _translated(schema, rules, part)
     if len(_kept) >= _MOST_KEPT:
         _kept.clear()
     _kept[key] = (schema, form)
     return form
 
 
-def _translated(schema: Mapping[str, Any], rules: SchemaRules, place: Place) -> SchemaForm:
-    for subset in subsets_of(rules, place):
-        work = Translation(schema, subset, tool=place != "output")
+def _translated(schema: Mapping[str, Any], rules: SchemaRules, part: Place) -> SchemaForm:
+    for subset in subsets_of(rules, part):
+        work = Translation(schema, subset, tool=part != "output")
         try:
             result = work.run()
         except Unsaid:
             continue
         return SchemaForm(result, subset.strict, work.whole, work.rest)
-    if place == "output":
+    if part == "output":
         return _NO_FORM
     return SchemaForm({"type": "object", "properties": {}}, rest=_to_meet(schema))
 
