@@ -38,6 +38,7 @@ from agentflow.providers.decoding import (
     incomplete,
     parse_arguments,
     text_of,
+    tier,
     unique_calls,
 )
 from agentflow.providers.effort import anthropic_efforts, nearest
@@ -346,6 +347,7 @@ class MessagesDecoder(BaseDecoder):
         for key in ("stop_sequence", "stop_details", "container"):
             if stopped.get(key) is not None:
                 metadata[key] = stopped[key]
+        metadata.update(tier(usage.get("service_tier")))
         stop = self._stop(stopped["stop_reason"], parts)
         calls = any([isinstance(part, ToolCallPart) for part in parts])
         return ModelResponse(

@@ -36,7 +36,7 @@ from agentflow.providers import faults, refusals
 from agentflow.providers.address import check_base_url, split_query
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.clocks import Clocks
-from agentflow.providers.decoding import Decoder, deltas_of
+from agentflow.providers.decoding import Decoder, deltas_of, unread
 from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_event_stream, read_whole, send
 from agentflow.providers.halves import Halves, whole_json
 from agentflow.providers.header_text import check_headers
@@ -479,7 +479,7 @@ class HttpAdapter(ABC):
             request_id=call.request_id or response.request_id,
             cost_usd=self._prices.cost(self.route or self.provider, model, response.usage, asked=call.request.model),
         )
-        notices = [*decoder.notices, *_at_limit(call.request, response)]
+        notices = [*decoder.notices, *_at_limit(call.request, response), *unread(response)]
         return [*(ModelDelta(notice=notice) for notice in notices), ModelDelta(response=response)]
 
     def _malformed(self, what: str, why: str) -> ProtocolError:

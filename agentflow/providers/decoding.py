@@ -13,6 +13,7 @@ from agentflow.core.messages import (
     ModelResponse,
     Native,
     Notice,
+    OtherPart,
     Part,
     StopReason,
     TextPart,
@@ -133,6 +134,32 @@ def differs(streamed: str, final: str) -> Notice:
         code="provider/text-differs",
         details={"streamed": clip(streamed), "final": clip(final)},
     )
+
+
+def tier(value: object) -> dict[str, str]:
+    """The metadata of an answer that was made, and is charged, at another tier of service than the usual one."""
+    return (
+        {"service_tier": value} if isinstance(value, str) and value not in ("", "default", "standard", "auto") else {}
+    )
+
+
+def unread(response: ModelResponse) -> list[Notice]:
+    """A notice of an answer that says it is complete and has cost tokens, and of which nothing was understood."""
+    usage, parts = response.usage, response.parts
+    if response.stop_reason != "end" or usage.output_tokens <= usage.reasoning_tokens:
+        return []
+    keys: set[str] = set()
+    for part in parts:
+        if isinstance(part, OtherPart):
+            data = record(part.native.data)
+            keys.update([data["type"]] if isinstance(data.get("type"), str) else data)
+        elif not isinstance(part, TextPart | ThinkingPart) or part.text:
+            return []
+    named = ", ".join(sorted(keys)) or "none that agentflow does not know"
+    message = f"the answer has {usage.output_tokens} tokens, but neither text nor calls: its other keys are {named}"
+    return [
+        Notice(message, code="provider/unread-answer", details={"keys": sorted(keys), "tokens": usage.output_tokens})
+    ]
 
 
 def incomplete(what: str, partial: str = "") -> IncompleteStream:

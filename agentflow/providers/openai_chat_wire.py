@@ -44,6 +44,7 @@ from agentflow.providers.decoding import (
     parse_arguments,
     text_of,
     thoughts_of,
+    tier,
     unique_calls,
 )
 from agentflow.providers.schemas import output_form, system_text
@@ -474,5 +475,9 @@ class ChatDecoder(BaseDecoder):
             ),
             model=self._head.get("model") or "",
             unknown_events=self.unknown,
-            metadata={"id": self._head.get("id"), "stop_reason": self._finish},
+            metadata={
+                "id": self._head.get("id"),
+                "stop_reason": self._finish,
+                **tier(self._head.get("service_tier")),
+            },
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 from agentflow.core.messages import (
     AudioPart,
@@ -40,6 +40,7 @@ from agentflow.providers.decoding import (
     joined_text,
     parse_arguments,
     text_of,
+    tier,
     unique_calls,
 )
 from agentflow.providers.schemas import output_form, system_text
@@ -74,7 +75,7 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
     for message in wire.messages:
         encode_message(message, wire, items)
     body: dict[str, Any] = {"model": request.model, "input": items, "store": False}
-    if _REASONS(request.model):
+    if not wire.traits.model_names or _REASONS(request.model):
         body["include"] = ["reasoning.encrypted_content"]
     how, form = output_form(request, wire, streaming)
     if system := system_text(request, wire, form):
@@ -115,8 +116,8 @@ def encode_message(message: Message, wire: Wire, out: list[dict[str, Any]]) -> N
         if native is not None and native.dialect == DIALECT:
             flush()
             item = native.data
-            if isinstance(part, ToolCallPart) and item.get("call_id") != part.id:
-                item = {**item, "call_id": part.id}
+            if isinstance(part, ToolCallPart):
+                item = {**item, "call_id": part.id, "name": wire.to_wire(part.name)}
             out.append(item)
         elif isinstance(part, TextPart):
             content.append({"type": "input_text" if user else "output_text", "text": part.text})
@@ -155,6 +156,8 @@ class ResponsesDecoder(BaseDecoder):
         self._by_key: dict[str | int, _PendingCall] = {}
         self._items: dict[str | int, dict[str, Any]] = {}
         self._text: list[str] = []
+        self._asides: set[str | int] = set()
+        """Ids and places of the messages that are no answer, but said on the way to it."""
         self._final: dict[str, Any] = {}
 
     @property
@@ -173,6 +176,9 @@ class ResponsesDecoder(BaseDecoder):
             if text:
                 if type(text) is not str:
                     text = text_of(text)
+                if self._asides and not self._asides.isdisjoint((event.get("item_id"), event.get("output_index"))):
+                    out.append(ModelDelta(thinking=text))
+                    return True
                 self._text.append(text)
                 out.append(ModelDelta(text))
         elif kind == "response.function_call_arguments.delta":
@@ -210,6 +216,8 @@ class ResponsesDecoder(BaseDecoder):
 
     def _added(self, event: dict[str, Any], out: list[ModelDelta]) -> None:
         item = event["item"]
+        if _is_aside(item):
+            self._asides.update([key for key in (item.get("id"), event.get("output_index")) if key is not None])
         if item.get("type") != "function_call":
             return
         call = _PendingCall(item, item.get("call_id") or item.get("id") or self._wire.new_id())
@@ -238,7 +246,13 @@ class ResponsesDecoder(BaseDecoder):
 
     def _show_late(self, out: list[ModelDelta]) -> None:
         """Emit text that arrives only with the final response."""
-        if not self._text and (text := "".join(text_of(item.get("content")) for item in self._output() if _says(item))):
+        if self._text:
+            return
+        output = _once(self._output())
+        said = [text_of(item.get("content")) for item in output if _says(item)]
+        if not said and not any([item.get("type") == "function_call" for item in output]):
+            said = [text_of(item.get("content")) for item in output if _is_aside(item)]
+        if text := "".join(said):
             self._text.append(text)
             out.append(ModelDelta(text))
 
@@ -268,8 +282,12 @@ class ResponsesDecoder(BaseDecoder):
         status = data.get("status")
         if status in ("failed", "cancelled") or data.get("error"):
             self._fail(data)
-        output = records(data.get("output"))
-        parts = [self._part(item) for item in output]
+        output = _once(records(data.get("output")))
+        parts = [part for item in output for part in self._parts(item)]
+        if not any(
+            [isinstance(part, TextPart | ToolCallPart) for part in parts]
+        ):  # then what was said on the way is all
+            parts = [TextPart(part.text, native=part.native) if _is_aside_part(part) else part for part in parts]
         reason = record(data.get("incomplete_details")).get("reason")
         if status == "incomplete" and reason is None:
             raise incomplete("the response is incomplete without a reason", joined_text(parts))
@@ -291,7 +309,7 @@ class ResponsesDecoder(BaseDecoder):
             ),
             model=data.get("model") or "",
             unknown_events=self.unknown,
-            metadata={"id": data.get("id"), "stop_reason": reason or status},
+            metadata={"id": data.get("id"), "stop_reason": reason or status, **tier(data.get("service_tier"))},
         )
 
     def _end(self, output: list[dict[str, Any]], parts: list[Part]) -> StopReason:
@@ -307,10 +325,18 @@ class ResponsesDecoder(BaseDecoder):
                 refused = refused or "refusal" in [record(piece).get("type") for piece in records(item["content"])]
         return "refusal" if refused else "tool_calls" if called else "end"
 
+    def _parts(self, item: dict[str, Any]) -> list[Part]:
+        """The neutral form of one output item: a picture is beside the item that makes it."""
+        part = self._part(item)
+        if item["type"] == "image_generation_call" and (data := string(item.get("result"))):
+            return [part, ImagePart(f"image/{string(item.get('output_format')) or 'png'}", data)]
+        return [part]
+
     def _part(self, item: dict[str, Any]) -> Part:
-        """The neutral form of one output item."""
         kind = item["type"]
         native = self._native(item)
+        if _is_aside(item):
+            return ThinkingPart(text_of(item["content"]), native)
         if kind == "message":
             return TextPart(text_of(item["content"]), False, native, _citations(item))
         if kind == "function_call":
@@ -337,7 +363,23 @@ def _citations(item: dict[str, Any]) -> tuple[Citation, ...]:
 
 
 def _says(item: dict[str, Any]) -> bool:
-    return item.get("type") == "message"
+    return item.get("type") == "message" and not _is_aside(item)
+
+
+def _is_aside(item: dict[str, Any]) -> bool:
+    """Whether a message tells what the model is about to do, rather than the answer."""
+    return item.get("type") == "message" and item.get("phase") == "commentary"
+
+
+def _is_aside_part(part: Part) -> TypeGuard[ThinkingPart]:
+    return isinstance(part, ThinkingPart) and part.native is not None and _is_aside(part.native.data)
+
+
+def _once(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items of an output without those that are in it twice: the last of an id counts."""
+    if len(output) < 2:
+        return output
+    return list({item.get("id") or at: item for at, item in enumerate(output)}.values())
 
 
 class _PendingCall:

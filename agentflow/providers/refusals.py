@@ -18,6 +18,10 @@ _INSIDE: Mapping[str, tuple[str, ...]] = {
     "strict": ("tools", "response_format", "text", "output_config"),
 }
 """Names inside of fields that are refused on their own."""
+_GUESSED = frozenset(["include"])
+"""Fields that are sent on trial also to known servers: whether a deployment's model takes them is in no table."""
+_IN_WORDS = (("encrypted content is not supported", "include"),)
+"""Refusals that name a field in other words."""
 _MOST = 3
 """Fields that one call leaves out in turn."""
 
@@ -38,7 +42,8 @@ def refused_field(error: ProviderError, sent: Collection[str], needed: Collectio
         word = rf"(?<!\w){re.escape(name)}(?!\w)"
         if re.search(word if "_" in name else rf"(?<=['\"`.]){word}|{word}:", error.message):
             return name
-    return None
+    said = error.message.lower()
+    return next((name for words, name in _IN_WORDS if name in names and words in said), None)
 
 
 def fitting(traits: Traits, field: str, settings: Mapping[str, Any], refused: Sequence[str]) -> Traits | None:
@@ -46,7 +51,7 @@ def fitting(traits: Traits, field: str, settings: Mapping[str, Any], refused: Se
 
     None where the traits are no guess, and where the field is in the user's ``settings``.
     """
-    if traits.sure or len(refused) >= _MOST or _by_user(field, settings):
+    if (traits.sure and field not in _GUESSED) or len(refused) >= _MOST or _by_user(field, settings):
         return None
     return traits.without(field)
 

@@ -31,6 +31,7 @@ _OPENAI_RESPONSES = Traits(
     strict=True,
     call_id=_LONG_ID,
     signed=True,
+    model_names=True,
     source=_OPENAI_DOCS,
 )
 _NO_CACHE_OPTIONS = ("prompt_cache_options",)

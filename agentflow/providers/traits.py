@@ -53,6 +53,7 @@ class Traits:
         strict: whether the server enforces a schema that is marked strict.
         system_role: the role of the system text in Chat Completions.
         call_id: a regular expression that the ids of tool calls have to match as a whole.
+        model_names: whether the name of a model tells what it can do, rather than how a deployment or a gateway calls it.
         alternates: whether the roles of messages have to alternate, the user's first.
         signed: whether the server refuses its own thinking without a signature or encrypted content.
         echo: where keys that the server added to an answer and to its calls, thinking among them, go back to it: in ``all``
@@ -75,6 +76,7 @@ class Traits:
     call_id: str = r"[A-Za-z0-9_-]{1,40}"
     output_with_tools: bool = True
     output_in_streams: bool = True
+    model_names: bool = False
     alternates: bool = False
     signed: bool = False
     echo: Literal["all", "calls", "none"] = "all"

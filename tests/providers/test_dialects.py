@@ -287,13 +287,6 @@ async def test_tool_names_are_made_acceptable_and_given_back(dialect: str) -> No
         await provider.aclose()
 
 
-async def test_reasoning_models_give_their_reasoning_encrypted() -> None:
-    """Nothing is stored with OpenAI, so a reasoning model is asked for its encrypted reasoning, others are not."""
-    assert (await sent("openai", ModelRequest((user("hi"),), model="gpt-5")))["include"]
-    assert (await sent("openai", ModelRequest((user("hi"),), model="o3-mini")))["include"]
-    assert "include" not in await sent("openai", ModelRequest((user("hi"),), model="gpt-4o"))
-
-
 async def test_tool_results_come_first_for_anthropic() -> None:
     """The API refuses a user turn in which text stands before the answers to its tool calls."""
     called = Message("assistant", (ToolCallPart("c1", "add", {}),))
