@@ -6,7 +6,9 @@
     │   └── UnboundSymbolError     (also a NameError)
     ├── RunStopped                 nothing of the run goes on because of it: a program cannot catch it
     │   ├── LimitExceeded          a limit of the run was met
-    │   └── ChangeRefused          a change would tell what a strict policy keeps
+    │   ├── ChangeRefused          a change would tell what a strict policy keeps
+    │   └── HostPanic              code of the host raised what is no Exception
+    ├── StrayExit                  code of the host called sys.exit, or raised CancelledError uncancelled
     ├── WorkflowError              a Python workflow misuses what it is given
     │   ├── PythonOverlap          it has two calls in flight on one branch
     │   └── UnawaitedAttribute     it asks a call for what that gives (also an AttributeError)
@@ -268,6 +270,24 @@ class ChangeRefused(RunStopped):
     """
 
     default_code = "provenance/write"
+
+
+class HostPanic(RunStopped):
+    """Code of the host raised what is no Exception: a panic of an extension in Rust, an exception class derived from BaseException.
+
+    Nobody knows in which state that code has left what it works on, so the run ends; no other run does.
+    """
+
+    default_code = "host/panic"
+
+
+class StrayExit(AgentflowError):
+    """Code of the host ended in a way it may not: it called ``sys.exit``, or raised CancelledError although nobody cancelled it.
+
+    It is a failure of that code, and no reason to end the process or the run.
+    """
+
+    default_code = "host/stray-exit"
 
 
 class WorkflowError(AgentflowError):

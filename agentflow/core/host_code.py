@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from contextvars import Token
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from agentflow.core.call import CallContext, HostCalls, LineCall, current_call
+from agentflow.core.errors import HostPanic, StrayExit, clip
 
 calling: Callable[[], CallContext | None] = current_call.get
 """The call of the code that is executing, as it was set: a LineCall where that is a workflow's own."""
@@ -32,9 +34,45 @@ def executing() -> tuple[CallContext | None, Any]:
     return (call.line.strand.call, call.line) if type(call) is LineCall else (call, None)
 
 
-class StrayExit(RuntimeError):
-    """Host code ended in a way it may not: it called ``sys.exit``, or raised CancelledError
-    although nobody cancelled it. It is a failure of that code, and no reason to end the process or the run."""
+def contained(error: BaseException) -> StrayExit | HostPanic:
+    """The failure of host code that stands for ``error``, which is stray (:func:`is_stray`)."""
+    if isinstance(error, SystemExit):
+        return StrayExit(f"code of the host called sys.exit({error.code!r})", hint="raise an exception, or return")
+    if isinstance(error, asyncio.CancelledError):
+        return StrayExit(
+            "code of the host raised CancelledError, although nobody cancelled it",
+            hint="it awaits a task that it, or a library, cancelled: catch that where it is awaited",
+        )
+    name, said = type(error).__name__, clip(str(error), 500)
+    hint = "derive exceptions from Exception; what an extension reports as a panic is a fault in it"
+    return HostPanic(f"code of the host raised {name}, which is no Exception: {said}", hint=hint)
+
+
+def is_stray(error: BaseException, cancelled: bool) -> bool:
+    """Whether host code may not end with ``error``. ``cancelled``: its task has been cancelled since it began.
+
+    An interrupt from the keyboard is the user's, and passes.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return not cancelled
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return not isinstance(error, Exception) and group.subgroup(KeyboardInterrupt) is None
+    return not isinstance(error, Exception | KeyboardInterrupt | GeneratorExit)
+
+
+@contextmanager
+def containing() -> Generator[None]:
+    """A block that calls code of the host which starts nothing in the run. Raises as :class:`HostCode` does."""
+    own = HostCalls()
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        if is_stray(error, own.cancelled()):
+            raise contained(error) from error
+        raise
 
 
 class LineCode:
@@ -60,7 +98,7 @@ class HostCode:
     (:meth:`~agentflow.core.call.CallContext.for_host`), whoever called the code.
 
     The order in which such code starts effects is unknown, so the effects of ``call`` are identified by their content. Raises
-    StrayExit in place of a SystemExit, and of a CancelledError when this task was not cancelled.
+    StrayExit or HostPanic where :func:`is_stray` says so.
     """
 
     __slots__ = ("_call", "_host", "_token")
@@ -79,9 +117,5 @@ class HostCode:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         current_call.reset(self._token)
-        if error is None:
-            return
-        if isinstance(error, SystemExit):
-            raise StrayExit(f"it called sys.exit({error.code!r})") from error
-        if isinstance(error, asyncio.CancelledError) and not self._host.cancelled():
-            raise StrayExit("it raised CancelledError, although nobody cancelled it") from error
+        if error is not None and not isinstance(error, Exception) and is_stray(error, self._host.cancelled()):
+            raise contained(error) from error

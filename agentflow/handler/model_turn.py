@@ -17,6 +17,7 @@ from agentflow.core.events import (
     ToolArgumentsDelta,
     WaitStarted,
 )
+from agentflow.core.host_code import contained, is_stray
 from agentflow.core.message_json import are_long
 from agentflow.core.messages import (
     Attempt,
@@ -167,6 +168,8 @@ async def _answer(
             if progress is not None:
                 progress.lost = lost
         account.due = False
+        if not isinstance(error, Exception) and is_stray(error, cancelled=True):  # an adapter is code of the host
+            raise contained(error) from error
         raise
     finally:
         await stream.aclose()

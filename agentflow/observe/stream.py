@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.events import DeltaBase, Event, LoopProgress, ToolProgress
+from agentflow.core.host_code import is_stray
 from agentflow.core.store_ports import Pacer
 
 _log = logging.getLogger(__name__)
@@ -198,7 +199,9 @@ class Fanout:
                 continue
             try:
                 result = observer(event)
-            except Exception:  # noqa: BLE001 - an observer is foreign code; its failure must not be the run's
+            except BaseException as error:  # an observer is foreign code; its failure must not be the run's
+                if not isinstance(error, Exception) and not is_stray(error, cancelled=True):
+                    raise
                 self._disable(observer, "failed")
                 continue
             if result is not None and inspect.isawaitable(result):
@@ -229,7 +232,9 @@ class Fanout:
                     subscriber.late = True
                     await result
                 subscriber.late = False
-            except Exception:  # noqa: BLE001 - an observer is foreign code; its failure must not be the run's
+            except BaseException as error:  # an observer is foreign code; its failure must not be the run's
+                if not isinstance(error, Exception) and not is_stray(error, cancelled=True):
+                    raise
                 _log.warning("async observer %r failed; it is disabled", observer, exc_info=True)
                 subscriber.discard()
                 self._drop(observer)

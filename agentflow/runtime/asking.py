@@ -13,6 +13,7 @@ from agentflow.core.approval import ApprovalRequest, Approved, Decision, Denied,
 from agentflow.core.call import CallContext
 from agentflow.core.errors import RunStopped, TaskError, clip
 from agentflow.core.events import WaitReason, WaitStarted
+from agentflow.core.host_code import containing
 from agentflow.core.questions import Answerer, Question
 from agentflow.core.values import plain
 from agentflow.core.work_clock import untimed
@@ -149,6 +150,10 @@ class Asking:
 
     async def _consult(self, host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
         """The answer of ``host`` to ``request``. Publishes a pair of Wait events if it has to wait."""
+        with containing():
+            return await self._in_turn(host, request, reason, call)
+
+    async def _in_turn(self, host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
         if getattr(host, "concurrent", False):
             return await _answer(host, request, reason, call)
         if self._turn is None:

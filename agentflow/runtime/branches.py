@@ -71,6 +71,7 @@ class _Fork:
         self.form = form
         self.span = span
         self.values: list[Any] = [_UNFINISHED] * count
+        self.left = count
         self.sessions: dict[int, Session] = {}
         self.overlays: dict[int, Overlay] = {}
         self.budget = rt.budget
@@ -120,6 +121,7 @@ class _Fork:
                 strand.fuel = 0
             strand.end()
         self.values[index] = value
+        self.left -= 1
         if session.grown:
             self.sessions[index] = session
         if strand.overlay is not None and strand.overlay is not rt.overlay:
@@ -163,6 +165,8 @@ class _Fork:
     async def all(self, code: Callable[[int], Coroutine[Any, Any, Any]]) -> list[Any]:
         """The values of all branches, in order. An error carries the values of the finished branches, for the host."""
         await self.work(self.crew(), code)
+        if self.left:
+            raise self.lost()
         self.join()
         return self.values
 
@@ -179,6 +183,11 @@ class _Fork:
             strands.discard(self)
             self.budget.give_back(self.fuel)
             self.fuel = 0
+
+    def lost(self) -> SexpEvaluationError:
+        """The error for a branch that has ended without a value and without an error."""
+        message = f"a branch of the {self.form} ended without a value and without an error"
+        return SexpEvaluationError(message, code="internal/error", span=self.span, hint="please report this")
 
     def finished(self) -> Iterator[Any]:
         """The values of the branches that have one, in order."""
@@ -255,6 +264,8 @@ async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
     # No branch succeeded: report by index, since the order in which they failed may differ in the next run.
     if failed:
         return failed[max(failed)]
+    if not errors:
+        raise fork.lost()
     causes = [errors[index] for index in sorted(errors)]
     raise all_failed(causes, span) from causes[-1]
 

@@ -26,6 +26,8 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
         "run-stopped": errors.RunStopped,
         "limit": errors.LimitExceeded,
         "change-refused": errors.ChangeRefused,
+        "host-panic": errors.HostPanic,
+        "stray-exit": errors.StrayExit,
         "configuration": errors.ConfigurationError,
         "session-busy": errors.SessionBusy,
         "run-cancelled": errors.RunCancelled,

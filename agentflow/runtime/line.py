@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from agentflow.core.effects import Effect
 from agentflow.core.errors import AgentflowError, LimitExceeded, PythonOverlap, WorkflowError
-from agentflow.core.host_code import LineCode
+from agentflow.core.host_code import LineCode, contained, is_stray
 from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
 from agentflow.lang.abi import Runtime
@@ -106,9 +106,17 @@ class Line:
     async def body(self, start: Start) -> Any:
         """Run host code that is part of the call in flight: its own calls are made on this line."""
         around, self.in_flight = self.in_flight, None
-        outer, self.at_work = self.at_work, asyncio.current_task()
+        task = asyncio.current_task()
+        outer, self.at_work = self.at_work, task
+        before = 0 if task is None else task.cancelling()
         try:
             return await started(start)
+        except Exception:
+            raise
+        except BaseException as error:
+            if is_stray(error, task is not None and task.cancelling() > before):
+                raise contained(error) from error
+            raise
         finally:
             left = self.flying if self.in_flight is not None else None
             self.in_flight, self.at_work = around, outer

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, JournalError, RunStopped, SessionBusy
+from agentflow.core.host_code import contained
 from agentflow.core.journal import ENDED, BranchEnd, OnInflight, OwnedRun, RunRow, SessionChanges
 from agentflow.core.labels import NO_SOURCES, bare, box
 from agentflow.core.limits import Limits
@@ -21,6 +22,7 @@ from agentflow.core.store_ports import JournalStore
 from agentflow.core.walk import LEAVES
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
+from agentflow.lib.task_table import TaskTable
 from agentflow.runtime.asking import Approver
 from agentflow.runtime.branch_runs import BranchRuns, Ended
 from agentflow.runtime.changes import Changes
@@ -70,7 +72,7 @@ class LiveRuns:
         self._input = stored
         self.branches = None if store.jobs is None else BranchRuns(store.jobs, codec, sessions, stored, self._trace)
         self._live: dict[str, DurableRun] = {}
-        self._group: asyncio.TaskGroup | None = None
+        self._tasks: TaskTable | None = None
         self._resting = Resting(self.look, self._spawn)
         self._watching: set[asyncio.Task[None]] = set()
         self._claimed: set[DurableRun] = set()
@@ -92,12 +94,12 @@ class LiveRuns:
         for task in self._watching:
             task.cancel()
         self._following.close()
-        if self._group is not None:
+        if self._tasks is not None:
             await asyncio.sleep(0)
             for live in list(self._live.values()):
                 live._suspend()
-            group, self._group = self._group, None
-            await group.__aexit__(None, None, None)
+            tasks, self._tasks = self._tasks, None
+            await tasks.wait()
 
     async def go_on(
         self,
@@ -169,13 +171,13 @@ class LiveRuns:
         """The handle of a run that workers carry out."""
         await self.changes()
         handle = DurableRun(row.run, cancel=self._cancel)
-        if self._group is not None and self._following.add(handle):
+        if self._tasks is not None and self._following.add(handle):
             self._beside(self._following.watch(), "following of durable runs")
         return handle
 
     async def changes(self) -> Changes:
         """What wakes those who follow runs, listening from now on."""
-        await self._open_group()
+        self._open()
         if not self._changes.begun:
             self._changes.begun = True
             self._beside(self._changes.listen(), "listening for runs elsewhere")
@@ -199,7 +201,7 @@ class LiveRuns:
                 failures = last_failures(owned.records)
                 await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
                 owned = replace(owned, records=[each for each in owned.records if each not in failures])
-            await self._open_group()
+            self._open()
         except BaseException:  # also when cancelled: the run waits again, and its session is free
             if resting:
                 handle._resting = True
@@ -207,7 +209,7 @@ class LiveRuns:
             if session is not None:
                 await session.end(None)
             raise
-        if self._group is None:
+        if self._tasks is None:
             await self._store.finish(row.run, owned.run.epoch, "queued")
             if session is not None:
                 await session.end(None)
@@ -215,33 +217,30 @@ class LiveRuns:
             return
         handle._still.clear()
         handle._before = (read_usage(owned.usage), owned.cost)
-        handle._task = self._group.create_task(
-            self._work(handle, handle._work, owned, session), name=f"durable run {row.run}"
-        )
+        handle._task = self._tasks.begin(self._work(handle, handle._work, owned, session), f"durable run {row.run}")
 
     async def watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` in the background until the runs are given up."""
-        await self._open_group()
+        self._open()
         self._beside(work, "takeover of durable runs")
 
     def _beside(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        if self._group is None:
+        if self._tasks is None:
             work.close()
         else:
-            task = self._group.create_task(work, name=name)
+            task = self._tasks.begin(work, name)
             self._watching.add(task)
             task.add_done_callback(self._watching.discard)
 
-    async def _open_group(self) -> None:
-        if self._group is None and not self._closing:
-            group = asyncio.TaskGroup()
-            self._group = await group.__aenter__()
+    def _open(self) -> None:
+        if self._tasks is None and not self._closing:
+            self._tasks = TaskTable()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        if self._group is None:
+        if self._tasks is None:
             work.close()
         else:
-            self._group.create_task(work)
+            self._tasks.begin(work)
 
     async def look(self, run_id: str, due: bool) -> None:
         """Resume a run that waits here if it is ``due`` or was answered, unless another process has done so."""
@@ -297,6 +296,11 @@ class LiveRuns:
                 end = RunEnd("cancelled" if handle._cancelled else "queued")
         except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
             end = RunEnd("failed", error=error)
+        except KeyboardInterrupt:  # of a loop that goes on: it is a reason to stop waiting, and none to lose the run
+            self.end(handle, RunEnd("queued"))
+            raise
+        except BaseException as error:  # noqa: BLE001 - the run ends alone, whatever it raised
+            end = RunEnd("failed", error=contained(error))
         changes = session.changes(again=work.again) if session is not None and end.status in ENDED else None
         spent_s = time.monotonic() - began
         try:

@@ -17,6 +17,7 @@ from agentflow.core.approval import ApprovalRequest, Decision
 from agentflow.core.call import CallContext, JournalPort, RunServices
 from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
 from agentflow.core.events import Event
+from agentflow.core.host_code import contained, is_stray
 from agentflow.core.labels import stripped
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
@@ -351,7 +352,16 @@ class OpenRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         try:
-            final = await self._clock.end(kind, error, trace) if self._clock is not None else error
+            if error is not None and not isinstance(error, Exception) and is_stray(error, cancelled=True):
+                final: BaseException | None = contained(
+                    error
+                )  # whatever a run raises, it ends in what its caller can handle
+                final.__cause__ = error
+                kind = type(final)
+            else:
+                final = error
+            if self._clock is not None:
+                final = await self._clock.end(kind, final, trace)
             shown = await self._shown(final) if isinstance(final, Exception) else final
             if self._run.watched:
                 self._finish(final)

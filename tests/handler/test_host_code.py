@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, ScriptedProvider, SexpEvaluationError
+from agentflow import AgentFlow, ScriptedProvider
 from agentflow.core.errors import DataError
 from agentflow.core.events import ToolStarted
+from agentflow.errors import StrayExit
 from agentflow.lang.portable import load_closure
 
 
@@ -53,9 +54,9 @@ async def test_it_is_a_failed_tool(tool: Any) -> None:
 async def test_it_is_an_error_of_a_host_callable(function: Any) -> None:
     """A program can catch it like any error of a callable it was bound to."""
     async with AgentFlow(provider=ScriptedProvider([])) as flow:
-        with pytest.raises(SexpEvaluationError, match="StrayExit") as raised:
+        with pytest.raises(StrayExit, match="code of the host") as raised:
             await flow.eval("(h)", bindings={"h": function})
-        assert raised.value.code == "host/raised"
+        assert raised.value.code == "host/stray-exit"
         assert await flow.eval("(try (h) (catch (e) 1))", bindings={"h": function}) == 1
 
 
