@@ -117,9 +117,9 @@ async def test_system_prompt_tools_and_limits_go_out(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_native_settings_are_merged_over_ours(dialect: str) -> None:
     """Settings of the adapter and of the request are fields of the body, the request's last; extra headers are headers."""
-    request = ModelRequest((user("hi"),), model="m", settings={"b": 3, "extra_headers": {"x-mine": "yes"}})
-    body = await sent(dialect, request, settings={"a": 1, "b": 2})
-    assert (body["a"], body["b"]) == (1, 3)
+    request = ModelRequest((user("hi"),), model="m", settings={"temperature": 0.3, "extra_headers": {"x-mine": "yes"}})
+    body = await sent(dialect, request, settings={"top_p": 0.1, "temperature": 0.2})
+    assert (body["top_p"], body["temperature"]) == (0.1, 0.3)
     assert body["headers"]["x-mine"] == "yes"
     assert "extra_headers" not in body
 
@@ -452,10 +452,10 @@ def test_tokens_are_estimated_from_all_parts() -> None:
 
 async def test_an_answer_as_long_as_allowed_is_noticed() -> None:
     """llama.cpp, LiteLLM and transformers call a Responses answer completed that their limit cut off: there is a notice."""
-    usage = {"output_tokens": 7}
+    usage = {"output_tokens": 17}
     async with ModelServer([{"text": "cut o", "usage": usage}], repeat=True) as server:
         provider = open_provider("openai", base_url=server.url, api_key="k")
-        for limit, expected in ((7, ["provider/at-limit"]), (8, []), (None, [])):
+        for limit, expected in ((17, ["provider/at-limit"]), (18, []), (None, [])):
             request = ModelRequest((user("hi"),), model="m", max_output_tokens=limit)
             deltas = [delta async for delta in provider.stream(request)]
             assert [delta.notice.code for delta in deltas if delta.notice and delta.notice.code] == expected

@@ -35,7 +35,7 @@ def test_post_takes_what_we_pass(name: str) -> None:
 async def test_post_gives_the_unread_response_and_sends_our_bytes(name: str) -> None:
     """With ``cast_to`` the response class and ``stream``, the body is unread; our bytes go out as JSON, with the key."""
     sdk, _, _, path = CLIENTS[name]
-    async with ModelServer(["fine"]) as server:
+    async with ModelServer(["fine"], strict=False) as server:
         made = client(name, server.url)
         response = await made.post(
             path,
@@ -60,7 +60,7 @@ async def test_post_gives_the_unread_response_and_sends_our_bytes(name: str) -> 
 async def test_failures_come_as_status_errors_once(name: str) -> None:
     """A failure status is APIStatusError with status_code, body and response; ``max_retries=0`` means one request."""
     sdk, _, _, path = CLIENTS[name]
-    async with ModelServer([{"status": 503}], repeat=True) as server:
+    async with ModelServer([{"status": 503}], repeat=True, strict=False) as server:
         made = client(name, server.url)
         with pytest.raises(sdk.APIStatusError) as caught:
             await made.post(
@@ -87,7 +87,7 @@ async def test_a_client_can_be_copied_onto_another_pool(name: str) -> None:
             follow_redirects=False,
             timeout=httpx2.Timeout(None, connect=1.0),
         )
-        async with ModelServer(["fine"]) as server:
+        async with ModelServer(["fine"], strict=False) as server:
             first = client(name, server.url)
             second = first.copy(http_client=http)
             assert str(second.base_url) == str(first.base_url)
@@ -105,7 +105,7 @@ async def test_a_response_hook_may_replace_the_stream(name: str) -> None:
 
     sdk, _, _, path = CLIENTS[name]
     make, _ = http_clients(sdk, Clocks(), 4, address="https://model.example")
-    async with ModelServer([fault("error_body_64mb")]) as server:
+    async with ModelServer([fault("error_body_64mb")], strict=False) as server:
         made = client(name, server.url, make())
         with pytest.raises(sdk.APIStatusError) as caught:
             await made.post(
@@ -121,7 +121,7 @@ async def test_a_quiet_client_does_not_describe_the_machine(name: str) -> None:
     from agentflow.providers.transport import quiet_client
 
     sdk, kind, options, path = CLIENTS[name]
-    async with ModelServer(["fine", "fine"], repeat=True) as server:
+    async with ModelServer(["fine", "fine"], repeat=True, strict=False) as server:
         quiet = quiet_client(kind)(api_key="k", base_url=server.url, max_retries=0, **options)
         loud = client(name, server.url)
         for each in (loud, quiet, quiet.copy(http_client=httpx2.AsyncClient())):

@@ -9,6 +9,8 @@ In a test::
 (see :class:`Reply`), Reply objects, handlers writing raw bytes, or one function of the request; the last one repeats
 when ``repeat`` is set, else running out answers 500. ``by_turn`` takes reply n for a conversation with n tool results.
 With ``cache`` requests in Anthropic's dialect are charged as its prompt cache would (:mod:`tests.support.prompt_cache`).
+A request that breaks a rule which any vendor of its dialect has is refused with the vendor's words
+(:func:`tests.support.vendors.rules.general`), unless ``strict`` is False.
 
 As a process (command line tests, benchmarks): ``python -m tests.support.model_server --script replies.json --repeat``;
 it prints its URL on the first line and ends when its standard input closes.
@@ -72,6 +74,7 @@ class ModelServer:
     record: bool = True
     by_turn: bool = False
     cache: SimulatedCache | None = None
+    strict: bool = True
 
     def __post_init__(self) -> None:
         self._next = 0
@@ -122,8 +125,8 @@ class ModelServer:
             _write_json(writer, 200, {"input_tokens": 42}, {})
             await writer.drain()
             return True
-        if (root := _schema_root(request)) not in (None, "object"):
-            error = {"type": "invalid_request_error", "message": f"schema must be of type 'object', got type '{root}'"}
+        if self.strict and (refused := _refusal(request)):
+            error = {"type": "invalid_request_error", "message": refused}
             _write_json(writer, 400, error_body(request.dialect, error), {})
             await writer.drain()
             return True
@@ -189,15 +192,14 @@ class ModelServer:
         return True
 
 
-def _schema_root(request: Request) -> str | None:
-    """The type of what an output schema describes: the real servers take objects only. None without a schema."""
-    body = request.body
-    holder = {
-        "anthropic": lambda: body.get("output_config", {}).get("format"),
-        "chat": lambda: body.get("response_format", {}).get("json_schema"),
-        "responses": lambda: body.get("text", {}).get("format"),
-    }[request.dialect]()
-    return str(holder["schema"].get("type")) if holder and "schema" in holder else None
+def _refusal(request: Request) -> str:
+    """Why a vendor of the dialect refuses a request; empty if it does not."""
+    from tests.support.vendors.rules import broken, general
+    from tests.support.vendors.view import Asked
+
+    vendor, rules = general(request.dialect)
+    found = broken(Asked(vendor, request.path, request.headers, json.dumps(request.body).encode()), rules)
+    return found[0][1] if found else ""
 
 
 def _results(body: dict[str, Any]) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from tests.support.vendors import conversation, limits, replay, schemas
 from tests.support.vendors.row import Rule
+from tests.support.vendors.table import VENDORS, Vendor
 from tests.support.vendors.view import Asked
 
 RULES: tuple[Rule, ...] = (*limits.RULES, *conversation.RULES, *replay.RULES, *schemas.RULES)
@@ -31,4 +32,22 @@ def broken(asked: Asked, rules: Iterable[Rule] | None = None) -> list[tuple[Rule
     return found
 
 
-__all__ = ["RULES", "Rule", "broken", "rules_of"]
+REPEATED = "no two calls have one id"
+"""The rule that a scripted server breaks itself: its ids begin anew with each reply."""
+
+
+def general(dialect: str) -> tuple[Vendor, list[Rule]]:
+    """A vendor of a dialect, and those of its rules that any server of the dialect may hold a request to.
+
+    They are about what is in the request, not about what the vendor has issued before, and, for Chat Completions, none of the
+    rules about fields: a server that nobody knows is guessed to take those of local ones.
+    """
+    vendor = VENDORS[{"anthropic": "anthropic", "responses": "openai", "chat": "openai-chat"}[dialect]]
+    return vendor, [
+        rule
+        for rule in rules_of(vendor.name)
+        if rule not in replay.RULES and rule.name != REPEATED and (dialect != "chat" or rule.group != "fields")
+    ]
+
+
+__all__ = ["RULES", "Rule", "broken", "general", "rules_of"]
