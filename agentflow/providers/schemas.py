@@ -37,6 +37,8 @@ class SchemaForm:
 
 
 _NO_FORM = SchemaForm(None)
+_GOES_ON = "(... goes on in the system text)"
+"""The end of a description that is longer than a server takes."""
 
 
 def translated(schema: Mapping[str, Any], rules: SchemaRules, part: Place) -> SchemaForm:
@@ -86,20 +88,38 @@ def output_form(request: ModelRequest, wire: Wire, streaming: bool) -> tuple[Out
 
 
 def system_text(request: ModelRequest, wire: Wire, form: SchemaForm | None) -> str:
-    """The system text of a request, with the schema of the answer if nothing else says it."""
-    if form is not None or request.output_schema is None or wire.in_prompt:
-        return request.system
-    said = (
-        "Answer with one JSON value that meets this JSON Schema, and nothing else: no prose, no code fence.\n"
-        f"<schema>{to_json(request.output_schema)}</schema>"
-    )
-    return f"{request.system}\n\n{said}" if request.system else said
+    """The system text of a request, with the schema of the answer if nothing else says it, and with what of the descriptions
+    of tools their own field has no room for."""
+    said = [request.system] if request.system else []
+    if form is None and request.output_schema is not None and not wire.in_prompt:
+        said.append(
+            "Answer with one JSON value that meets this JSON Schema, and nothing else: no prose, no code fence.\n"
+            f"<schema>{to_json(request.output_schema)}</schema>"
+        )
+    if wire.traits.description_limit:
+        for tool in request.tools:
+            _, _, rest = _described(tool, wire)
+            said += [f"More on the tool {wire.to_wire(tool.name)}: {rest}"] if rest else []
+    return "\n\n".join(said)
 
 
 def tool_form(tool: ToolSpec, wire: Wire) -> tuple[str, SchemaForm]:
     """The description of a tool as it is sent, and the form of its schema."""
+    description, form, _ = _described(tool, wire)
+    return description, form
+
+
+def _described(tool: ToolSpec, wire: Wire) -> tuple[str, SchemaForm, str]:
+    """The description of a tool, with what its schema does not say; the schema's form; and the rest of a description that is
+    too long for the server."""
     form = translated(tool.input_schema, wire.traits.schemas, "strict tool" if tool.strict else "tool")
-    return (f"{tool.description}\n\n{form.rest}".lstrip() if form.rest else tool.description), form
+    whole = f"{tool.description}\n\n{form.rest}".lstrip() if form.rest else tool.description
+    limit = wire.traits.description_limit
+    if not limit or len(whole) <= limit:
+        return whole, form, ""
+    room = limit - len(_GOES_ON)
+    at = whole.rfind(" ", 0, room) + 1 or room
+    return whole[:at] + _GOES_ON, form, whole[at:]
 
 
 def _to_meet(schema: Mapping[str, Any]) -> str:

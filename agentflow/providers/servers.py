@@ -42,6 +42,7 @@ _AZURE = Traits(
     schemas="openai",
     strict=True,
     echo="none",
+    description_limit=1_024,
     omit=_NO_CACHE_OPTIONS,
     source=_AZURE_DOCS,
 )

@@ -60,6 +60,7 @@ class Traits:
             messages, in those with tool ``calls``, in ``none``.
         call_signature: the ``thought_signature`` of a call that another server wrote.
         blank_thinking: the key under which an answer with tool calls has at least an empty text.
+        description_limit: the most characters of a tool's description; what is longer goes on in the system text. 0: any length.
         omit: request fields that the server refuses, which are left out: ``stream_options``, ``prompt_cache_key``, ``store``.
         vendor: the name of the row; empty for a server that is not known.
         sure: False where the traits are a guess from the dialect.
@@ -82,6 +83,7 @@ class Traits:
     echo: Literal["all", "calls", "none"] = "all"
     call_signature: str = ""
     blank_thinking: str = ""
+    description_limit: int = 0
     omit: tuple[str, ...] = ()
     stated: frozenset[str] = frozenset()
     source: str = ""

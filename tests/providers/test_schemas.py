@@ -357,3 +357,14 @@ def test_each_row_has_its_source_and_date() -> None:
         for place in get_args(Place):
             for row in subsets_of(rules, place):
                 assert row.source.startswith("https://") and re.fullmatch(r"20\d\d-\d\d", row.date)
+
+
+def test_a_description_that_is_too_long_goes_on_in_the_system_text() -> None:
+    """Azure takes 1,024 characters of a tool's description; the model reads the rest elsewhere, and other servers all of it."""
+    tool = ToolSpec("look", "word " * 600 + "END", {"type": "object", "properties": {}})
+    request = ModelRequest((user("hi"),), system="Be brief.", tools=(tool,), model="m")
+    for address, limit in (("https://a.openai.azure.com/openai/v1", 1_024), ("https://api.openai.com/v1", 0)):
+        body = open_provider("openai-chat", base_url=address, api_key="k").described(request)["body"]
+        description, system = body["tools"][0]["function"]["description"], body["messages"][0]["content"]
+        assert len(description) <= (limit or len(tool.description)) and system.startswith("Be brief.")
+        assert (description + system).count("word ") == 600 and ("END" in system) == bool(limit)

@@ -232,14 +232,15 @@ async def tool_schemas(world: World) -> None:
 
 
 async def tool_descriptions(world: World) -> None:
-    """A description of 3,000 characters, as servers of others write them."""
+    """A description of 3,000 characters, as servers of others write them: the model reads all of it."""
     flow = world.flow()
     flow.handler.register_tool(
-        {"name": "long", "description": "word " * 600, "input_schema": {"type": "object", "properties": {}}},
+        {"name": "long", "description": "word " * 600 + "END", "input_schema": {"type": "object", "properties": {}}},
         lambda arguments: "ok",
     )
     world.say(calls(("long", {})), "done")
     assert await world.ask(flow, "Go", tools=["long"]) == "done"
+    assert str(world.vendors.asked[0].body).count("word") == 600 and "END" in str(world.vendors.asked[0].body)
 
 
 async def broken_arguments(world: World) -> None:
