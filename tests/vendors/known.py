@@ -6,7 +6,6 @@
 KNOWN: dict[str, str] = {
     "thinking budget: anthropic": "the thinking budget is below max_tokens",
     "thinking budget: bedrock": "the thinking budget is below max_tokens",
-    "a tool with a long description: azure-chat": "descriptions of tools have at most 1,024 characters",
     "limits and efforts: openai": "at least 16 output tokens",
     "limits and efforts: azure": "at least 16 output tokens",
     "a picture of a tool: openai-chat": "AssertionError",
