@@ -24,6 +24,10 @@ class Changes:
         self._told = False
         self.begun = jobs is None
 
+    def restart(self) -> None:
+        """Nobody listens any more: the event loop was closed."""
+        self._told, self.begun = False, self._jobs is None
+
     async def listen(self) -> None:
         """Listen, until this coroutine is cancelled."""
         assert self._jobs is not None

@@ -270,6 +270,11 @@ class DurableRun(Generic[T]):
         self._still.set()
         self._ended.set()
 
+    def _abandon(self) -> None:
+        """Give the run up, whose event loop was closed: nobody can wait for it there any more."""
+        self._ended, self._still = asyncio.Event(), asyncio.Event()
+        self._settle(RunEnd("waiting" if self._resting else "queued"))
+
     def _follow(self, status: RunStatus, rest: Rest | None = None) -> None:
         """Record the status of a run that workers carry out; ``rest`` is what it waits for."""
         self._elsewhere = status

@@ -53,6 +53,7 @@ class Following:
                 handle._settle(RunEnd("queued"))
         for run in list(self._handles):
             self._drop(run)
+        self._wake, self._watching = asyncio.Event(), False  # whoever waited did so on a loop that may be closed
 
     async def watch(self) -> None:
         """Ask until no run is followed, or the store is closed."""

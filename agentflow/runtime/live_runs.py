@@ -84,11 +84,36 @@ class LiveRuns:
         return trace_of(self._engine.observers)
 
     def find(self, run_id: str) -> DurableRun | None:
-        """The handle of a run that is worked on or waits here."""
+        """The handle of a run that is worked on or waits here. Raises JournalError (``durable/other-loop``)."""
+        self._check_loop()
         return self._live.get(run_id)
+
+    def _check_loop(self) -> None:
+        """Give up the runs of an event loop that was closed, as if the flow had been closed with it.
+
+        Raises JournalError (``durable/other-loop``) if the loop of the runs is another that is still open.
+        """
+        tasks = self._tasks
+        if tasks is None or tasks.loop is asyncio.get_running_loop():
+            return
+        if not tasks.loop.is_closed():
+            raise JournalError(
+                "durable runs of this flow are at work on another event loop",
+                code="durable/other-loop",
+                hint="give each loop that is open at the same time a flow of its own; one flow serves loops one after the other",
+            )
+        self._tasks = None
+        self._watching.clear()
+        self._changes.restart()
+        self._resting.close()
+        for live in list(self._live.values()):
+            self._drop(live)
+            live._abandon()
+        self._following.close()
 
     async def aclose(self) -> None:
         """Give up the runs, to be resumed later."""
+        self._check_loop()
         self._closing = True
         self._resting.close()
         for task in self._watching:
@@ -233,6 +258,7 @@ class LiveRuns:
             task.add_done_callback(self._watching.discard)
 
     def _open(self) -> None:
+        self._check_loop()
         if self._tasks is None and not self._closing:
             self._tasks = TaskTable()
 

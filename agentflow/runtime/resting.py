@@ -44,6 +44,7 @@ class Resting:
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _arm(self) -> None:
         if self._timer is not None:
