@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import partial
 from typing import Any, cast
 
@@ -108,7 +109,7 @@ def pairs_to_dict(value: object) -> dict[str, Any] | None:
 
 
 def plain(value: object, text: Callable[[object], str] = str) -> Any:
-    """``value`` as JSON data: symbols become their names, models and dataclasses dicts, tuples lists.
+    """``value`` as JSON data: symbols become their names, models and dataclasses dicts, tuples lists, members of an Enum their values.
 
     Objects without a JSON form become their ``text``. What occurs several times is converted once, and occurs several
     times in the result. Raises ValueError past 1,000 levels of nesting.
@@ -126,6 +127,8 @@ def opened(value: Any, text: Callable[[object], str] = str) -> Any:
         return value.copy() if plain_keys else {_key(key, text): value[key] for key in value}
     if kind is list or kind is tuple:
         return list(value)
+    if isinstance(value, Enum):
+        return opened(value.value, text)
     if isinstance(value, str | int | float):
         return value
     if isinstance(value, Symbol):
@@ -147,6 +150,8 @@ def opened(value: Any, text: Callable[[object], str] = str) -> Any:
 def _key(key: object, text: Callable[[object], str] = str) -> str:
     if type(key) is str:
         return key
+    if isinstance(key, Enum):
+        return str(key.value)
     return key.name if isinstance(key, Symbol) else text(key)
 
 
@@ -242,4 +247,6 @@ def as_text(value: object) -> str:
         return value.name
     if value is None:
         return ""
+    if isinstance(value, Enum):
+        return as_text(value.value)
     return to_json(value)

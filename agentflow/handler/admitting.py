@@ -25,6 +25,7 @@ from agentflow.core.ports import Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.values import to_json
 from agentflow.lib.json_schema import Schema, is_large
+from agentflow.lib.partial_json import data_of
 from agentflow.lib.signature import ToolInputError
 from agentflow.lib.terminal import escape
 
@@ -57,7 +58,21 @@ async def admitted(
     return admission.tool, admission.arguments, admission.edited
 
 
-async def fits(tool: Tool, schema: Schema | None, arguments: object) -> Tool | TaskResult:
+async def fitted(tool: Tool, schema: Schema | None, arguments: Any) -> tuple[Tool | TaskResult, Any]:
+    """The tool and its arguments; the FAILED result in place of the tool if it cannot take them.
+
+    A list or object that a model wrote as JSON text is read where the schema wants no text.
+    """
+    answer = await _fits(tool, schema, arguments)
+    if schema is None or isinstance(answer, Tool):
+        return answer, arguments
+    read = _with_data(schema, arguments)
+    if read is not arguments and isinstance(await _fits(tool, schema, read), Tool):
+        return tool, read
+    return answer, arguments
+
+
+async def _fits(tool: Tool, schema: Schema | None, arguments: object) -> Tool | TaskResult:
     """The tool, or the FAILED result if it cannot take these arguments."""
     if not isinstance(arguments, dict):
         return TaskResult.from_error(
@@ -79,10 +94,22 @@ async def fits(tool: Tool, schema: Schema | None, arguments: object) -> Tool | T
     )
 
 
+def _with_data(schema: Schema, arguments: Any) -> Any:
+    """``arguments`` with the data in place of the JSON text of lists and objects that ``schema`` refuses."""
+    if not isinstance(arguments, dict) or is_large(cast(object, arguments)):
+        return cast(Any, arguments)
+    changed = cast("dict[str, Any]", arguments)
+    for name, value in changed.items():
+        data = data_of(value)
+        if data is not None and len(schema.check(other := {**changed, name: data})) < len(schema.check(changed)):
+            changed = other
+    return changed
+
+
 async def _fit(admission: Admission, tool: Tool) -> None:
     """Check the arguments against the schema, or as the tool itself will."""
     if tool.check is None or not isinstance(admission.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
-        admission.tool = await fits(tool, admission.schema, admission.arguments)
+        admission.tool, admission.arguments = await fitted(tool, admission.schema, admission.arguments)
         return
     try:
         await tool.check(admission.arguments, admission.call)
@@ -186,4 +213,4 @@ def _judge(admission: Admission, tool: Tool) -> None:
         admission.tool = TaskResult.from_error(error, reason="tool_execution_error")
 
 
-__all__ = ["admitted", "fits"]
+__all__ = ["admitted", "fitted"]

@@ -29,7 +29,7 @@ from agentflow.core.store_ports import ReusePort
 from agentflow.core.toolbox import Toolbox
 from agentflow.core.work import LONG_TEXT, in_slices
 from agentflow.core.work_clock import WorkClock, timed
-from agentflow.handler.admitting import admitted, fits
+from agentflow.handler.admitting import admitted, fitted
 from agentflow.handler.editions import Edition, Editions, Entry
 from agentflow.handler.toolbox import duplicate
 from agentflow.handler.tools import tool_from_function, tool_from_spec
@@ -236,7 +236,7 @@ class ToolRegistry:
             if edited:
                 scope.change(arguments=arguments)
         elif isinstance(tool, Tool) and (schema is not None or type(arguments) is not dict):
-            tool = await fits(tool, schema, arguments)
+            tool, arguments = await fitted(tool, schema, arguments)
         if isinstance(tool, Tool) and tool.idempotent is False and inner.run.journal is not None:
             tool = tool if await inner.run.journal.begin(inner) else _started_before(name)
         if isinstance(tool, Tool) and tool.reuse is not None and self._reuse is not None:

@@ -45,6 +45,16 @@ def _in_fence(text: str, error: ValueError) -> Any:
     return _parsed(fenced)
 
 
+def data_of(text: object) -> Any:
+    """The list or object that a text is the JSON of; None for anything else."""
+    if not isinstance(text, str) or not text.lstrip().startswith(("[", "{")):
+        return None
+    try:
+        return _parsed(text)
+    except ValueError:
+        return None
+
+
 def without_thoughts(text: str) -> str:
     """The text of a valid JSON answer after the thoughts that it begins with.
 

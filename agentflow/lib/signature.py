@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
@@ -23,6 +24,7 @@ from agentflow.core.values import Symbol
 from agentflow.core.walk import LEAVES, copied
 from agentflow.core.work import in_slices
 from agentflow.lib.docstring import describe
+from agentflow.lib.partial_json import data_of
 from agentflow.lib.suggest import did_you_mean
 
 FunctionKind: TypeAlias = Literal["tool", "task", "workflow"]
@@ -88,11 +90,17 @@ class Signature:
         self._validate: Callable[[object], BaseModel] = TypeAdapter(model).validator.validate_python
 
     def bind(self, arguments: dict[str, Any], call: CallContext) -> dict[str, Any]:
-        """The validated keyword arguments of the function, of plain ``arguments``. Raises ToolInputError."""
+        """The validated keyword arguments of the function, of plain ``arguments``. Raises ToolInputError.
+
+        A list or object that a model wrote as JSON text is read where no text is wanted.
+        """
         try:
             checked = self._validate(arguments)
         except ValidationError as error:
-            raise self._refused(error, arguments) from None
+            try:
+                checked = self._validate(_with_data(arguments, error))
+            except ValidationError:
+                raise self._refused(error, arguments) from None
         bound = self._values(checked)
         if self._open and checked.model_extra:
             bound.update(checked.model_extra)
@@ -169,6 +177,22 @@ class Signature:
                 "arguments": wrong,
             },
         )
+
+
+def _with_data(arguments: dict[str, Any], error: ValidationError) -> dict[str, Any]:
+    """``arguments`` with the data in place of JSON text that ``error`` refuses."""
+    changed = deepcopy(arguments)
+    for problem in error.errors(include_url=False, include_context=False)[:20]:
+        at: Any = changed
+        for key in problem["loc"]:
+            try:
+                inner: Any = at[key]
+            except (LookupError, TypeError):  # a part of a type in place of a key: the member of a union
+                break
+            if inner is problem["input"] and (data := data_of(inner)) is not None:
+                at[key] = data
+            at = inner
+    return changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, Protocol, cast
 
 import jiter
@@ -210,10 +212,14 @@ def deltas_of(parts: Iterable[Part]) -> list[ModelDelta]:
     return deltas
 
 
+_EMPTY = re.compile(r"\s*\{\s*\}\s*(?=\{)")
+"""An empty object before the arguments, with which a gateway begins."""
+
+
 def parse_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
     """A tool call's arguments, JSON text or an object, as ``(arguments, problem)``; one of the two is empty.
 
-    An empty text means no arguments.
+    An empty text means no arguments; an empty object before another one is passed over.
     """
     if not isinstance(value, str):
         return check_arguments(value, tool)
@@ -225,6 +231,9 @@ def parse_arguments(value: object, tool: str) -> tuple[dict[str, Any], str]:
     try:
         parsed = jiter.from_json(data, allow_inf_nan=False)
     except ValueError as error:
+        if (empty := _EMPTY.match(value)) is not None:
+            with suppress(ValueError):
+                return check_arguments(jiter.from_json(value[empty.end() :].encode(), allow_inf_nan=False), tool)
         if (mended := whole_json(data)) is not None:
             return check_arguments(jiter.from_json(mended), tool)
         return {}, f"the arguments for {tool} are not valid JSON ({error}); send one JSON object"

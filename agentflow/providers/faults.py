@@ -37,6 +37,7 @@ _BY_KIND: Mapping[str, type[ProviderError]] = MappingProxyType(
         "invalidapikey": AuthenticationFailed,
         "permission": PermissionDenied,
         "permissiondenied": PermissionDenied,
+        "accessdenied": PermissionDenied,
         "forbidden": PermissionDenied,
         "billing": PermissionDenied,
         "billinghardlimitreached": PermissionDenied,
@@ -236,7 +237,9 @@ def _error(cls: type[ProviderError], fault: Fault, message: str, *, status: int,
 
 
 def _plain(kind: str) -> str:
-    return kind.lower().replace("_", "").replace("-", "").replace(" ", "").removesuffix("error")
+    return (
+        kind.lower().replace("_", "").replace("-", "").replace(" ", "").removesuffix("error").removesuffix("exception")
+    )
 
 
 def _about_context(message: str) -> bool:

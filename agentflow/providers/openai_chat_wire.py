@@ -385,13 +385,13 @@ class ChatDecoder(BaseDecoder):
 
         A name without an id begins another call if the arguments of the current one are complete.
         """
-        if index is not None:
-            call = self._by_index.get(index)
-            if call is not None and call_id and call.id != call_id:
-                return None
-        elif call_id:
-            return next((call for call in self._calls if call.id == call_id), None)
-        else:
+        call = None if index is None else self._by_index.get(index)
+        if call_id:
+            if call is not None and call.id == call_id:
+                return call
+            same = next((call for call in self._calls if call.id == call_id), None)
+            return same if same is not None and (index is None or not name or not same.is_whole()) else None
+        if index is None or (call is None and not name):  # the rest of a call, under an index of its own
             call = self._calls[-1] if self._calls else None
         return None if call is not None and name and not call_id and call.name and call.is_whole() else call
 
