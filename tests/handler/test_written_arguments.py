@@ -106,7 +106,7 @@ async def test_a_member_of_an_enum_is_its_value() -> None:
         """One."""
         return Colour.RED
 
-    calls = [{"name": "give", "arguments": {}}, {"name": "one", "arguments": {}}]
+    calls: list[Any] = [{"name": "give", "arguments": {}}, {"name": "one", "arguments": {}}]
     model = ScriptedProvider([{"tool_calls": calls}, "done"])
     async with AgentFlow(provider=model) as flow:
         await flow.ask("Go", tools=[give, one])
