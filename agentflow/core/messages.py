@@ -8,7 +8,7 @@ fields; :mod:`agentflow.core.message_json` reads it back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -207,6 +207,15 @@ CAP_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Native request fields, of any dialect, that say how long an answer may be."""
 
 
+def thinking_tokens(settings: Mapping[str, Any]) -> int:
+    """The budget of thinking that native ``settings`` state, in tokens, which an answer may have besides its text; 0 for none."""
+    thinking: object = settings.get("thinking")
+    if not isinstance(thinking, Mapping) or thinking.get("type") != "enabled":  # pyright: ignore[reportUnknownMemberType]
+        return 0
+    budget: object = thinking.get("budget_tokens")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return budget if type(budget) is int and budget > 0 else 0
+
+
 @frozen
 class ModelRequest:
     """One model call.
@@ -376,7 +385,8 @@ class ModelProfile:
 
     ``object_output`` says that an output schema must describe an object; ``wall_s`` how many seconds a call may take
     (None: any). ``takes_effort`` says that the model is known to think as hard as it is asked to. ``route`` is the dialect as it precedes a model's name (``openai-chat``), by which prices and rates are
-    looked up; empty for the provider's name.
+    looked up; empty for the provider's name. ``thinking_tokens`` is the budget of thinking of every call, which its answer may have
+    besides.
     """
 
     provider: str
@@ -390,3 +400,4 @@ class ModelProfile:
     wall_s: float | None = None
     route: str = ""
     takes_effort: bool = False
+    thinking_tokens: int = 0

@@ -24,6 +24,7 @@ from agentflow.core.messages import (
     ToolCallPart,
     ToolSpec,
     Usage,
+    thinking_tokens,
     user,
 )
 from agentflow.core.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
@@ -463,14 +464,16 @@ def _digest(said: str, data: object) -> str:
 
 
 def default_cap(profile: ModelProfile, settings: Mapping[str, Any], tokens: int) -> int:
-    """The maximum of tokens of an answer whose request states none: from native ``settings``, else the model's usual one.
+    """The maximum of tokens of an answer whose request states none: from native ``settings``, else the model's usual one and
+    its budget of thinking.
 
     ``tokens`` are those of the request, which must fit into the context window together with its answer.
     """
     native = [value for name in CAP_SETTINGS if type(value := settings.get(name)) is int and value > 0]
     if native:
         return min(native)
-    cap = min(profile.max_output_tokens or USUAL_CAP, USUAL_CAP)
+    cap = USUAL_CAP + (thinking_tokens(settings) or profile.thinking_tokens)
+    cap = min(profile.max_output_tokens or cap, cap)
     window = profile.context_window
     return cap if window is None else max(1, min(cap, window - tokens))
 

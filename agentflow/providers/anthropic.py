@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import ModelProfile, ModelRequest
+from agentflow.core.messages import ModelProfile, ModelRequest, thinking_tokens
 from agentflow.providers import anthropic_wire as messages
 from agentflow.providers.base import HttpAdapter
 from agentflow.providers.client_pool import ClientPool
@@ -74,6 +74,7 @@ class AnthropicProvider(HttpAdapter):
             object_output=True,
             wall_s=self._clocks.wall_s,
             takes_effort=bool(anthropic_efforts(model)),
+            thinking_tokens=thinking_tokens(self._settings),
             route=self.route,
         )
 
@@ -116,10 +117,28 @@ class AnthropicProvider(HttpAdapter):
         return sdk.AsyncAnthropic, {"api_key": self._api_key}
 
     def _plain(self, request: ModelRequest) -> bool:
-        return (request.max_output_tokens or messages.DEFAULT_MAX_TOKENS) <= _PLAIN_LIMIT
+        return self._limit(request) <= _PLAIN_LIMIT
+
+    def _limit(self, request: ModelRequest) -> int:
+        """The maximum of tokens of an answer: as stated, or the usual one on top of a budget of thinking, which is a part of it.
+
+        Raises ConfigurationError (``config/thinking-budget``) for a budget that is not below the stated maximum.
+        """
+        settings = {**self._settings, **request.settings}
+        budget = thinking_tokens(settings)
+        stated = request.max_output_tokens or settings.get("max_tokens")
+        if not isinstance(stated, int):
+            return messages.DEFAULT_MAX_TOKENS + budget
+        if stated <= budget:
+            raise ConfigurationError(
+                f"the budget of thinking, {budget:,} tokens, is not below the {stated:,} tokens that the whole answer may have",
+                code="config/thinking-budget",
+                hint=f"raise max_output_tokens above {budget:,}, leave it out, or lower thinking's budget_tokens",
+            )
+        return stated
 
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
-        body = messages.encode(request, wire, streaming)
+        body = messages.encode(request, wire, streaming, self._limit(request))
         if streaming:
             body["stream"] = True
         return "/v1/messages", body

@@ -69,11 +69,11 @@ _STOP: StopTable = MappingProxyType(
 _PLAIN_TOOL_KEYS = frozenset({"type", "id", "name", "input"})
 
 
-def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]:
+def encode(request: ModelRequest, wire: Wire, streaming: bool, limit: int) -> dict[str, Any]:
     """The request body, without ``stream``. Models from before structured output are told the form of answers by the prompt alone."""
     body: dict[str, Any] = {
         "model": request.model,
-        "max_tokens": request.max_output_tokens or DEFAULT_MAX_TOKENS,
+        "max_tokens": limit,
         "messages": [encode_message(message, wire) for message in wire.messages],
     }
     _, form = output_form(request, wire, streaming) if takes_schemas(request.model) else ("prompt", None)

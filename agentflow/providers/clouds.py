@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Unpack
 from urllib.parse import quote
 
 from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import ModelProfile, ModelRequest
+from agentflow.core.messages import ModelProfile, ModelRequest, thinking_tokens
 from agentflow.providers.anthropic import AnthropicProvider
 from agentflow.providers.aws_events import AwsEventParser
 from agentflow.providers.base import AdapterOptions, EventParser
@@ -99,6 +99,7 @@ class CloudProvider(AnthropicProvider):
             object_output=True,
             wall_s=self._clocks.wall_s,
             takes_effort=bool(anthropic_efforts(model)),
+            thinking_tokens=thinking_tokens(self._settings),
             route=self.route,
         )
 

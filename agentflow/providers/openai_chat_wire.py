@@ -13,6 +13,7 @@ import jiter
 from agentflow.core.errors import clip
 from agentflow.core.messages import (
     AudioPart,
+    ContentPart,
     DocumentPart,
     ImagePart,
     Message,
@@ -87,6 +88,8 @@ _READ = frozenset({"role", "content", "tool_calls", "function_call", "refusal", 
 _READ_OF_CALL = frozenset({"id", "type", "index", "function"})
 _READ_OF_FUNCTION = frozenset({"name", "arguments"})
 _MOST_LOOKS = 8
+_RECEIVED = "(received)"
+"""Said by the model between the results of tools and the user, where the user may not follow them."""
 
 
 def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
         _put_system(system, wire.traits.system_role, messages)
     body: dict[str, Any] = {"model": request.model, "messages": messages}
     if request.max_output_tokens is not None:
-        body[wire.traits.limit_field] = request.max_output_tokens
+        body[wire.traits.limit_field] = max(request.max_output_tokens, wire.traits.least_limit)
     if request.tools:
         body["tools"] = [_tool(*common.function(tool, wire)) for tool in request.tools]
         mode, name = common.tool_choice(request, wire)
@@ -133,33 +136,45 @@ def _put_system(text: str, role: str, messages: list[dict[str, Any]]) -> None:
 def encode_message(message: Message, wire: Wire, out: list[dict[str, Any]]) -> None:
     """Append one message: tool results become separate messages. Blocks of other dialects are dropped."""
     parts = message.parts
-    if len(parts) == 1 and type(parts[0]) is TextPart:
+    user = message.role == "user"
+    if len(parts) == 1 and type(parts[0]) is TextPart and not (user and out and out[-1]["role"] == "tool"):
         out.append({"role": message.role, "content": parts[0].text})
-    elif message.role == "user":
-        _encode_user(parts, out)
+    elif user:
+        _encode_user(parts, wire, out)
     else:
         out.append(_encode_assistant(parts, wire))
 
 
-def _encode_user(parts: tuple[Part, ...], out: list[dict[str, Any]]) -> None:
+def _encode_user(parts: tuple[Part, ...], wire: Wire, out: list[dict[str, Any]]) -> None:
+    """Append the results of tools, and then what the user says. What a tool gives besides text is said by the user, too: messages
+    of tools are text alone."""
     content: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, ToolResultPart):
             out.append({"role": "tool", "tool_call_id": part.call_id, "content": part.text})
-        elif isinstance(part, TextPart):
-            content.append({"type": "text", "text": part.text})
-        elif isinstance(part, ImagePart):
-            content.append({"type": "image_url", "image_url": {"url": part.url or common.data_url(part)}})
-        elif isinstance(part, AudioPart):
-            content.append(common.audio(part, DIALECT))
-        elif isinstance(part, DocumentPart):
-            if part.url is not None:
-                raise unsupported(DIALECT, "documents by URL", "send the document's data, or use openai: or anthropic:")
-            content.append({"type": "file", "file": {"filename": part.name, "file_data": common.data_url(part)}})
-    if len(content) == 1 and content[0]["type"] == "text":
-        out.append({"role": "user", "content": content[0]["text"]})
-    elif content:
-        out.append({"role": "user", "content": content})
+            shown = [_encode_content(each) for each in part.parts if not isinstance(each, TextPart)]
+            if shown and wire.traits.pictures:
+                content += [{"type": "text", "text": f"[content of the result of the tool {part.name}:]"}, *shown]
+        elif isinstance(part, TextPart | ImagePart | AudioPart | DocumentPart):
+            content.append(_encode_content(part))
+    if not content:
+        return
+    if not wire.traits.user_after_results and out and out[-1]["role"] == "tool":
+        out.append({"role": "assistant", "content": _RECEIVED})
+    only = content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else content
+    out.append({"role": "user", "content": only})
+
+
+def _encode_content(part: ContentPart) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, ImagePart):
+        return {"type": "image_url", "image_url": {"url": part.url or common.data_url(part)}}
+    if isinstance(part, AudioPart):
+        return common.audio(part, DIALECT)
+    if part.url is not None:
+        raise unsupported(DIALECT, "documents by URL", "send the document's data, or use openai: or anthropic:")
+    return {"type": "file", "file": {"filename": part.name, "file_data": common.data_url(part)}}
 
 
 def _encode_assistant(parts: tuple[Part, ...], wire: Wire) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def encode(request: ModelRequest, wire: Wire, streaming: bool) -> dict[str, Any]
     if system := system_text(request, wire, form):
         body["instructions"] = system
     if request.max_output_tokens is not None:
-        body["max_output_tokens"] = request.max_output_tokens
+        body["max_output_tokens"] = max(request.max_output_tokens, wire.traits.least_limit)
     if request.tools:
         functions = [common.function(tool, wire) for tool in request.tools]
         body["tools"] = [{"type": "function", **function, "strict": strict} for function, strict in functions]

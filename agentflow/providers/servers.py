@@ -30,6 +30,7 @@ _OPENAI_RESPONSES = Traits(
     schemas="openai",
     strict=True,
     call_id=_LONG_ID,
+    least_limit=16,
     signed=True,
     model_names=True,
     source=_OPENAI_DOCS,
@@ -53,6 +54,7 @@ _AZURE_RESPONSES = Traits(
     schemas="openai",
     strict=True,
     call_id=_LONG_ID,
+    least_limit=16,
     signed=True,
     omit=_NO_CACHE_OPTIONS,
     source=_AZURE_DOCS,
@@ -101,13 +103,13 @@ ROWS: tuple[tuple[str, str, Traits], ...] = (
     (_CHAT, "api.deepseek.com", _chat("deepseek", "api-docs.deepseek.com/api/create-chat-completion, 2026-11; json_schema is"
         " refused: github.com/llm-exe/llm-exe/issues/662, 2026-07; reasoning goes back with the calls it led to: api-docs.deepseek.com/guides/thinking_mode,"
         " 2026-11, also an empty one: github.com/vercel/ai/pull/13203, 2026-03", output="json_object", echo="calls",
-        blank_thinking="reasoning_content")),
+        blank_thinking="reasoning_content", pictures=False)),
     (_CHAT, "api.groq.com", _chat("groq", "console.groq.com/docs/structured-outputs, 2026-07: neither with tools nor in streams,"
         " json_schema for some models alone; reasoning in messages is refused: github.com/janhq/jan/issues/8136, 2026-05",
         limit_field="max_completion_tokens", output="json_object", echo="none", output_with_tools=False, output_in_streams=False)),
     (_CHAT, "api.mistral.ai", _chat("mistral", "docs.mistral.ai/api, 2026-11; fields that are not listed there are refused with 422:"
-        " github.com/editor-code-assistant/eca/issues/231, 2025-12", omit=("stream_options",), call_id=r"[A-Za-z0-9]{9}",
-        echo="none")),
+        " github.com/editor-code-assistant/eca/issues/231, 2025-12; no user after results: github.com/aliou/pi-neuralwatt/issues/12, 2026-06", omit=("stream_options",), call_id=r"[A-Za-z0-9]{9}",
+        echo="none", user_after_results=False)),
     (_CHAT, "api.together.xyz", _chat("together", "docs.together.ai/docs/json-mode, 2026-11")),
     (_CHAT, "api.together.ai", _chat("together", "docs.together.ai/docs/json-mode, 2026-11")),
     (_CHAT, "openrouter.ai", _chat("openrouter", "openrouter.ai/docs/features/structured-outputs, 2026-11: ignored by models without it",

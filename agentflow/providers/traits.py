@@ -61,6 +61,9 @@ class Traits:
         call_signature: the ``thought_signature`` of a call that another server wrote.
         blank_thinking: the key under which an answer with tool calls has at least an empty text.
         description_limit: the most characters of a tool's description; what is longer goes on in the system text. 0: any length.
+        least_limit: the smallest length of an answer that may be asked for; a smaller one is raised to it.
+        pictures: whether the model behind the server takes pictures; if not, pictures that tools give are told in words.
+        user_after_results: whether the user may speak directly after the results of tools in Chat Completions.
         omit: request fields that the server refuses, which are left out: ``stream_options``, ``prompt_cache_key``, ``store``.
         vendor: the name of the row; empty for a server that is not known.
         sure: False where the traits are a guess from the dialect.
@@ -84,6 +87,9 @@ class Traits:
     call_signature: str = ""
     blank_thinking: str = ""
     description_limit: int = 0
+    least_limit: int = 1
+    pictures: bool = True
+    user_after_results: bool = True
     omit: tuple[str, ...] = ()
     stated: frozenset[str] = frozenset()
     source: str = ""

@@ -70,6 +70,7 @@ FROM_A_FILE: dict[str, Any] = {
     "rates": {"anthropic:*": {"requests_per_min": 5}},
     "prices": {"openai-chat:llama": {"input": 1, "output": 1}},
     "model_settings": {"temperature": 0},
+    "traits": {"output": "json_object"},
     "system": "Be brief.",
     "concurrency": 3,
     "rerank": True,
