@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from agentflow.core.frozen import frozen
 
@@ -209,11 +209,12 @@ CAP_SETTINGS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 def thinking_tokens(settings: Mapping[str, Any]) -> int:
     """The budget of thinking that native ``settings`` state, in tokens, which an answer may have besides its text; 0 for none."""
-    thinking: object = settings.get("thinking")
-    if not isinstance(thinking, Mapping) or thinking.get("type") != "enabled":  # pyright: ignore[reportUnknownMemberType]
+    thinking = settings.get("thinking")
+    if not isinstance(thinking, dict):
         return 0
-    budget: object = thinking.get("budget_tokens")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return budget if type(budget) is int and budget > 0 else 0
+    fields = cast("dict[str, object]", thinking)
+    budget = fields.get("budget_tokens")
+    return budget if fields.get("type") == "enabled" and isinstance(budget, int) and budget > 0 else 0
 
 
 @frozen

@@ -3,5 +3,4 @@
 ``python -m tests.vendors.figures --known`` writes the list as it is now.
 """
 
-KNOWN: dict[str, str] = {
-}
+KNOWN: dict[str, str] = {}
