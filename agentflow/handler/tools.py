@@ -14,7 +14,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from typing_extensions import TypedDict, is_typeddict
 
 from agentflow.core.call import CallContext
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.host_threads import as_async
 from agentflow.core.messages import ToolSpec
 from agentflow.core.ports import NeedsApproval, Tool
@@ -22,8 +22,8 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.reuse import seconds_of
 from agentflow.core.templates import ContextManagement
+from agentflow.lib.declared_schema import schema_of
 from agentflow.lib.json_schema import Schema, is_large
-from agentflow.lib.json_types import simple_schema
 from agentflow.lib.option_table import NAMES, unknown_option
 from agentflow.lib.signature import Signature, ToolInputError, is_plain, plain_arguments, signature_of
 
@@ -346,12 +346,19 @@ def _takes_call(executor: Callable[..., Any]) -> bool:
 
 
 def parameters_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of the arguments from ``{name: simple type name or JSON Schema}``; ``name?`` is optional."""
+    """The schema of the arguments from ``{name: what its values are}``: a simple type name, fields by name or a JSON Schema;
+    ``name?`` is optional.
+
+    Raises ConfigurationError (``tool/signature``) for what is none of them, or could be fields as well as a schema.
+    """
     properties: dict[str, Any] = {}
     required: list[str] = []
     for key, kind in parameters.items():
         name = key.removesuffix("?")
-        properties[name] = simple_schema(kind) if isinstance(kind, str) else dict(kind)
+        try:
+            properties[name] = schema_of(kind)
+        except ValueError as error:
+            raise ConfigurationError(f"the parameter '{clip(name, 80)}': {error}", code="tool/signature") from None
         if not key.endswith("?"):
             required.append(name)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

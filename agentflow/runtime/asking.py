@@ -17,7 +17,7 @@ from agentflow.core.host_code import containing
 from agentflow.core.questions import Answerer, Question
 from agentflow.core.values import plain
 from agentflow.core.work_clock import untimed
-from agentflow.runtime.questions import NOBODY, OpenQuestions, check_answer, check_schema, unanswered
+from agentflow.runtime.questions import NOBODY, OpenQuestions, asked_form, check_answer, unanswered
 
 Approver = Callable[
     [ApprovalRequest], "bool | str | Approved | Denied | None | Awaitable[bool | str | Approved | Denied | None]"
@@ -132,8 +132,8 @@ class Asking:
 
     async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
         """Ask the answerer; without one, wait for an answer from ``flow.send``."""
-        asked = Question(question=question, schema=plain(schema), run_id=self._run_id, path=call.path)
-        check_schema(asked, call)
+        declared = plain(schema) if schema is None else asked_form(schema, call)
+        asked = Question(question=question, schema=declared, run_id=self._run_id, path=call.path)
         consult = None if self._answerer is None else partial(self._checked, self._answerer, asked, call)
         with untimed():
             if call.run.journal is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from agentflow.core.approval import Denied
@@ -11,7 +12,8 @@ from agentflow.core.errors import ConfigurationError, DataError, SexpEvaluationE
 from agentflow.core.events import WaitStarted
 from agentflow.core.questions import Question
 from agentflow.core.scope import Scope
-from agentflow.core.values import to_json
+from agentflow.core.values import plain, to_json
+from agentflow.lib.declared_schema import schema_of
 from agentflow.lib.json_schema import Schema
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.permits import Permits
@@ -21,18 +23,19 @@ NOBODY = "nobody was there to approve it"
 """Why an approval that nobody answers is denied."""
 
 
-def check_schema(question: Question, call: CallContext) -> None:
-    """Raise SexpEvaluationError (``question/schema``) if the schema of a question is not a JSON Schema."""
-    if question.schema is not None:
-        try:
-            Schema(question.schema)
-        except ConfigurationError as error:
-            raise SexpEvaluationError(
-                f"ask-human: {error.message}",
-                code="question/schema",
-                span=call.span,
-                hint='the schema is a dict: {"type" "boolean"}',
-            ) from error
+def asked_form(declared: Mapping[str, Any], call: CallContext) -> dict[str, Any]:
+    """The JSON Schema of an answer, from that or from fields by name. Raises SexpEvaluationError (``question/schema``) for anything else."""
+    try:
+        schema = schema_of(plain(declared))
+        Schema(schema)
+    except (ConfigurationError, ValueError) as error:
+        raise SexpEvaluationError(
+            f"ask-human: {getattr(error, 'message', error)}",
+            code="question/schema",
+            span=call.span,
+            hint='the schema is a dict: {"type" "boolean"}, or fields {"name" "string"}',
+        ) from error
+    return schema
 
 
 def check_answer(question: Question, answer: Any) -> None:
@@ -131,8 +134,8 @@ def no_such_question(run_id: str, key: str, still_open: list[Question]) -> DataE
 __all__ = [
     "NOBODY",
     "OpenQuestions",
+    "asked_form",
     "check_answer",
-    "check_schema",
     "no_such_question",
     "permits_of",
     "unanswered",

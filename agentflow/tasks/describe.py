@@ -8,9 +8,9 @@ from typing import Any
 
 from agentflow.core.names import NameInfo, ParameterInfo
 from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
+from agentflow.lib.declared_schema import parse_type
 from agentflow.lib.json_types import simple_schema
 from agentflow.tasks.inputs import camel_case, required
-from agentflow.tasks.types import parse_type
 
 
 def task_info(template: TaskTemplate) -> NameInfo:

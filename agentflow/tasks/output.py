@@ -21,9 +21,9 @@ from agentflow.core.ports import PromptOutcome
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import Symbol, to_json
+from agentflow.lib.declared_schema import parse_type, schema_of
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.tagged_unions import asked_schema
-from agentflow.tasks.types import parse_type, schema_of
 
 _KEYS = ("type", "schema")
 

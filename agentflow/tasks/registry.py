@@ -17,13 +17,14 @@ from agentflow.core.names import Definitions, NameInfo, OutputAdapter, out_of_re
 from agentflow.core.templates import CONVERSES, STATELESS, HistoryConfig, TaskTemplate
 from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.core.values import pairs_to_dict
+from agentflow.lib.declared_schema import parse_type
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.tagged_unions import tagged_unions
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.describe import arguments_schema, task_info
 from agentflow.tasks.output import OutputSpec, format_instructions, output_spec
 from agentflow.tasks.template import CompiledText, parse_text
-from agentflow.tasks.types import convert, parse_type
+from agentflow.tasks.types import convert
 
 _log = logging.getLogger(__name__)
 

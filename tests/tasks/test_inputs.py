@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import SexpEvaluationError, TaskError
+from agentflow import AgentFlow, ScriptedProvider
+from agentflow.core.errors import AgentflowError, ConfigurationError, SexpEvaluationError, TaskError
 from agentflow.core.results import TaskResult
 from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
 from agentflow.core.values import Symbol
+from agentflow.handler.tools import parameters_schema, subtask_tool
+from agentflow.lib.declared_schema import schema_of
 from agentflow.tasks.inputs import request_from_arguments, resolve_inputs
-from agentflow.tasks.types import convert, schema_of
+from agentflow.tasks.types import convert
 
 TEMPLATE = TaskTemplate.model_validate(
     {
@@ -219,3 +222,44 @@ def test_a_dict_that_is_one_or_the_other_is_taken(declared: Any) -> None:
     from agentflow.tasks.registry import prepare_template
 
     assert prepare_template({"name": "t", "params": "", "instructions": "x", "output_format": {"schema": declared}})
+
+
+AMBIGUOUS: dict[str, Any] = {"type": "string", "description": "string"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "schema"),
+    [
+        ({"name": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}}),
+        ({"minimum": 3}, {"minimum": 3}),
+        ({"description": "who it is"}, {"description": "who it is"}),
+        ({"type": "string", "x-order": 1}, {"type": "string", "x-order": 1}),
+        ({"type": "string", "enumNames": ["a"]}, {"type": "string", "enumNames": ["a"]}),
+    ],
+)
+def test_one_rule_tells_fields_from_a_schema(declared: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Wherever a dict declares data: fields are an object that has them, and what says more than types of fields is a schema."""
+    read = schema_of(declared)
+    assert {key: read[key] for key in schema} == schema
+    assert parameters_schema({"a": declared})["properties"]["a"] == read
+
+
+async def test_what_could_be_both_is_refused_at_every_door() -> None:
+    """As an output, as a tool's parameter, as a subtask tool's, and as the form of an answer of a person."""
+    with pytest.raises(ValueError, match="could be the fields"):
+        schema_of(AMBIGUOUS)
+    for declare in (parameters_schema, lambda each: subtask_tool("t", "does it", parameters=each)):
+        with pytest.raises(ConfigurationError, match="could be the fields"):
+            declare({"a": AMBIGUOUS})
+    async with AgentFlow(provider=ScriptedProvider([]), answer=lambda question: "x") as flow:
+        with pytest.raises(SexpEvaluationError, match="could be the fields"):
+            await flow.eval('(ask-human "who?" {"type" "string" "description" "string"})')
+
+
+async def test_fields_are_the_form_of_an_answer() -> None:
+    """``{"name" "string"}`` asks for an object with a name; it constrained nothing before."""
+    answers: list[Any] = ["Ann", {"name": "Ann"}]
+    async with AgentFlow(provider=ScriptedProvider([]), answer=lambda question: answers.pop(0)) as flow:
+        with pytest.raises(AgentflowError):
+            await flow.eval('(ask-human "who?" {"name" "string"})')
+        assert await flow.eval('(ask-human "who?" {"name" "string"})') == {"name": "Ann"}
