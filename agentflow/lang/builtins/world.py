@@ -47,7 +47,7 @@ async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
 
 @primitive("ask-human", usage='(ask-human "question" [schema])', arity=(1, 2), is_async=True, size="data")
 async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
-    """Asks somebody, and returns the answer. `schema` is a JSON Schema, as a dict, that the answer has to fit.
+    """Asks somebody, and returns the answer. `schema`, a JSON Schema as a dict or fields by name, is what the answer has to fit.
 
     A durable run waits for the answer outside of the memory. Who is asked is the host's choice; where nobody can be, it
     is an error. A program run with `allow` needs the grant `ask-human`.
