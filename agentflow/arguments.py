@@ -24,6 +24,7 @@ from agentflow.memory.notes import NoteBook, Notes
 from agentflow.observe.files import EventFiles
 from agentflow.observe.recording import Recording
 from agentflow.providers.shown import ShowCall
+from agentflow.providers.traits import Traits
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall
 
@@ -33,6 +34,19 @@ def unknown_parameter(unknown: Iterable[str], face: type[object]) -> Configurati
     names = inspect.signature(face).parameters.keys() - {"unknown"}
     # ``settings`` of a flow are its own: request fields of a model go to a task or a question.
     return unknown_field(next(iter(unknown)), face.__name__, names - {"settings"})
+
+
+def own_traits(traits: Traits | Mapping[str, Any] | None, provider: object) -> Traits | Mapping[str, Any] | None:
+    """The traits of a flow's model. Raises ConfigurationError (``config/option``) where a ready ``provider`` serves it, which has its own."""
+    if traits is not None and provider is not None:
+        raise wrong_value(
+            "AgentFlow",
+            "traits",
+            traits,
+            "says nothing to provider=, a ready adapter",
+            "give them to the adapter: OpenAIChatProvider(base_url=..., traits={...})",
+        )
+    return traits
 
 
 def recording_of(

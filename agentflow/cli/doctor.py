@@ -8,10 +8,13 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, metadata, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.common import Exit, write_json, write_out
 from agentflow.core.errors import AgentflowError
+
+if TYPE_CHECKING:
+    from agentflow.providers.traits import Traits
 
 _PACKAGES = ("anthropic", "openai", "pydantic", "anyio", "aiohttp", "genai-prices", "numpy", "boto3", "google-auth")
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
@@ -135,6 +138,28 @@ async def _sandbox(name: str) -> str:
     return "usable"
 
 
+def _model() -> dict[str, Any]:
+    """The model of the settings, and what is known of its server; ``problem`` says why it cannot be asked."""
+    from agentflow.providers.table import Router
+    from agentflow.settings import load_settings
+
+    try:
+        settings = load_settings()
+        if settings.model is None:
+            return {"name": None}
+        router = Router(settings.model, base_url=settings.base_url, traits=settings.traits or None)
+        adapter, _ = router.resolve(None)
+    except AgentflowError as error:
+        return {"name": None, "problem": error.message}
+    traits: Traits | None = getattr(adapter, "traits", None)
+    if traits is None:
+        return {"name": router.model}
+    known = traits.vendor if traits.sure else "a server that is not known: a field that it refuses is left out"
+    shown = {"limit_field": traits.limit_field, "output": traits.output, "stated": sorted(traits.stated)}
+    server = str(getattr(adapter, "issuer", "")).partition(" ")[2]
+    return {"name": router.model, "server": server, "known_as": known, "traits": shown}
+
+
 async def doctor(as_json: bool) -> int:
     """Print the report. Returns exit code 0 if everything that the core needs is present."""
     report: dict[str, Any] = {
@@ -143,6 +168,7 @@ async def doctor(as_json: bool) -> int:
         "platform": platform.platform(),
         "packages": {name: _package(name) for name in _PACKAGES},
         "keys": {name: bool(os.environ.get(name)) for name in _KEYS},
+        "model": _model(),
         "fts5": _fts5(),
         "embeddings": _embeddings(),
         "serve": _serving(),
@@ -167,6 +193,11 @@ async def doctor(as_json: bool) -> int:
             write_out(f"{name:<20}{number or 'not installed (optional)'}\n")
         for name, there in report["keys"].items():
             write_out(f"{name:<20}{'set' if there else 'not set'}\n")
+        model = report["model"]
+        write_out(f"{'model':<20}{model.get('problem') or model['name'] or 'none is set'}\n")
+        if "traits" in model:
+            traits = ", ".join([f"{name} {value}" for name, value in model["traits"].items() if value])
+            write_out(f"{'server':<20}{model['server']} ({model['known_as']}); {traits}\n")
         write_out(f"{'fts5':<20}{'yes' if report['fts5'] else 'no'}\n")
         write_out(f"{'embeddings':<20}{report['embeddings']}\n")
         write_out(f"{'serve':<20}{report['serve']}\n")

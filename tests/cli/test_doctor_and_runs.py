@@ -23,6 +23,22 @@ async def test_doctor_says_what_is_there(tmp_path: Path) -> None:
     assert found["keys"] == {"ANTHROPIC_API_KEY": False, "OPENAI_API_KEY": False}
 
 
+async def test_doctor_says_which_server_is_asked_and_what_it_takes(tmp_path: Path) -> None:
+    """The model of the settings with its server's traits, known or guessed, and which of them somebody stated; or why it cannot be asked."""
+    (tmp_path / "agentflow.toml").write_text('[traits]\nlimit_field = "max_completion_tokens"\n')
+    there = {"AGENTFLOW_MODEL": "openai-chat:m", "AGENTFLOW_BASE_URL": "http://127.0.0.1:9/v1"}
+    found = json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path, cwd=tmp_path, **there)).out)["model"]
+    assert (found["name"], found["server"]) == ("openai-chat:m", "127.0.0.1:9/v1")
+    assert "not known" in found["known_as"] and found["traits"]["stated"] == ["limit_field"]
+    shown = (await agentflow("doctor", tmp_path=tmp_path, cwd=tmp_path, **there)).out
+    assert "limit_field max_completion_tokens" in shown and "127.0.0.1:9/v1" in shown
+    groq = {"AGENTFLOW_MODEL": "openai-chat:m", "AGENTFLOW_BASE_URL": "https://api.groq.com/openai/v1"}
+    assert (
+        json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path, **groq)).out)["model"]["known_as"] == "groq"
+    )
+    assert "OPENAI_API_KEY" in (await agentflow("doctor", tmp_path=tmp_path, AGENTFLOW_MODEL="openai:gpt-5")).out
+
+
 async def test_doctor_says_what_a_cloud_lacks(tmp_path: Path) -> None:
     """The first thing that is missing for each cloud: its variables, then its extra."""
     found = json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path)).out)["clouds"]

@@ -327,3 +327,10 @@ def test_an_unknown_parameter_of_a_flow_is_refused_with_the_word_to_write(name: 
         AgentFlow(provider=ScriptedProvider([]), **{name: 1})  # type: ignore[arg-type]
     assert refused.value.code == "config/option" and name in refused.value.message
     assert refused.value.hint is not None and said in refused.value.hint
+
+
+def test_traits_beside_a_ready_adapter_are_refused() -> None:
+    """They would say nothing: the adapter has its own."""
+    with pytest.raises(ConfigurationError, match="traits") as refused:
+        AgentFlow(provider=ScriptedProvider([]), traits={"strict": True})
+    assert refused.value.code == "config/option" and "OpenAIChatProvider" in (refused.value.hint or "")
