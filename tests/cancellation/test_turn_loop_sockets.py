@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import pytest
@@ -51,9 +52,13 @@ async def test_real_connections(model: str) -> None:
             return (await loop.run_prompt(asked, run.call(session))).response.text
 
         await prompt("go", Session(), FakeRun())  # the client is built, the SDK imported
-        began = time.perf_counter()
-        assert (await prompt("go", Session(), FakeRun())).startswith("all of it done")
-        whole = time.perf_counter() - began
+        whole = (
+            math.inf
+        )  # the least of several: one during which the machine did something else would be cancelled after its end
+        for _ in range(5):
+            began = time.perf_counter()
+            assert (await prompt("go", Session(), FakeRun())).startswith("all of it done")
+            whole = min(whole, time.perf_counter() - began)
         before = len(asyncio.all_tasks())
         cancelled = 0
         for point in range(POINTS):
