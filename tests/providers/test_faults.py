@@ -17,7 +17,7 @@ from tests.support.model_server import ModelServer, Request
 
 DIALECTS = ("anthropic", "openai-chat", "openai")
 # Long beside what a busy machine makes of a connection, for which no fault waits; only silence has to be waited out.
-CLOCKS = Clocks(connect_s=20, first_byte_s=2, plain_first_byte_s=2, idle_s=1.5, wall_s=60)
+CLOCKS = Clocks(connect_s=3, first_byte_s=1, plain_first_byte_s=1, idle_s=1.5, wall_s=60)
 LAG_S = 0.5
 
 
