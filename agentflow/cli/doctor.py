@@ -154,10 +154,10 @@ def _model() -> dict[str, Any]:
     traits: Traits | None = getattr(adapter, "traits", None)
     if traits is None:
         return {"name": router.model}
-    known = traits.vendor if traits.sure else "a server that is not known: a field that it refuses is left out"
+    named = traits.vendor if traits.sure else "a server that is not known: a field that it refuses is left out"
     shown = {"limit_field": traits.limit_field, "output": traits.output, "stated": sorted(traits.stated)}
     server = str(getattr(adapter, "issuer", "")).partition(" ")[2]
-    return {"name": router.model, "server": server, "known_as": known, "traits": shown}
+    return {"name": router.model, "server": server, "known_as": named, "traits": shown}
 
 
 async def doctor(as_json: bool) -> int:

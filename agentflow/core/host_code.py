@@ -67,9 +67,9 @@ def containing() -> Generator[None]:
     own = HostCalls()
     try:
         yield
-    except Exception:
-        raise
-    except BaseException as error:
+    except (
+        BaseException
+    ) as error:  # of any kind: what is no Exception is a failure of that code, the rest is raised again
         if is_stray(error, own.cancelled()):
             raise contained(error) from error
         raise
@@ -117,5 +117,5 @@ class HostCode:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         current_call.reset(self._token)
-        if error is not None and not isinstance(error, Exception) and is_stray(error, self._host.cancelled()):
+        if error is not None and is_stray(error, self._host.cancelled()):
             raise contained(error) from error

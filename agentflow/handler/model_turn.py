@@ -121,6 +121,8 @@ async def _answer(
     sent = charged = account.due = False
     arrived = account.arrived = 0
     lost: list[Usage] = []
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
     stream = adapter.stream(request)
     try:
         async for delta in stream:
@@ -168,7 +170,7 @@ async def _answer(
             if progress is not None:
                 progress.lost = lost
         account.due = False
-        if not isinstance(error, Exception) and is_stray(error, cancelled=True):  # an adapter is code of the host
+        if is_stray(error, task is None or task.cancelling() > before):  # an adapter is code of the host
             raise contained(error) from error
         raise
     finally:

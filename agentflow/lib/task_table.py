@@ -41,7 +41,10 @@ class TaskTable:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(
+            error, KeyboardInterrupt
+        ):  # which has ended the loop's own turn by then
             context = {"message": f"{task.get_name()} ended with an error", "exception": error, "task": task}
             self.loop.call_exception_handler(context)
 

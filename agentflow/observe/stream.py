@@ -200,7 +200,9 @@ class Fanout:
             try:
                 result = observer(event)
             except BaseException as error:  # an observer is foreign code; its failure must not be the run's
-                if not isinstance(error, Exception) and not is_stray(error, cancelled=True):
+                if not isinstance(error, Exception) and not is_stray(
+                    error, cancelled=True
+                ):  # its cancellation, an interrupt
                     raise
                 self._disable(observer, "failed")
                 continue
@@ -233,7 +235,9 @@ class Fanout:
                     await result
                 subscriber.late = False
             except BaseException as error:  # an observer is foreign code; its failure must not be the run's
-                if not isinstance(error, Exception) and not is_stray(error, cancelled=True):
+                if not isinstance(error, Exception) and not is_stray(
+                    error, cancelled=True
+                ):  # its cancellation, an interrupt
                     raise
                 _log.warning("async observer %r failed; it is disabled", observer, exc_info=True)
                 subscriber.discard()

@@ -84,14 +84,7 @@ class AnthropicProvider(HttpAdapter):
         from agentflow.providers import transport
 
         self._prices.load()
-        make, size = transport.http_clients(
-            anthropic,
-            self._clocks,
-            self._gate_size,
-            address=self._address,
-            transport=self._transport,
-            aiohttp=self._aiohttp,
-        )
+        make, size = self._http_clients(anthropic)
         kind, options = self._make_client(anthropic)
         client = transport.quiet_client(kind)(
             **options, base_url=self._client_address, max_retries=0, open_telemetry=False, http_client=make()

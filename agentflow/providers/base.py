@@ -122,6 +122,7 @@ class HttpAdapter(ABC):
         self._transport = options.get("transport")
         self._aiohttp = options.get("aiohttp")
         self._opened = Openings(self._open, gate, self.name)
+        self._forms: dict[Any, Any] = {}
 
     @abstractmethod
     def profile(self, model: str) -> ModelProfile:
@@ -131,6 +132,19 @@ class HttpAdapter(ABC):
     def _open(self) -> tuple[ClientPool, Sdk]:
         """Build the first SDK client, and what the exchange needs of the SDK. Blocking (imports, certificates): runs on a
         worker thread."""
+
+    def _http_clients(self, sdk: Any) -> tuple[Callable[[], Any], int]:
+        """What makes the HTTP clients of ``sdk``, and how many connections each has. Blocking."""
+        from agentflow.providers import transport
+
+        return transport.http_clients(
+            sdk,
+            self._clocks,
+            self._gate_size,
+            address=self._address,
+            transport=self._transport,
+            aiohttp=self._aiohttp,
+        )
 
     @abstractmethod
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
@@ -213,11 +227,10 @@ class HttpAdapter(ABC):
         """The organisation of the account, where the request names one."""
         return ""
 
-    def _wire(self, request: ModelRequest) -> Wire:
-        wire = Wire(request, self.traits, self.issuer)
-        if request.output_schema is not None:
-            wire.in_prompt = not self.profile(request.model).native_json_schema
-        return wire
+    def _wire(self, request: ModelRequest, traits: Traits | None = None) -> Wire:
+        """A request on the wire to a server of ``traits`` (None: those of this adapter)."""
+        in_prompt = request.output_schema is not None and not self.profile(request.model).native_json_schema
+        return Wire(request, traits or self.traits, self.issuer, self._forms, in_prompt=in_prompt)
 
     def described(self, request: ModelRequest) -> dict[str, Any]:
         """The HTTP request for ``request`` as ``url``, ``headers`` and ``body``, with a variable in place of the key."""
@@ -277,7 +290,8 @@ class HttpAdapter(ABC):
                     if wait is None:
                         raise
                     if again:
-                        yield ModelDelta(notice=refusals.notice(error, refused[-1], request.model))
+                        for notice in (refusals.notice(error, refused[-1], request.model), *call.wire.notices):
+                            yield ModelDelta(notice=notice)
                 await asyncio.sleep(wait)
         finally:
             call.watch.close()
@@ -293,7 +307,7 @@ class HttpAdapter(ABC):
         if (fitting := refusals.fitting(traits, field, settings, refused)) is None:
             return False
         refused.append(field)
-        call.wire = Wire(call.request, fitting, self.issuer)
+        call.wire = self._wire(call.request, fitting)
         await self._write(call)
         return True
 

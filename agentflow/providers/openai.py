@@ -57,14 +57,7 @@ class OpenAIProvider(HttpAdapter):
 
         common.check_key(self._address, self._api_key)
         self._prices.load()
-        make, size = transport.http_clients(
-            openai,
-            self._clocks,
-            self._gate_size,
-            address=self._address,
-            transport=self._transport,
-            aiohttp=self._aiohttp,
-        )
+        make, size = self._http_clients(openai)
         client = transport.quiet_client(openai.AsyncOpenAI)(
             api_key=self._api_key or os.environ.get("OPENAI_API_KEY") or common.NO_KEY,
             base_url=self._client_address,

@@ -18,8 +18,6 @@ from agentflow.providers.traits import OutputForm, SchemaRules
 from agentflow.providers.wire import Wire
 
 _MOST_KEPT = 1_000
-_kept: dict[tuple[int, SchemaRules, Place], tuple[Mapping[str, Any], SchemaForm]] = {}
-"""Forms by the identity of their schema, which is kept with them so that no other gets its identity."""
 
 
 @frozen
@@ -41,20 +39,25 @@ _GOES_ON = "(... goes on in the system text)"
 """The end of a description that is longer than a server takes."""
 
 
-def translated(schema: Mapping[str, Any], rules: SchemaRules, part: Place) -> SchemaForm:
-    """The form of ``schema`` that servers of ``rules`` take in ``part``; made once for each schema. Raises nothing."""
+def _form(schema: Mapping[str, Any], wire: Wire, part: Place) -> SchemaForm:
+    """The form of ``schema`` that the server of ``wire`` takes in ``part``, made once for each schema.
+
+    Forms are kept by the identity of their schema, which is kept with them so that no other gets its identity.
+    """
+    forms, rules = wire.forms, wire.traits.schemas
     key = (id(schema), rules, part)
-    kept = _kept.get(key)
+    kept = forms.get(key)
     if kept is not None:
         return kept[1]
-    form = _translated(schema, rules, part)
-    if len(_kept) >= _MOST_KEPT:
-        _kept.clear()
-    _kept[key] = (schema, form)
+    form = translated(schema, rules, part)
+    if len(forms) >= _MOST_KEPT:
+        forms.clear()
+    forms[key] = (schema, form)
     return form
 
 
-def _translated(schema: Mapping[str, Any], rules: SchemaRules, part: Place) -> SchemaForm:
+def translated(schema: Mapping[str, Any], rules: SchemaRules, part: Place) -> SchemaForm:
+    """The form of ``schema`` that servers of ``rules`` take in ``part``. Raises nothing."""
     for subset in subsets_of(rules, part):
         work = Translation(schema, subset, tool=part != "output")
         try:
@@ -77,7 +80,7 @@ def output_form(request: ModelRequest, wire: Wire, streaming: bool) -> tuple[Out
     how = wire.traits.output_form(tools=bool(request.tools or request.provider_tools), streaming=streaming)
     if how != "json_schema":
         return how, None
-    form = translated(request.output_schema, wire.traits.schemas, "output")
+    form = _form(request.output_schema, wire, "output")
     if form.schema is not None:
         return how, form
     told = (
@@ -112,7 +115,7 @@ def tool_form(tool: ToolSpec, wire: Wire) -> tuple[str, SchemaForm]:
 def _described(tool: ToolSpec, wire: Wire) -> tuple[str, SchemaForm, str]:
     """The description of a tool, with what its schema does not say; the schema's form; and the rest of a description that is
     too long for the server."""
-    form = translated(tool.input_schema, wire.traits.schemas, "strict tool" if tool.strict else "tool")
+    form = _form(tool.input_schema, wire, "strict tool" if tool.strict else "tool")
     whole = f"{tool.description}\n\n{form.rest}".lstrip() if form.rest else tool.description
     limit = wire.traits.description_limit
     if not limit or len(whole) <= limit:

@@ -36,28 +36,9 @@ _OPENAI_RESPONSES = Traits(
     source=_OPENAI_DOCS,
 )
 _NO_CACHE_OPTIONS = ("prompt_cache_options",)
-_AZURE = Traits(
-    "azure",
-    True,
-    "max_completion_tokens",
-    schemas="openai",
-    strict=True,
-    echo="none",
-    description_limit=1_024,
-    omit=_NO_CACHE_OPTIONS,
-    source=_AZURE_DOCS,
-)
-_AZURE_RESPONSES = Traits(
-    "azure",
-    True,
-    "max_output_tokens",
-    schemas="openai",
-    strict=True,
-    call_id=_LONG_ID,
-    least_limit=16,
-    signed=True,
-    omit=_NO_CACHE_OPTIONS,
-    source=_AZURE_DOCS,
+_AZURE = replace(_OPENAI, vendor="azure", description_limit=1_024, omit=_NO_CACHE_OPTIONS, source=_AZURE_DOCS)
+_AZURE_RESPONSES = replace(
+    _OPENAI_RESPONSES, vendor="azure", model_names=False, omit=_NO_CACHE_OPTIONS, source=_AZURE_DOCS
 )
 _ANTHROPIC = Traits(
     "anthropic",

@@ -117,6 +117,7 @@ class Wire:
         "_made",
         "_texts",
         "_to_wire",
+        "forms",
         "in_prompt",
         "issuer",
         "messages",
@@ -126,14 +127,24 @@ class Wire:
     )
     _FIT = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 
-    def __init__(self, request: ModelRequest, traits: Traits = UNKNOWN, issuer: str = "") -> None:
+    def __init__(
+        self,
+        request: ModelRequest,
+        traits: Traits = UNKNOWN,
+        issuer: str = "",
+        forms: dict[Any, Any] | None = None,
+        *,
+        in_prompt: bool = False,
+    ) -> None:
         self.traits = traits
         self.issuer = issuer
+        self.forms: dict[Any, Any] = {} if forms is None else forms
+        """The forms of schemas that the adapter has sent before; see :mod:`agentflow.providers.schemas`."""
         messages = self._asked = request.messages
         self.plain = is_fit(messages, issuer)
         self.messages = messages if self.plain else fitted(messages, traits, issuer)
         self._made: set[str] = set()
-        self.in_prompt = False
+        self.in_prompt = in_prompt
         """Whether the prompt says the schema of the answer already."""
         self.notices: list[Notice] = []
         """Remarks on the request, for the caller."""

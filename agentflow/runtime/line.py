@@ -111,9 +111,9 @@ class Line:
         before = 0 if task is None else task.cancelling()
         try:
             return await started(start)
-        except Exception:
-            raise
-        except BaseException as error:
+        except (
+            BaseException
+        ) as error:  # of any kind: what is no Exception is a failure of that code, the rest is raised again
             if is_stray(error, task is not None and task.cancelling() > before):
                 raise contained(error) from error
             raise

@@ -76,6 +76,7 @@ class LiveRuns:
         self._resting = Resting(self.look, self._spawn)
         self._watching: set[asyncio.Task[None]] = set()
         self._claimed: set[DurableRun] = set()
+        self._leaving: dict[str, asyncio.Task[None]] = {}
         self._changes = Changes(store.jobs)
         self._following = Following(store, self._changes, self.recorded_end)
         self._closing = False
@@ -104,6 +105,7 @@ class LiveRuns:
             )
         self._tasks = None
         self._watching.clear()
+        self._leaving.clear()
         self._changes.restart()
         self._resting.close()
         for live in list(self._live.values()):
@@ -218,6 +220,8 @@ class LiveRuns:
         self._resting.remove(row.run)
         resting, handle._resting = handle._resting, False
         assert handle._work is not None
+        if (leaving := self._leaving.get(row.run)) is not None:
+            await asyncio.wait([leaving])
         session = None
         try:
             session = await self._sessions.begin(row, handle._work.session)
@@ -322,8 +326,13 @@ class LiveRuns:
                 end = RunEnd("cancelled" if handle._cancelled else "queued")
         except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
             end = RunEnd("failed", error=error)
-        except KeyboardInterrupt:  # of a loop that goes on: it is a reason to stop waiting, and none to lose the run
+        except (
+            KeyboardInterrupt
+        ):  # in a notebook, whose loop goes on: the run is given up there, and whoever names it goes on with it
             self.end(handle, RunEnd("queued"))
+            if self._tasks is not None:
+                run = owned.run.run
+                self._leaving[run] = self._tasks.begin(self._give_up(owned, session), f"giving up of {run}")
             raise
         except BaseException as error:  # noqa: BLE001 - the run ends alone, whatever it raised
             end = RunEnd("failed", error=contained(error))
@@ -345,6 +354,15 @@ class LiveRuns:
             if session is not None:
                 await session.end(changes)
         await self._leave(handle, records, end)
+
+    async def _give_up(self, owned: OwnedRun, session: RunSession | None) -> None:
+        """Store that nobody works on a run that was interrupted from the keyboard."""
+        try:
+            await self._store.finish(owned.run.run, owned.run.epoch, "queued")
+        finally:
+            self._leaving.pop(owned.run.run, None)
+            if session is not None:
+                await session.end(None)
 
     async def _leave(self, handle: DurableRun, records: Records, end: RunEnd) -> None:
         """Tell the handle what became of the run, or resume a run that was answered meanwhile."""

@@ -352,7 +352,7 @@ class OpenRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         try:
-            if error is not None and not isinstance(error, Exception) and is_stray(error, cancelled=True):
+            if error is not None and is_stray(error, cancelled=True):
                 final: BaseException | None = contained(
                     error
                 )  # whatever a run raises, it ends in what its caller can handle

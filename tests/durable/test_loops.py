@@ -105,3 +105,33 @@ async def test_two_loops_at_once_are_refused_in_a_sentence(tmp_path: Path) -> No
         await asyncio.to_thread(thread.join)
         assert isinstance(errors[0], JournalError) and errors[0].code == "durable/other-loop"
         assert handle.status == "waiting"
+
+
+def test_an_interrupt_leaves_the_flow_usable(tmp_path: Path) -> None:
+    """Ctrl-C in a notebook, whose loop goes on: the run is given up, and naming it again goes on with it."""
+    flow, _ = flow_in(tmp_path)
+    times: list[int] = []
+
+    def once() -> None:
+        times.append(1)
+        if len(times) == 1:
+            raise KeyboardInterrupt
+
+    async def act() -> str:
+        once()
+        return "done"
+
+    @flow.workflow
+    async def work() -> str:
+        return await flow.step(act)
+
+    async def begin() -> Any:
+        return await (await flow.start(work(), run_id="r")).result()
+
+    loop = asyncio.new_event_loop()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(begin())
+    result = loop.run_until_complete(asyncio.wait_for(begin(), 20))
+    assert result.value == "done" and times == [1, 1]
+    loop.run_until_complete(flow.aclose())
+    loop.close()

@@ -317,11 +317,17 @@ def test_a_strict_tool_is_strict_where_the_vendor_can_hold_it() -> None:
 
 
 def test_a_form_is_made_once() -> None:
-    """The form of a schema is kept with it; another schema, even at the same place in memory, has its own."""
+    """An adapter keeps the form of a schema with it; another schema, even at the same place in memory, has its own."""
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
-    first = translated(schema, "openai", "output")
-    assert translated(schema, "openai", "output") is first
-    assert translated(dict(schema), "openai", "output") is not first
+    forms: dict[Any, Any] = {}
+
+    def form_of(schema: dict[str, Any]) -> Any:
+        wire = Wire(ModelRequest((user("x"),)), Traits(schemas="openai"), forms=forms)
+        return tool_form(ToolSpec("t", "T.", schema), wire)[1]
+
+    first = form_of(schema)
+    assert form_of(schema) is first
+    assert form_of(dict(schema)) is not first
 
 
 @pytest.mark.parametrize("rules", RULES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -288,3 +289,13 @@ def test_models_before_structured_output_are_told_the_form_by_the_prompt() -> No
         body = adapter.described(ModelRequest((user("hi"),), model=model, output_schema=SCHEMA))["body"]  # type: ignore[attr-defined]
         assert ("output_config" in body) is expected
         assert adapter.profile(model).native_json_schema is expected
+
+
+async def test_a_format_that_is_refused_leaves_the_schema_in_the_prompt_once() -> None:
+    """The request without the field says the schema as the first one did, and not twice."""
+    async with ModelServer(
+        refusing("response_format", words="Unsupported parameter: '{0}' is not supported.")
+    ) as server:
+        assert (await ask(server, "openai-chat:m"))[0] == [City(name="Oslo")] * 2
+        told = [json.dumps(request.body["messages"]).count("properties") for request in server.requests]
+    assert len(told) > 2 and set(told) == {1}

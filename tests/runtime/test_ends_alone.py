@@ -12,7 +12,7 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, tool
 from agentflow.core.events import Event, RunStarted
-from agentflow.errors import AgentflowError, HostPanic, StrayExit
+from agentflow.errors import AgentflowError, HostPanic, StrayExit, TaskError
 
 
 class Panic(BaseException):
@@ -155,8 +155,8 @@ async def test_whatever_code_of_the_host_raises(code: str, kind: str, durable: b
         assert ended.value == "fine"
     elif kind == "exception":
         assert isinstance(ended, ValueError | AgentflowError)
-    else:
-        assert isinstance(ended, StrayExit | AgentflowError)
+    else:  # a task whose body ends so has failed, whatever it failed of
+        assert isinstance(ended, StrayExit) or (code == "task body" and isinstance(ended, TaskError))
 
 
 @pytest.mark.parametrize("form", ["map", "limited", "parallel", "race", "timeout", "retry"])
@@ -186,3 +186,20 @@ async def test_a_stray_cancel_in_a_branch_is_its_failure(form: str) -> None:
     async with flow:
         ended = await outcome(flow.run(work()))
     assert isinstance(ended, AgentflowError) and ended.code in ("host/stray-exit", "race/all-failed")
+
+
+@pytest.mark.parametrize("kind", ["panic", "exit", "cancelled"])
+@pytest.mark.parametrize(
+    "form", ["(ask)", "(pmap (lambda (n) (ask)) (list 1 2))", "(parallel (ask) 1)", "(race (ask) (ask))"]
+)
+async def test_an_adapter_that_raises_below_a_program(form: str, kind: str) -> None:
+    """The program gets an error of the run, and never the exception itself, a cancellation or a branch without a value."""
+
+    def reply(request: Any) -> Any:
+        raising(kind)
+
+    async with AgentFlow(provider=ScriptedProvider(reply)) as flow:
+        ended = await outcome(flow.run(f'(defatom ask (params) (instructions "go")) (value-of {form})'))
+        assert (await flow.run("(+ 1 2)")).value == 3
+    assert isinstance(ended, AgentflowError) and ended.code != "internal/error"
+    assert (ended.code == "host/panic") == (kind == "panic")
