@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.lib import schema_rules as rules
 from agentflow.lib.json_types import TYPES
-from agentflow.lib.linear_pattern import MAX_SIZE, LinearPattern
+from agentflow.lib.linear_pattern import LinearPattern, LinearPatterns
 from agentflow.lib.schema_rules import Check, Full, Node, Rule, TooMuch, show
 from agentflow.lib.suggest import did_you_mean
 
@@ -127,8 +127,8 @@ class _Compiler:
         self._targets: dict[str, Node] = {}
         self._pending: list[tuple[str, str]] = []
         self._nodes = 0
-        self.pattern_size = 0
-        self.unchecked: list[str] = []
+        self.patterns = LinearPatterns()
+        self.unchecked: dict[str, None] = {}
 
     def compile(self) -> Node:
         """The root's node. Raises ConfigurationError."""
@@ -267,15 +267,11 @@ def _value(compiler: _Compiler, argument: object, path: str, depth: int) -> obje
 def _pattern(compiler: _Compiler, argument: object, path: str, depth: int) -> LinearPattern:
     text = _text(compiler, argument, path, depth)
     try:
-        pattern = LinearPattern(text)
+        pattern = compiler.patterns.of(text)
     except ValueError as error:
         raise _wrong(path, f"is {show(text)}, no regular expression: {error}") from error
-    if compiler.pattern_size + pattern.size > MAX_SIZE:
-        pattern.leave()
-    else:
-        compiler.pattern_size += pattern.size
     if not pattern.is_checked:
-        compiler.unchecked.append(text)
+        compiler.unchecked[text] = None
     return pattern
 
 

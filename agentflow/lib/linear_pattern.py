@@ -31,22 +31,23 @@ class LinearPattern:
     """A regular expression on the Rust engine that comes with pydantic, which knows no look-around and no back-references.
 
     As in JSON Schema, ``\\d`` and ``\\w`` are ASCII. Look-ahead at the beginning (``^(?!...)``) is matched as a condition of its own.
-    Parameters: ``text`` is the expression. ``size`` is its length with counted repetitions expanded; ``is_plain`` says that it has no look-around and no
-    back-reference, ``is_checked`` that it can be matched in linear time at all: any other matches every text. Raises ValueError
-    that says why the text is no regular expression.
+    Parameters: ``text`` is the expression, ``room`` the maximum of ``size``, its length with counted repetitions expanded: a larger one is
+    not compiled. ``is_plain`` says that it has no look-around and no back-reference, ``is_checked`` that it is compiled and can be
+    matched in linear time: any other matches every text. Raises ValueError that says why the text is no regular expression.
     """
 
     __slots__ = ("_conditions", "is_checked", "is_plain", "size", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, room: int = MAX_SIZE) -> None:
         self.text = text
         if len(text) > MAX_SIZE:
             raise ValueError("it is too long")
         self.size = _size(text)
         self.is_plain = self.is_checked = True
-        if self.size > MAX_SIZE:
-            _check_form(text)
-            self.leave()
+        if self.size > room:
+            if len(text) <= room:
+                _check_form(text)
+            self._leave()
             return
         try:
             self._conditions = [(True, _compiled(text))]
@@ -56,10 +57,9 @@ class LinearPattern:
             try:
                 self._conditions = [(wanted, _compiled(part)) for wanted, part in _conditions(text)]
             except SchemaError:
-                self.leave()
+                self._leave()
 
-    def leave(self) -> None:
-        """Match every text from now on."""
+    def _leave(self) -> None:
         self.is_checked = False
         self._conditions = []
 
@@ -69,6 +69,23 @@ class LinearPattern:
             if (match(text) or match(text.encode("utf-8", "replace").decode())) is not wanted:
                 return False
         return True
+
+
+class LinearPatterns:
+    """The patterns of one schema: each is compiled once, and all of them have the room of one, since a model may have written a thousand."""
+
+    def __init__(self) -> None:
+        self._room = MAX_SIZE
+        self._patterns: dict[str, LinearPattern] = {}
+
+    def of(self, text: str) -> LinearPattern:
+        """The compiled expression. Raises ValueError that says why the text is none."""
+        pattern = self._patterns.get(text)
+        if pattern is None:
+            pattern = self._patterns[text] = LinearPattern(text, self._room)
+            spent = pattern.size if pattern.size <= self._room else len(text)  # what is not compiled is read once
+            self._room = max(0, self._room - spent)
+        return pattern
 
 
 def _compiled(text: str) -> Callable[[object], bool]:

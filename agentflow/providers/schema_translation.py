@@ -10,7 +10,7 @@ from agentflow.core.errors import clip
 from agentflow.core.values import to_json
 from agentflow.lib.json_schema import MAX_NESTING, MAX_NODES, target
 from agentflow.lib.json_types import type_name
-from agentflow.lib.linear_pattern import LinearPattern
+from agentflow.lib.linear_pattern import LinearPatterns
 from agentflow.providers.schema_size import fits, is_finite
 from agentflow.providers.schema_subsets import Subset
 
@@ -60,6 +60,7 @@ class Translation:
         self.rest = ""
         self._root = schema
         self._subset = subset
+        self._patterns = LinearPatterns()
         self._tool = tool
         self._names: dict[str, str] = {}
         self._definitions: dict[str, Any] = {}
@@ -252,7 +253,7 @@ class Translation:
                 kept[key] = each if isinstance(each, bool) else self._visit(each, depth + 1)
             elif key == "pattern" and not self._knows_pattern(each):
                 self.whole = False
-                if LinearPattern(each).is_plain:  # look-around tells a model little
+                if self._patterns.of(each).is_plain:  # look-around tells a model little
                     told[key] = each
             elif (key == "format" and not self._knows_format(each)) or (
                 key == "minItems" and subset.fewest is not None and each not in subset.fewest
@@ -273,7 +274,7 @@ class Translation:
         if wanted == "any" or (wanted == "none" and self._subset.keywords is None):
             return True
         anchored = text.startswith("^") and text.endswith("$") and not re.search(r"\\[bB]|\\\$$", text)
-        return wanted != "none" and (wanted != "anchored" or anchored) and LinearPattern(text).is_plain
+        return wanted != "none" and (wanted != "anchored" or anchored) and self._patterns.of(text).is_plain
 
     def _anything(self, rules: dict[str, Any]) -> dict[str, Any]:
         """A schema of any type."""

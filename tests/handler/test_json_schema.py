@@ -238,7 +238,8 @@ def test_hostile_schemas_are_refused(schema: Any) -> None:
     "schema",
     [
         {"pattern": "((a{100}){100}){100}"},
-        {"anyOf": [{"pattern": r"\p{L}{100}"}] * 100},
+        {"anyOf": [{"pattern": rf"\p{{L}}{{100}}{number}"} for number in range(100)]},
+        {"anyOf": [{"pattern": f"{number}" + "(?=a|b)" * 4_000} for number in range(100)]},
         {"pattern": r"(?<=a)b"},
         {"pattern": r"(a)\1"},
         {"pattern": r"a(?!b)"},
@@ -266,6 +267,13 @@ def test_look_ahead_at_the_beginning_is_checked(pattern: str, good: str, bad: st
     """``^(?!...)`` and ``^(?=...)``, as pydantic writes them for a Decimal, are conditions that are matched in linear time."""
     assert check(good, {"pattern": pattern}) == [] and check(bad, {"pattern": pattern})
     assert not recwarn.list
+
+
+def test_a_pattern_that_is_too_large_leaves_the_others_checked() -> None:
+    """A pattern with a large counted repetition is not matched; the other patterns of its schema are."""
+    schema = {"properties": {"text": {"pattern": r"^.{1,65536}$"}, "code": {"pattern": "^[a-z]{3}$"}}}
+    with pytest.warns(UserWarning, match="cannot be matched in linear time"):
+        assert check({"text": "x", "code": "abcd"}, schema)
 
 
 def test_nulls_in_place_of_what_may_be_left_out() -> None:
