@@ -6,6 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -48,6 +49,49 @@ async def test_times_are_those_of_the_zone() -> None:
         for month in (7, 12)
     ]
     assert hours == [5, 6]
+
+
+CLOCKS_GO_BACK = [
+    ("Europe/Berlin", "2 10", "2027-10-31"),
+    ("America/New_York", "1 10", "2027-11-07"),
+    ("America/Havana", "0 10", "2027-11-07"),
+    ("Australia/Lord_Howe", "1 45", "2027-04-04"),  # by half an hour
+    ("Africa/Cairo", "23 59", "2027-10-28"),
+]
+
+
+@pytest.mark.parametrize(("zone", "at", "day"), CLOCKS_GO_BACK)
+def test_a_time_of_day_is_one_time_when_clocks_go_back(zone: str, at: str, day: str) -> None:
+    """The first of the two counts, whatever ``after`` is between them; so it does in a list of hours."""
+    hour, minute = at.split()
+    (first,) = times(f"{minute} {hour} * * *", zone, day)
+    assert first.fold == 0 and first in (twice := times(f"{minute} {hour},12 * * *", zone, day)) and len(twice) == 2
+    between = first.timestamp() + 60
+    assert datetime.fromtimestamp(next_time(f"{minute} {hour} * * *", zone, between), UTC) > datetime.fromtimestamp(
+        between + 20 * 3_600, UTC
+    )
+
+
+def test_a_time_of_day_is_one_time_when_clocks_go_forward() -> None:
+    """A time that the day does not have is the hour after it."""
+    (found,) = times("30 2 * * *", "Europe/Berlin", "2027-03-28")
+    assert found.hour == 3
+
+
+def test_what_is_done_every_so_often_goes_by_the_time_that_passes() -> None:
+    """The longest day of the year has 25 hours, and 100 quarters."""
+    assert len(times("0 * * * *", "Europe/Berlin", "2027-10-31")) == 25
+    assert len(times("*/15 * * * *", "Europe/Berlin", "2027-10-31")) == 100
+    assert len(times("0 * * * *", "Europe/Berlin", "2027-03-28")) == 23
+
+
+def times(cron: str, zone: str, day: str) -> list[datetime]:
+    """The times that ``cron`` names on a day."""
+    found: list[datetime] = []
+    at = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).timestamp() - 1
+    while (moment := datetime.fromtimestamp(at := next_time(cron, zone, at), ZoneInfo(zone))).isoformat()[:10] == day:
+        found.append(moment)
+    return found
 
 
 @pytest.mark.parametrize(

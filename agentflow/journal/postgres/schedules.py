@@ -41,11 +41,19 @@ def check(cron: str, zone: str) -> None:
 
 
 def next_time(cron: str, zone: str, after: float) -> float:
-    """The first time, in unix seconds, that ``cron`` names after ``after``."""
+    """The first time, in unix seconds, that ``cron`` names after ``after``.
+
+    An hour that a line names occurs once a day, also on the day on which clocks go back: only the first counts. A line
+    whose hour is ``*``, or ``*/N``, goes by the time that passes.
+    """
     from croniter import croniter
 
-    start = datetime.fromtimestamp(after, ZoneInfo(zone))
-    return float(croniter(cron, start).get_next(datetime).timestamp())
+    timezone = ZoneInfo(zone)
+    times = croniter(cron, datetime.fromtimestamp(after, timezone))
+    found = times.get_next(datetime)
+    while found.fold and not cron.split()[1].startswith("*"):
+        found = times.get_next(datetime)
+    return float(found.timestamp())
 
 
 async def keep(db: Connection, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
