@@ -210,7 +210,7 @@ def load_settings(
     ``arguments`` that are not None come first, then ``AGENTFLOW_*`` variables of ``environ``, then the directory's
     ``agentflow.toml``. Raises ConfigurationError that names the file or variable and the field.
     """
-    directory = directory or Path.cwd()
+    directory = directory or _working_directory()
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
@@ -242,6 +242,17 @@ def load_settings(
         return Settings(**values)
     except ValidationError as error:
         raise _setting_error(error, origin) from error
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the working directory cannot be used: {error.strerror}",
+            code="config/directory",
+            hint="start in a directory that exists",
+        ) from error
 
 
 def _check_file(path: Path, read: Mapping[str, Any], content: bytes) -> None:

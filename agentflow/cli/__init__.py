@@ -26,6 +26,16 @@ def main() -> None:
         )
         show_error(error, as_json="--json" in sys.argv, colours=False)
         sys.exit(exit_code(error))
+    from agentflow.cli.common import exit_code, show_error
     from agentflow.cli.main import app
+    from agentflow.cli.streams import StandardStreams
+    from agentflow.core.errors import AgentflowError
 
-    app(prog_name="agentflow")
+    streams = StandardStreams()
+    try:
+        app(prog_name="agentflow")
+    except SystemExit as ended:
+        sys.exit(streams.end(ended.code))
+    except AgentflowError as error:  # raised by a module of ours while it was imported
+        show_error(error, as_json="--json" in sys.argv)
+        sys.exit(streams.end(exit_code(error)))

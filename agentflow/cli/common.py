@@ -122,12 +122,9 @@ def check_packages(*packages: str, extra: str) -> None:
 
 
 def write_out(text: str) -> None:
-    """Write to standard output; exit quietly if the reader has closed it."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Write to standard output at once."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def write_json(data: object) -> None:
@@ -147,6 +144,7 @@ def parse_bindings(bindings: list[str]) -> dict[str, Any]:
             raise UsageError(
                 f"'{binding}' is not a binding", hint='write -b name=value, for example -b question="why?"'
             )
+        text = _as_text(text, f"the value of {name}")
         try:
             result[name] = json.loads(text)
         except (ValueError, RecursionError):
@@ -186,6 +184,23 @@ def guarded(command: Callable[[], int], *, as_json: bool = False) -> int:
     except BaseExceptionGroup as group:
         show_error(group.exceptions[0], as_json=as_json)
         return exit_code(group.exceptions[0])
+    except OSError as error:
+        shown = _of_the_system(error)
+        show_error(shown, as_json=as_json)
+        return exit_code(shown)
+
+
+def _of_the_system(error: OSError) -> AgentflowError:
+    """What the operating system refused, in a sentence: a full disk, a directory that may not be written to."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return UsageError(
+            "the working directory was removed", code="config/directory", hint="start in a directory that exists"
+        )
+    what = error.strerror or str(error) or type(error).__name__
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return AgentflowError(f"the system refused: {': '.join([*names, what])}", code="cli/system")
 
 
 def read_expression(expression: str) -> tuple[str, str]:
@@ -194,7 +209,17 @@ def read_expression(expression: str) -> tuple[str, str]:
         raise UsageError(
             f"{expression} is the name of a file", hint=f"to run it: agentflow run {shlex.quote(expression)}"
         )
-    return read_program("-") if expression == "-" else ("<eval>", expression)
+    return read_program("-") if expression == "-" else ("<eval>", _as_text(expression, "the program"))
+
+
+def _as_text(argument: str, what: str) -> str:
+    """An argument of the command line, as UTF-8 if the locale could not read it. Raises UsageError (``cli/unreadable``)."""
+    if argument.isascii() or not any("\udc80" <= char <= "\udcff" for char in argument):
+        return argument
+    try:
+        return os.fsencode(argument).decode()
+    except UnicodeError as error:
+        raise UsageError(f"{what} is not UTF-8: {error}", code="cli/unreadable", hint="set a UTF-8 locale") from error
 
 
 def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = False, durable: bool = False) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from agentflow.core.templates import TaskTemplate
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.formatter import format_text
+from agentflow.lib.file_writer import write_file
 from agentflow.lib.terminal import clean
 from agentflow.tasks.describe import task_info
 from agentflow.tasks.registry import CompiledTemplate, prepare_definition
@@ -137,24 +136,9 @@ def format_files(
             if check:
                 code = Exit.DIAGNOSTICS
             else:
-                _replace(Path(path), formatted)
+                write_file(Path(path), formatted.encode())
             if not as_json:
                 print(f"{'would change' if check else 'changed'} {name}", file=sys.stderr)
     if as_json:
         write_json({"ok": code == Exit.OK, "files": report})
     return code
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file through a temporary one, so that an interruption leaves the old text or the new one."""
-    target = path.resolve()
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", newline="", dir=target.parent, prefix=f".{target.name}.", delete=False
-    ) as temporary:
-        temporary.write(text)
-    try:
-        os.chmod(temporary.name, target.stat().st_mode & 0o7777)
-        os.replace(temporary.name, target)
-    except OSError:
-        os.unlink(temporary.name)
-        raise

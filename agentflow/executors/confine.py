@@ -46,10 +46,11 @@ class Root:
     __slots__ = ("_openat2", "aliases", "fd", "path")
 
     def __init__(self, path: str | os.PathLike[str], *, kernel: bool = True) -> None:
-        lexical = Path(os.path.abspath(os.fspath(path)))
         if os.open not in os.supports_dir_fd:
             raise ConfigurationError("this platform cannot open files beneath a descriptor", code="files/root")
+        lexical = Path(path)
         try:
+            lexical = Path(os.path.abspath(lexical))  # which needs the working directory, and that may be gone
             # realpath is used to name the root, never to decide whether something lies in it
             real = Path(os.path.realpath(lexical, strict=True))
             self.fd = os.open(real, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

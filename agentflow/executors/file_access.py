@@ -3,7 +3,7 @@
 The rules hold by construction, not by checks that a concurrent rename could invalidate: a path is resolved beneath the
 root's descriptor (:mod:`agentflow.executors.confine`); only regular files are opened; links that stay inside are
 followed for reading, none for writing; protected names are refused; a write is atomic
-(:mod:`agentflow.executors.atomic`). A small read is one call on a worker thread, so a cancellation leaks nothing.
+(:mod:`agentflow.lib.atomic`). A small read is one call on a worker thread, so a cancellation leaks nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from aiofiles import threadpool
 
 from agentflow.core.errors import AgentflowError, ConfigurationError, FileFailure, PathDenied
 from agentflow.core.executor_ports import FileText
-from agentflow.executors.atomic import TEMPORARY, replace, sweep
 from agentflow.executors.confine import Root
 from agentflow.executors.path_rules import check_text, split
 from agentflow.executors.waiting import run_or_undo
+from agentflow.lib.atomic import TEMPORARY, replace, sweep
 from agentflow.lib.file_names import name_text
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.protected_names import EXECUTED, PROTECTED, Protection

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
-import aiofiles
-import aiofiles.os
+from agentflow.lib.file_writer import write_file
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -47,26 +45,9 @@ def make_private_file(path: Path) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the file ``path`` atomically by one that holds ``text`` as UTF-8. Raises OSError."""
+    """Write ``text`` as UTF-8 to the file ``path``, see :func:`write_file`; a new one is closed to others. Raises OSError.
+
+    Blocking.
+    """
     make_private_directory(path.parent)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with open(beside, "w", encoding="utf-8", errors="backslashreplace", opener=open_private) as file:
-            file.write(text)
-        beside.replace(path)
-    except BaseException:  # nothing half-written stays, even when cancelled
-        beside.unlink(missing_ok=True)
-        raise
-
-
-async def replace_private(path: Path, text: str) -> None:
-    """:func:`write_private`, without holding the event loop."""
-    await asyncio.to_thread(make_private_directory, path.parent)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        async with aiofiles.open(beside, "w", encoding="utf-8", errors="backslashreplace", opener=open_private) as file:
-            await file.write(text)
-        await aiofiles.os.replace(beside, path)
-    except BaseException:  # nothing half-written stays, even when cancelled
-        beside.unlink(missing_ok=True)
-        raise
+    write_file(path, text.encode("utf-8", "backslashreplace"), mode=FILE_MODE)

@@ -18,11 +18,8 @@ header begin with ``###``; without one, ``@workflow(allow=[...])`` above ``main`
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -41,6 +38,7 @@ from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult, warn_of_failure
 from agentflow.core.source import Source, Surface
 from agentflow.core.templates import Parameter, TaskTemplate
+from agentflow.lib.file_writer import write_file
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.inputs import resolve_beside
@@ -326,18 +324,7 @@ def _write(path: Path, workflow: Workflow) -> None:
             )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
-        try:
-            os.fchmod(descriptor, 0o644)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-                handle.write(workflow.render())
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(temporary, path)
-        except BaseException:  # also when interrupted: the temporary file is removed
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
+        write_file(path, workflow.render().encode(), mode=0o644)
     except OSError as error:
         raise DataError(
             f"{path} cannot be written: {error.strerror}", code="workflow/unwritable", hint="check the directory"

@@ -26,7 +26,7 @@ import httpx2
 
 from agentflow.core.errors import ConfigurationError, DataError
 from agentflow.core.ports import ProviderAdapter
-from agentflow.lib.private_files import replace_private, write_private
+from agentflow.lib.private_files import write_private
 from agentflow.providers.table import open_provider
 from agentflow.testing.difference import describe_difference, nearest, without_cache_markers
 
@@ -88,8 +88,8 @@ class Cassette:
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
-        if kind is None and self.recording:
-            await replace_private(self.path, self._text())
+        if kind is None:
+            await asyncio.to_thread(self.save)
 
     @property
     def left(self) -> int:
@@ -123,7 +123,7 @@ class Cassette:
         return _Recorder(self) if self.recording else _Player(self)
 
     def save(self) -> None:
-        """Write the recording, replacing the file atomically. Does nothing in replay mode."""
+        """Write the recording; an existing file keeps its mode. Does nothing in replay mode. Blocking."""
         if self.recording:
             write_private(self.path, self._text())
 

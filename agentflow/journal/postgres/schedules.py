@@ -50,10 +50,10 @@ def next_time(cron: str, zone: str, after: float) -> float:
 
     timezone = ZoneInfo(zone)
     times = croniter(cron, datetime.fromtimestamp(after, timezone))
-    found = times.get_next(datetime)
-    while found.fold and not cron.split()[1].startswith("*"):
-        found = times.get_next(datetime)
-    return float(found.timestamp())
+    moment = times.get_next(datetime)
+    while moment.fold and not cron.split()[1].startswith("*"):
+        moment = times.get_next(datetime)
+    return float(moment.timestamp())
 
 
 async def keep(db: Connection, name: str, cron: str, zone: str, new: NewRun) -> Schedule:

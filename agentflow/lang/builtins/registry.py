@@ -7,12 +7,13 @@ its documentation. The topic modules hold the functions, :mod:`agentflow.lang.bu
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar, cast
 
-from agentflow.core.errors import SexpEvaluationError, cut
+from agentflow.core.errors import ConfigurationError, SexpEvaluationError, cut
 from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
@@ -119,6 +120,12 @@ def primitive(
 
     def mark(function: F) -> F:
         doc = inspect.getdoc(function)
+        if not doc and sys.flags.optimize > 1:
+            raise ConfigurationError(
+                "Python was started with -OO, which removes docstrings: agentflow reads prompts and descriptions from them",
+                code="config/no-docstrings",
+                hint="start it with -O, or without, and unset PYTHONOPTIMIZE=2",
+            )
         if not doc:
             raise TypeError(f"primitive {name} has no docstring")
         topic = function.__module__.rpartition(".")[2]

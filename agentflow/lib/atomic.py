@@ -41,16 +41,18 @@ def _alive(pid: int) -> str | None:
     return "0"
 
 
-def replace(directory: int, name: str, data: bytes, *, old: os.stat_result | None, exclusive: bool) -> None:
+def replace(
+    directory: int, name: str, data: bytes, *, old: os.stat_result | None, exclusive: bool, mode: int = 0o666
+) -> None:
     """Write ``data`` as ``name`` in the open ``directory``.
 
-    ``old`` is the file being replaced; its mode (and owner, where permitted) is kept. ``exclusive`` refuses to replace
-    anything. Raises OSError (EEXIST if ``exclusive`` and the name exists) and then leaves the directory unchanged.
+    ``old`` is the file being replaced; its mode (and owner, where permitted) is kept. ``mode`` is that of a new file, less
+    the umask. ``exclusive`` refuses to replace anything. Raises OSError (EEXIST if ``exclusive`` and the name exists) and then leaves the directory unchanged.
     """
     pid = os.getpid()
     temporary = f"{TEMPORARY}{pid}-{process_identity(pid)}-{secrets.token_hex(6)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=directory)
+    fd = os.open(temporary, flags, mode if old is None else 0o600, dir_fd=directory)
     try:
         try:
             view = memoryview(data)
