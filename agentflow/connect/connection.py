@@ -84,6 +84,15 @@ class Connection:
         """Whether the connection is open."""
         return self._live is not None
 
+    @property
+    def failure(self) -> AgentflowError | None:
+        """The error of the last attempt to connect, until another may be made; None for a connection that can be used or tried."""
+        if self._closed:
+            return self._down("is closed")
+        if self._live is not None or self._failed is None or asyncio.get_running_loop().time() >= self._not_before:
+            return None
+        return self._failed[1]
+
     async def live(self, timeout_s: float | None = None) -> Live:
         """Return the open connection, opening it if necessary, within ``timeout_s`` seconds.
 

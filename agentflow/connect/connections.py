@@ -22,8 +22,6 @@ from agentflow.lib.redact import Redactor
 if TYPE_CHECKING:
     from agentflow.connect.connected import Connected, Registry
 
-CHECK_S = 1.0
-"""Seconds that a check waits for a server that failed before."""
 MAX_NEWS = 100
 """Maximum number of warnings kept for the next run."""
 
@@ -121,15 +119,14 @@ class McpConnections:
         """Whether the servers have been connected; before that their tools are unknown."""
         return bool(self._open)
 
-    async def check(self) -> dict[str, str]:
+    def states(self) -> dict[str, str]:
         """``ok`` for each server that is not optional, by name, or the code of the error that keeps it from being connected.
 
-        A lost connection is opened again, as the next call of a tool would do.
+        Nothing is connected for it: a lost connection is ``ok`` until the next call of a tool has failed to open it again,
+        and again once another attempt may be made.
         """
         needed = [each for each in self._open if not each.server.optional]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_checked(each)) for each in needed]
-        return {each.server.name: task.result() for each, task in zip(needed, tasks, strict=True)}
+        return {each.server.name: "ok" if (error := each.connection.failure) is None else error.code for each in needed}
 
     def tools_of(self, name: str) -> list[Tool]:
         """The registered tools of the server ``name``, sorted by name."""
@@ -160,14 +157,6 @@ async def _opened(connected: Connected) -> AgentflowError | None:
     except AgentflowError as error:
         return error
     return None
-
-
-async def _checked(connected: Connected) -> str:
-    try:
-        await connected.connection.live(CHECK_S)
-    except AgentflowError as error:
-        return error.code
-    return "ok"
 
 
 async def _close(every: Sequence[Connected]) -> None:

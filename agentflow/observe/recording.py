@@ -37,6 +37,11 @@ class Recording:
         await self._written(run_id)
         return await asyncio.to_thread(lambda: list(self._store.read(run_id, FIRST)))
 
+    async def has(self, run_id: str) -> bool:
+        """Whether events of a run were recorded, in this process or an earlier one."""
+        await self.recorder.flush()
+        return await asyncio.to_thread(self._store.find, run_id) is not None
+
     async def batches(self, run_id: str, after: EventId) -> AsyncGenerator[list[dict[str, Any]]]:
         """The JSON data of a run's events after ``after``, some at a time, up to the last published one.
 

@@ -39,6 +39,10 @@ class Recorded(Protocol):
         """The recorded events of a run, as JSON data."""
         ...
 
+    async def has(self, run_id: str) -> bool:
+        """Whether events of a run were recorded."""
+        ...
+
     def batches(self, run_id: str, after: EventId) -> AsyncGenerator[list[dict[str, Any]]]:
         """The recorded events of a run after ``after``, some at a time."""
         ...

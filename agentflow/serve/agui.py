@@ -7,6 +7,7 @@ interrupt, only the id and the answer are read from the client: the question its
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -48,7 +49,7 @@ class AguiRoute:
             await _answer(shown, answers)
             shown.view.go_on(thread, run_id)
         else:
-            run = await start_chat(service, key, offer, _messages(body), naming="export", lasting=True)
+            run = await start_chat(service, key, offer, partial(_messages, body), naming="export", lasting=True)
             shown = Shown(service, run, offer, AguiView(service, run, thread, run_id), self._waiting)
         return shown.stream({})
 

@@ -35,7 +35,7 @@ async def complete(service: Service, request: Request, key: Key) -> Response:
     offer = service.offer(body.get("model"), key, "model")
     if body.get("n") not in (None, 1):
         raise RequestError("an export returns one answer", code="serve/field", param="n")
-    run = await start_chat(service, key, offer, body.get("messages"))
+    run = await start_chat(service, key, offer, partial(body.get, "messages"))
     reader = run.reader()
     chat = _Chat(service, run, offer.name)
     if body.get("stream") is True:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
 from agentflow.app import AgentFlow
@@ -9,18 +12,35 @@ from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.spec.memory import MemorySystem
 
 OK = "ok"
+PACE_S = 1.0
+"""Seconds for which a check is not repeated, however often it is asked for."""
 
 
-async def readiness(flow: AgentFlow) -> dict[str, Any]:
-    """Check ``model``, ``index`` and ``mcp`` (by server): each is ``ok`` or an error code.
+class Readiness:
+    """Whether ``flow`` can execute runs: at most one check a second, which connects and starts nothing."""
 
-    A lost connection to an MCP server is opened again; optional servers are left out.
-    """
-    return {"model": _model(flow), "index": await _index(flow), "mcp": await flow.mcp.check()}
+    def __init__(self, flow: AgentFlow, clock: Callable[[], float] = time.monotonic) -> None:
+        self._flow = flow
+        self._clock = clock
+        self._checking = asyncio.Lock()
+        self._needs: dict[str, Any] = {}
+        self._over = -PACE_S
+
+    async def needs(self) -> dict[str, Any]:
+        """``model``, ``index`` and ``mcp`` (by server): each is ``ok`` or an error code. Optional servers are left out."""
+        async with self._checking:
+            if self._clock() - self._over >= PACE_S:
+                self._needs = {
+                    "model": _model(self._flow),
+                    "index": await _index(self._flow),
+                    "mcp": self._flow.mcp.states(),
+                }
+                self._over = self._clock()
+            return self._needs
 
 
 def is_ready(needs: dict[str, Any]) -> bool:
-    """Whether every result of :func:`readiness` is ``ok``."""
+    """Whether every result of :meth:`Readiness.needs` is ``ok``."""
     return all([each == OK for each in (needs["model"], needs["index"], *needs["mcp"].values())])
 
 
@@ -42,4 +62,4 @@ async def _index(flow: AgentFlow) -> str:
     return OK
 
 
-__all__ = ["is_ready", "readiness"]
+__all__ = ["Readiness", "is_ready"]

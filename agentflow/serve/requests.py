@@ -59,12 +59,19 @@ class Door:
         every = [self._anyone] if self._keys is None else self._keys
         return next((key for key in every if key.name == name), None)
 
-    def key_of(self, request: Request) -> Key:
-        """The key of a request. Raises RequestError (401) if it has none or an unknown one."""
+    def knows(self, request: Request) -> bool:
+        """Whether a request has a key, or needs none."""
+        return self._find(request) is not None
+
+    def _find(self, request: Request) -> Key | None:
         if self._keys is None:
             return self._anyone
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        key = self._keys.find(token.strip()) if kind.lower() == "bearer" else None
+        return self._keys.find(token.strip()) if kind.lower() == "bearer" else None
+
+    def key_of(self, request: Request) -> Key:
+        """The key of a request. Raises RequestError (401) if it has none or an unknown one."""
+        key = self._find(request)
         if key is None:
             raise RequestError(
                 "this server needs a valid key", code="serve/no-key", status=401, hint="Authorization: Bearer KEY"

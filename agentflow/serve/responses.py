@@ -47,7 +47,7 @@ async def respond(service: Service, request: Request, key: Key) -> Response:
             param="background",
             hint="POST /runs starts a run that continues without the client",
         )
-    run = await start_chat(service, key, offer, _messages(body), param="input")
+    run = await start_chat(service, key, offer, partial(_messages, body), param="input")
     reader = run.reader()
     answer = _Answer(service, run, offer.name)
     if body.get("stream") is True:

@@ -6,6 +6,7 @@ that other processes work on are like the server's own.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -23,6 +24,7 @@ from agentflow.core.messages import Usage
 from agentflow.core.questions import Question
 from agentflow.core.values import plain
 from agentflow.runtime.handle import Recorded
+from agentflow.serve.client_calls import Call
 from agentflow.serve.event_log import Position, frame_of, parse_position
 from agentflow.serve.faults import RequestError, dict_field, text_field
 from agentflow.serve.fleet import FleetRun
@@ -30,7 +32,7 @@ from agentflow.serve.json_body import json_bytes, json_response
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import Inputs, Service
 from agentflow.serve.streaming import EventStream
 
 _log = logging.getLogger(__name__)
@@ -45,19 +47,30 @@ async def begin_run(service: Service, request: Request, key: Key) -> Response:
     run_id, program = text_field(body, "run_id"), text_field(body, "program")
     labels = _labels(dict_field(body, "labels"))
     bindings = dict_field(body, "bindings")
+    call = Call(run_id, await _digest(body))
     if program is not None:
         run = await service.start_program(
-            program, bindings, key, allow=_names(body), run_id=run_id, labels=labels, lasting=True
+            program, bindings, key, allow=_names(body), call=call, labels=labels, lasting=True
         )
     else:
         offer = service.offer(body.get("export"), key, "export")
         message = text_field(body, "message")
         if message is not None:
             bindings = {offer.message or "message": message, **bindings}
-        run = await service.start(offer, bindings, key, run_id=run_id, labels=labels, lasting=True)
+
+        async def inputs() -> Inputs:
+            return Inputs(bindings)
+
+        run = await service.start(offer, inputs, key, call=call, labels=labels, lasting=True)
     root = request.scope.get("root_path", "")
     headers = {"location": f"{root}/runs/{run.run_id}", "x-request-id": run.run_id}
     return await json_response(run_data(service, run), 201, headers)
+
+
+async def _digest(body: Mapping[str, Any]) -> bytes:
+    """The digest of a call, equal for calls that ask for the same."""
+    asked = {name: body[name] for name in sorted(body) if name != "run_id" and body[name] is not None}
+    return hashlib.blake2b(await json_bytes(asked), digest_size=16).digest()
 
 
 def _names(body: Mapping[str, Any]) -> list[str] | None:

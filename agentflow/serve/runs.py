@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -20,7 +20,6 @@ from agentflow.core.events import DeltaBase, EffectReplayed, Event, FinishedBase
 from agentflow.core.limits import Limits
 from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.flow_durable import StartOptions
 from agentflow.lang.program import Program
@@ -28,6 +27,7 @@ from agentflow.observe.stream import Subscriber
 from agentflow.runtime.durable_run import DurableRun, RunInfo
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.run import check_name, new_run_id
+from agentflow.serve.client_calls import UNNAMED, Call, Prepared, exists, is_stored
 from agentflow.serve.event_log import EventLog, Position, frame_of
 from agentflow.serve.faults import RequestError
 from agentflow.serve.json_body import json_bytes
@@ -38,6 +38,8 @@ from agentflow.serve.sent_programs import check_sent
 _log = logging.getLogger(__name__)
 
 _STOPPED = {"durable/cancelled": "cancelled", "durable/interrupted": "interrupted", "durable/waiting": "interrupted"}
+_OTHER_CALL = ("durable/mismatch", "durable/argument", "durable/owned")
+"""Codes of errors for a run id that another call has used, or that another server works on."""
 _UNFINISHED = ("queued", "running", "waiting")
 MAX_STORED = 10_000
 """Maximum number of stored runs searched for runs to resume."""
@@ -62,9 +64,10 @@ class ServedRun:
     """
 
     def __init__(
-        self, run_id: str, export: str, key: Key, redact: Callable[[Any], Any], labels: Mapping[str, str]
+        self, run_id: str, export: str, key: Key, redact: Callable[[Any], Any], labels: Mapping[str, str], call: Call
     ) -> None:
         self.run_id = run_id
+        self.call = call
         self.export = export
         self.key = key
         self.labels = dict(labels)
@@ -243,26 +246,27 @@ class ServedRuns:
 
     async def start(
         self,
-        program: Program | Source | str,
-        bindings: Mapping[str, Any],
+        prepare: Callable[[], Awaitable[Prepared]],
         export: str,
         key: Key,
         *,
-        session: Session | None = None,
         limits: Limits | None = None,
         allow: frozenset[str] | None = None,
-        run_id: str | None = None,
+        call: Call = UNNAMED,
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
         attended: bool = False,
     ) -> ServedRun:
-        """Start a run for ``key``. A program passed as text was sent by a client; ``export`` names the run.
+        """Start a run for ``key``, once it is admitted: ``prepare`` then makes its work of what the client sent.
 
-        ``lasting``: durable if the flow stores runs. A durable run that is ``attended`` by a client is cancelled when the
-        server stops or is killed, unless it has an open question.
+        A program passed as text was sent by a client; ``export`` names the run. ``lasting``: durable if the flow stores
+        runs. A durable run that is ``attended`` by a client is cancelled when the server stops or is killed, unless it has
+        an open question. The ``call`` may name the run. The same call made again gives the run that it started.
 
-        Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists``, 503; ProgramRefused for an invalid program.
+        Raises RequestError: 429 for a limit of the key, 409 ``serve/run-exists`` for an id that has a record, 503;
+        ProgramRefused for an invalid program; and what ``prepare`` raises.
         """
+        run_id = call.run_id
         if self.stopping:
             raise RequestError(
                 "the server is stopping",
@@ -274,19 +278,20 @@ class ServedRuns:
             check_name(run_id, labels, self._flow.redactor)
         except ConfigurationError as error:
             raise RequestError(error.message, code=error.code, hint=error.hint, param="run_id") from None
+        earlier = self._known(call, key)
+        if earlier is not None and earlier.call.digest is not None:
+            return earlier
         durable = lasting and self._flow.is_durable
         group = self._group or await self._open()
         await self._use.load(key)
         admission = key.admit()
         try:
+            program, bindings, session = await prepare()
             if isinstance(program, str):
                 granted = frozenset[str]() if allow is None else allow
                 await check_sent(self._flow, program, allow=granted, variables=bindings, limits=limits)
-            stored = durable and run_id is not None and await self._flow.find_run(run_id) is not None
-            if stored or run_id in self._runs:
-                raise RequestError(
-                    f"there is a run '{run_id}' already", code="serve/run-exists", status=409, hint="leave run_id out"
-                )
+            stored = await is_stored(self._flow, call, key, durable=durable)
+            earlier = self._known(call, key)
         except BaseException:  # also when cancelled: the key may start another run instead
             admission.free()
             raise
@@ -296,7 +301,7 @@ class ServedRuns:
             "key": key.name,
             **({ATTENDED: "yes"} if durable and attended else {}),
         }
-        run = ServedRun(run_id or new_run_id(), export, key, self._flow.redact, own)
+        run = earlier or ServedRun(run_id or new_run_id(), export, key, self._flow.redact, own, call)
         self._runs[run.run_id] = run
         tenant = admission.tenant
         run.lasting = durable
@@ -309,6 +314,11 @@ class ServedRuns:
                 "session": session,
                 "tenant": tenant,
             }
+            if stored:
+                opening = self._flow.start(program, bindings, **options)
+                await self._again(group, run, opening, admission, taken_up=earlier is not None)
+                run.call = call
+                return run
             work = self._last(run, program, bindings, options)
         else:
             work = self._flow.run(
@@ -323,6 +333,53 @@ class ServedRuns:
             )
         self._begin(group, run, work, admission)
         return run
+
+    def _known(self, call: Call, key: Key) -> ServedRun | None:
+        """The run that the same call started before; None if there is none. Raises RequestError (409) for a run of another call.
+
+        What was asked for by the call of a run that was taken up is known to the database alone.
+        """
+        run = None if call.run_id is None else self._runs.get(call.run_id)
+        if run is not None and (run.key is not key or run.call.digest not in (call.digest, None)):
+            raise exists(run.run_id)
+        return run
+
+    async def _again(
+        self,
+        group: asyncio.TaskGroup,
+        run: ServedRun,
+        opening: Awaitable[DurableRun[Any]],
+        admission: Admission,
+        *,
+        taken_up: bool,
+    ) -> None:
+        """Go on with the stored run that a call names, or if it was ``taken_up`` see that it is the same call's.
+
+        Raises RequestError (409) for another call.
+        """
+        try:
+            if taken_up:
+                await opening
+                admission.free()
+            else:
+                await self._enter(group, run, opening, admission)
+        except JournalError as error:
+            admission.free()
+            raise (exists(run.run_id) if error.code in _OTHER_CALL else error) from error
+
+    async def _enter(
+        self, group: asyncio.TaskGroup, run: ServedRun, opening: Awaitable[DurableRun[Any]], admission: Admission
+    ) -> None:
+        """Go on with a run of the database, which this server does not know yet. Raises what ``opening`` raises."""
+        self._runs[run.run_id] = run
+        try:
+            run.log.cut = await self._last_event(run.run_id)
+            run.handle = await opening
+        except BaseException:  # forget the run, which this server does not own, then raise again
+            del self._runs[run.run_id]
+            admission.free()
+            raise
+        self._begin(group, run, run.handle.result(), admission)
 
     def _begin(
         self, group: asyncio.TaskGroup, run: ServedRun, work: Coroutine[Any, Any, RunResult[Any]], admission: Admission
@@ -361,18 +418,10 @@ class ServedRuns:
 
     async def _go_on(self, group: asyncio.TaskGroup, info: RunInfo, export: str, key: Key) -> None:
         admission = key.readmit()
-        run = ServedRun(info.run_id, export, key, self._flow.redact, info.labels)
+        run = ServedRun(info.run_id, export, key, self._flow.redact, info.labels, Call(info.run_id))
         run.created, run.lasting = info.created, True
         gone = run.attended and not await self._flow.questions(info.run_id)
-        run.log.cut = await self._last_event(info.run_id)
-        self._runs[run.run_id] = run
-        try:
-            run.handle = await self._flow.resume(info.run_id, tenant=admission.tenant)
-        except BaseException:  # forget the run, which this server does not own, then raise again
-            del self._runs[run.run_id]
-            admission.free()
-            raise
-        self._begin(group, run, run.handle.result(), admission)
+        await self._enter(group, run, self._flow.resume(info.run_id, tenant=admission.tenant), admission)
         if gone:
             group.create_task(run.cancel(), name=f"cancel {run.run_id}, whose client is gone")
 

@@ -27,7 +27,7 @@ from agentflow.serve.exports import Exportable, offers_of
 from agentflow.serve.faults import error_response
 from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
 from agentflow.serve.mcp.endpoint import McpEndpoint
-from agentflow.serve.readiness import is_ready, readiness
+from agentflow.serve.readiness import Readiness, is_ready
 from agentflow.serve.requests import LOCAL, Door
 from agentflow.serve.service import OnDisconnect, Service
 from agentflow.serve.ui_stream import UiRoute
@@ -83,6 +83,7 @@ class FlowServer:
         anyone = Key("anyone", approval_ttl=approval_ttl, fleet=fleet)
         self._door = Door(anyone, keys, hosts, allowed)
         self._mcp = McpEndpoint(self.service, anyone)
+        self._readiness = Readiness(flow)
         cors = Middleware(
             CORSMiddleware,
             allow_origins=allowed,
@@ -93,9 +94,9 @@ class FlowServer:
         )
         self._app = Starlette(
             routes=[
-                Route("/", self._page),
-                Route("/health", self._health),
-                Route("/ready", self._ready),
+                Route("/", partial(self._at_the_door, self._page)),
+                Route("/health", partial(self._at_the_door, self._health)),
+                Route("/ready", partial(self._at_the_door, self._ready)),
                 self._route("/v1/models", chat.list_models),
                 self._route("/v1/models/{model}", chat.show_model),
                 self._route("/v1/chat/completions", chat.complete, "POST"),
@@ -164,12 +165,16 @@ class FlowServer:
         except AgentflowError as error:
             await error_response(error)(scope, receive, send)
 
-    async def _page(self, request: Request) -> Response:
-        """``GET /``: the live page. It contains no run data; it loads them with the key that is typed into it."""
+    async def _at_the_door(self, handler: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+        """The response of ``handler`` to a request that needs no key, if it is addressed to this server."""
         try:
             self._door.check_site(request)
         except AgentflowError as error:
             return error_response(error)
+        return await handler(request)
+
+    async def _page(self, request: Request) -> Response:
+        """``GET /``: the live page. It contains no run data; it loads them with the key that is typed into it."""
         page, policy = live_html()
         headers = {
             "content-security-policy": f"{policy}; frame-ancestors 'none'",
@@ -184,11 +189,16 @@ class FlowServer:
         return JSONResponse({"ok": True})
 
     async def _ready(self, request: Request) -> Response:
-        """``GET /ready``: whether runs can be started; 503 if the server is stopping or something that runs need is missing."""
-        needs = await readiness(self.service.flow)
+        """``GET /ready``: whether runs can be started; 503 if the server is stopping or something that runs need is missing.
+
+        What is missing, and how many runs there are, is told to keys alone, and to everybody by a server without keys.
+        """
+        needs = await self._readiness.needs()
         runs = self.service.runs
         ready = is_ready(needs) and not runs.stopping
-        body = {"ready": ready, **needs, "stopping": runs.stopping, "runs": len(runs.live)}
+        body: dict[str, object] = {"ready": ready}
+        if self._door.knows(request):
+            body |= {**needs, "stopping": runs.stopping, "runs": len(runs.live)}
         return JSONResponse(body, 200 if ready else 503)
 
 

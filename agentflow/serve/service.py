@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from agentflow.app import AgentFlow
 from agentflow.core.errors import cut
 from agentflow.core.session import Session
 from agentflow.lib.suggest import did_you_mean
+from agentflow.serve.client_calls import UNNAMED, Call, Prepared
 from agentflow.serve.exports import Offer
 from agentflow.serve.faults import RequestError, body_of, error_response
 from agentflow.serve.fleet import Fleet
@@ -26,6 +27,13 @@ T = TypeVar("T")
 OnDisconnect: TypeAlias = Literal["cancel", "continue"]
 PROGRAM = "program"
 """The export name shown for runs of sent programs."""
+
+
+class Inputs(NamedTuple):
+    """The values of an export's parameters, and the conversation before them."""
+
+    values: Mapping[str, Any]
+    session: Session | None = None
 
 
 class Service:
@@ -69,26 +77,30 @@ class Service:
     async def start(
         self,
         offer: Offer,
-        inputs: Mapping[str, Any],
+        inputs: Callable[[], Awaitable[Inputs]],
         key: Key,
         *,
-        session: Session | None = None,
-        run_id: str | None = None,
+        call: Call = UNNAMED,
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
         attended: bool = False,
     ) -> ServedRun:
-        """Start a run of an export with ``inputs``. Raises RequestError, DataError and TaskError for invalid inputs."""
-        program, bindings = offer.work(inputs)
+        """Start a run of an export. ``inputs`` is called once the key is admitted, since it may take long.
+
+        Raises RequestError, DataError and TaskError for invalid inputs.
+        """
+
+        async def prepare() -> Prepared:
+            values, session = await inputs()
+            return Prepared(*offer.work(values), session)
+
         return await self.runs.start(
-            program,
-            bindings,
+            prepare,
             offer.name,
             key,
-            session=session,
             limits=offer.limits,
             allow=offer.allow,
-            run_id=run_id,
+            call=call,
             labels=labels,
             lasting=lasting,
             attended=attended and self._on_disconnect == "cancel",
@@ -105,7 +117,7 @@ class Service:
         key: Key,
         *,
         allow: Iterable[str] | None = None,
-        run_id: str | None = None,
+        call: Call = UNNAMED,
         labels: Mapping[str, str] | None = None,
         lasting: bool = False,
         attended: bool = False,
@@ -122,13 +134,16 @@ class Service:
                 hint="call one of its exports, or start the server with --programs",
             )
         grants = self.programs if allow is None else self.programs & frozenset(allow)
+
+        async def prepare() -> Prepared:
+            return Prepared(program, bindings)
+
         return await self.runs.start(
-            program,
-            bindings,
+            prepare,
             PROGRAM,
             key,
             allow=grants,
-            run_id=run_id,
+            call=call,
             labels=labels,
             lasting=lasting,
             attended=attended and self._on_disconnect == "cancel",
@@ -169,4 +184,4 @@ class Service:
         return error_response(error, run_id=run.run_id, body=self.fault(error), day_left=run.key.day_left)
 
 
-__all__ = ["Service"]
+__all__ = ["Inputs", "Service"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -11,15 +11,18 @@ from agentflow.core.errors import cut
 from agentflow.core.events import WaitStarted
 from agentflow.core.messages import Message, TextPart, Usage, user
 from agentflow.core.session import Session
+from agentflow.core.work import Work, in_slices, slices
 from agentflow.observe.stream import Subscriber
 from agentflow.serve.answer import text_of
 from agentflow.serve.exports import Offer
 from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun
-from agentflow.serve.service import Service
+from agentflow.serve.service import Inputs, Service
 
 _SYSTEM = ("system", "developer")
+_PART = 128
+"""Messages that are gone over before others may run."""
 
 
 def message_of(offer: Offer, param: str) -> str:
@@ -41,7 +44,7 @@ async def start_chat(
     service: Service,
     key: Key,
     offer: Offer,
-    messages: object,
+    messages: Callable[[], object],
     *,
     naming: str = "model",
     param: str = "messages",
@@ -49,16 +52,22 @@ async def start_chat(
 ) -> ServedRun:
     """Start the run that answers a conversation. ``naming`` and ``param`` are the fields for the export and the messages.
 
+    ``messages`` reads them from the request. They are read once the key is admitted, in slices of the loop.
+
     ``lasting``: it is durable if the flow stores runs, and attended by its client: see :meth:`ServedRuns.start`.
 
     Raises RequestError, and what :meth:`Service.start` raises.
     """
     name = message_of(offer, naming)
-    message, session = conversation(messages, param)
-    return await service.start(offer, {name: message}, key, session=session, lasting=lasting, attended=lasting)
+
+    async def inputs() -> Inputs:
+        message, session = await in_slices(conversation(messages(), param))
+        return Inputs({name: message}, session)
+
+    return await service.start(offer, inputs, key, lasting=lasting, attended=lasting)
 
 
-def conversation(messages: object, param: str = "messages") -> tuple[str, Session]:
+def conversation(messages: object, param: str = "messages") -> Work[tuple[str, Session]]:
     """The last message, and a session of the messages before it: exchanges of a question and an answer.
 
     A client's ``system`` text goes to the beginning of the first message, because it is not an instruction of the server.
@@ -66,34 +75,45 @@ def conversation(messages: object, param: str = "messages") -> tuple[str, Sessio
     """
     if not isinstance(messages, list) or not messages:
         raise RequestError(f"'{param}' must be a list with at least one message", code="serve/messages", param=param)
-    rows = [_role_and_text(row, f"{param}.{at}") for at, row in enumerate(cast("list[Any]", messages))]
+    rows: list[tuple[str, str]] = []
+    for part in slices(cast("list[Any]", messages), _PART):
+        yield len(part)
+        rows += [_role_and_text(row, param, at) for at, row in enumerate(part, len(rows))]
     if rows[-1][0] != "user":
         raise RequestError(
             "the last message must be the user's", code="serve/messages", param=f"{param}.{len(rows) - 1}"
         )
     system = [text for role, text in rows if role in _SYSTEM and text]
     turns: list[tuple[str, list[str]]] = []
-    for role, text in rows:
-        side = "assistant" if role in ("assistant", "tool") else "user"
-        if role in _SYSTEM:
-            continue
-        if turns and turns[-1][0] == side:
-            turns[-1][1].append(text)
-        else:
-            turns.append((side, [text]))
-    texts = [(side, "\n\n".join([text for text in parts if text])) for side, parts in turns]
+    for part in slices(rows, _PART):
+        yield len(part)
+        for role, text in part:
+            side = "assistant" if role in ("assistant", "tool") else "user"
+            if role in _SYSTEM:
+                continue
+            if turns and turns[-1][0] == side:
+                turns[-1][1].append(text)
+            else:
+                turns.append((side, [text]))
+    texts: list[tuple[str, str]] = []
+    for part in slices(turns, _PART):
+        yield len(part)
+        texts += [(side, "\n\n".join([text for text in parts if text])) for side, parts in part]
     if texts[0][0] == "assistant":  # a greeting shown by the front end
         texts.insert(0, ("user", "(begins)"))
     if system:
         texts[0] = ("user", "\n\n".join([*system, texts[0][1]]))
     session = Session()
     for at in range(0, len(texts) - 1, 2):
+        if at % _PART == 0:
+            yield 1
         asked, answered = texts[at][1], texts[at + 1][1]
         session.commit((user(asked), Message("assistant", (TextPart(answered or "(nothing)"),))))
     return texts[-1][1], session
 
 
-def _role_and_text(row: object, where: str) -> tuple[str, str]:
+def _role_and_text(row: object, param: str, at: int) -> tuple[str, str]:
+    where = f"{param}.{at}"
     if not isinstance(row, dict):
         raise RequestError("a message must be an object with role and content", code="serve/messages", param=where)
     message = cast("dict[str, Any]", row)

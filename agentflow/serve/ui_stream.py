@@ -7,6 +7,7 @@ and answers are read from it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -34,17 +35,16 @@ class UiRoute:
         """Start a run for a conversation, or resume one that asked. If the client disconnects, its run is cancelled."""
         body = await read_body(request)
         offer = service.offer(request.path_params["export"], key, "export")
-        messages = _objects(body.get("messages"))
-        if messages and messages[-1].get("role") == "assistant":
-            answers = _answers(messages[-1])
+        messages = body.get("messages")
+        last = _objects(cast("list[Any]", messages)[-1:] if isinstance(messages, list) else None)
+        if last and last[0].get("role") == "assistant":
+            answers = _answers(last[0])
             shown = come_back(service, _run_of(answers), key, offer, lambda run: UiView(service, run), self._waiting)
             await _answer(shown, answers)
-            name = messages[-1].get("id")
+            name = last[0].get("id")
             shown.view.message_id = name if isinstance(name, str) else None
         else:
-            run = await start_chat(
-                service, key, offer, [_text_only(each) for each in messages], naming="export", lasting=True
-            )
+            run = await start_chat(service, key, offer, partial(_texts, messages), naming="export", lasting=True)
             shown = Shown(service, run, offer, UiView(service, run), self._waiting)
         return shown.stream(HEADERS)
 
@@ -52,6 +52,10 @@ class UiRoute:
 def _objects(value: object) -> list[dict[str, Any]]:
     rows = cast("list[Any]", value) if isinstance(value, list) else []
     return [cast("dict[str, Any]", each) for each in rows if isinstance(each, dict)]
+
+
+def _texts(messages: object) -> list[Any]:
+    return [_text_only(each) for each in _objects(messages)]
 
 
 def _text_only(message: Mapping[str, Any]) -> dict[str, Any]:

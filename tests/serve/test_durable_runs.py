@@ -53,11 +53,11 @@ async def test_a_run_that_waits_is_parked_and_goes_on_with_its_answer(tmp_path: 
             assert places == sorted(set(places)) and {event["slice"] for event in events} == {1, 2}
             for at in (0, len(events) // 2, len(events) - 2):
                 assert [each async for each in server.events(run_id, after=events[at]["id"])] == events[at + 1 :]
-            again = await server.post("/runs", {"export": "ask", "message": "x", "run_id": run_id})
-            assert again.status_code == 409
+            other = await server.post("/runs", {"export": "ask", "message": "y", "run_id": run_id})
+            assert other.status_code == 409
         async with served(flow, {"ask": ASKS}) as later:
-            again = await later.post("/runs", {"export": "ask", "message": "x", "run_id": run_id})
-            assert again.status_code == 409, "what another server began is not given to whoever knows its name"
+            other = await later.post("/runs", {"export": "ask", "message": "y", "run_id": run_id})
+            assert other.status_code == 409, "what another server began is not given to whoever knows its name"
     assert step.calls == 1
 
 

@@ -64,15 +64,15 @@ async def test_exports_are_tools(mode: str) -> None:
 
 
 async def test_runs_and_the_language_are_resources(mode: str) -> None:
-    """The events of a run as JSON lines; the card of the language, which the prompt holds too."""
+    """The events of a run as JSON lines, which the list does not name; the card of the language, which the prompt holds too."""
     async with AgentFlow() as flow, served(flow, {"add": Export(program="(+ 1 2)", parameters={})}) as server:
         async with mcp_client(server, mode) as client:
             run_id = (await client.call_tool("add", {})).structured_content["run_id"]
             uris = [each.uri for each in (await client.list_resources()).resources]
-            assert uris == ["agentflow://language", f"agentflow://runs/{run_id}"]
+            assert uris == ["agentflow://language"]
             [template] = (await client.list_resource_templates()).resource_templates
             assert template.uri_template == "agentflow://runs/{id}"
-            [events] = (await client.read_resource(uris[1])).contents
+            [events] = (await client.read_resource(f"agentflow://runs/{run_id}")).contents
             kinds = [json.loads(line)["type"] for line in events.text.splitlines()]  # type: ignore[union-attr]
             assert kinds[0] == "run_started" and kinds[-1] == "run_finished"
             [card] = (await client.read_resource(uris[0])).contents

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 import shutil
@@ -27,6 +28,7 @@ from agentflow.cli.serve_options import ServeOptions
 from agentflow.core.errors import AgentflowError
 from agentflow.serve import FlowServer
 from agentflow.serve.keys import new_key
+from agentflow.serve.readiness import Readiness, is_ready
 from tests.support.served import running, served
 
 MCP_SERVER = Path(__file__).parents[1] / "connect" / "server.py"
@@ -165,23 +167,57 @@ async def test_it_mounts_into_other_applications() -> None:
 
 @pytest.mark.slow
 async def test_a_server_is_ready_when_what_its_runs_need_is_there(tmp_path: Path) -> None:
-    """A dead MCP server and a closed index are named; a server that can be started again is, by the question itself."""
+    """A dead MCP server and a closed index are named, by looks that connect nothing; one that can be tried again counts as there."""
     pytest.importorskip("mcp")
     from tests.connect.flows import server as mcp_server
 
     shutil.copy(MCP_SERVER, tmp_path / "server.py")
     needed = [mcp_server(name="tools", approve="none"), mcp_server(name="extra", script="none.py", optional=True)]
     async with AgentFlow("offline", root=tmp_path, sandbox="none", mcp=needed) as flow:
+        clock = itertools.count(0, 10)  # each look is a check
+        ready = Readiness(flow, clock.__next__)
+        assert (await ready.needs())["mcp"] == {"tools": "ok"}
+        await flow.eval("(tools:die_writing)")
+        assert is_ready(await ready.needs())
+        (tmp_path / "server.py").write_text("raise SystemExit('broken')")
+        await flow.eval("(tools:die_writing)")
+        assert (await ready.needs())["mcp"] == {"tools": "mcp/down"}
         async with served(flow, {"echo": "(string-append message)"}) as server:
-            assert (await server.get("/ready")).json()["mcp"] == {"tools": "ok"}
-            await flow.eval("(tools:die_writing)")
-            assert (await server.get("/ready")).json()["ready"] is True
-            (tmp_path / "server.py").write_text("raise SystemExit('broken')")
-            await flow.eval("(tools:die_writing)")
             answer = await server.get("/ready")
             assert (answer.status_code, answer.json()["mcp"]) == (503, {"tools": "mcp/down"})
-            await flow.memory_system.index.aclose()
-            assert (await server.get("/ready")).json()["index"] == "memory/closed"
+        await flow.memory_system.index.aclose()
+        assert (await ready.needs())["index"] == "memory/closed"
+
+
+async def test_ready_is_paced() -> None:
+    """However many ask, and at once, the flow is looked at once a second."""
+    now = 0.0
+    async with AgentFlow("offline") as flow:
+        ready = Readiness(flow, lambda: now)
+        first = await asyncio.gather(*[ready.needs() for _ in range(100)])
+        assert all([each is first[0] for each in first])
+        now = 0.9
+        assert await ready.needs() is first[0]
+        now = 1.0
+        assert await ready.needs() is not first[0]
+
+
+async def test_strangers_are_told_no_more_than_whether(tmp_path: Path) -> None:
+    """Without a key /ready and /health are bare; with one the details are there; under another host's name nothing is."""
+    (tmp_path / "keys.toml").write_text((made := new_key("ada"))[1])
+    ours, other = {"authorization": f"Bearer {made[0]}"}, {"host": "rebound.example"}
+    async with (
+        AgentFlow() as flow,
+        served(flow, {"echo": "(string-append message)"}, keys=tmp_path / "keys.toml") as server,
+    ):
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            answer = await server.get("/ready", headers=headers)
+            assert (answer.status_code, answer.json()) == (503, {"ready": False})
+            assert (await server.get("/health", headers=headers)).json() == {"ok": True}
+        told = (await server.get("/ready", headers=ours)).json()
+        assert (told["model"], told["runs"], told["ready"]) == ("config/no-model", 0, False)
+        for path in ("/ready", "/health"):
+            assert (await server.get(path, headers={**ours, **other})).status_code == 421
 
 
 async def test_a_server_without_a_model_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:

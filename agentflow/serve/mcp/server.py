@@ -20,7 +20,7 @@ from agentflow.serve.keys import APPROVAL_TTL, Key
 from agentflow.serve.mcp.calls import ToolCall, can_ask
 from agentflow.serve.mcp.endpoint import KEY
 from agentflow.serve.mcp.tools import RUN_PROGRAM, failed, offers_by_tool, tools_of
-from agentflow.serve.service import Service
+from agentflow.serve.service import Inputs, Service
 from agentflow.serve.waiting_runs import WaitingRuns
 
 LANGUAGE = "agentflow://language"
@@ -29,7 +29,6 @@ PROMPT = "write_workflow"
 PARKED_TTL = 30 * 86_400.0
 """Seconds for which a client may return to a call whose durable run asked it."""
 _RESOURCE_NOT_FOUND = -32002  # the code of the older revision
-_PAGE = 100
 
 Context = ServerRequestContext[Any, Any]
 
@@ -87,7 +86,11 @@ class FlowMcp:
         service = self._service
         offer = offers_by_tool(service, key).get(tool)
         if offer is not None:
-            run = await service.start(offer, arguments, key, lasting=True, attended=attended)
+
+            async def inputs() -> Inputs:
+                return Inputs(arguments)
+
+            run = await service.start(offer, inputs, key, lasting=True, attended=attended)
         elif tool == RUN_PROGRAM and service.takes_programs(key):
             program = text_field(arguments, "program")
             if program is None or not arguments.keys() <= {"program", "bindings"}:
@@ -100,27 +103,11 @@ class FlowMcp:
         return ToolCall(service, run, self._waiting)
 
     async def _list_resources(self, context: Context, params: Any) -> types.ListResourcesResult:
-        key = self._key_of(context)
-        runs = [run for run in self._service.runs if run.is_shown_to(key)]
-        return types.ListResourcesResult(
-            resources=[
-                types.Resource(
-                    uri=LANGUAGE,
-                    name="language",
-                    description="How a workflow is written.",
-                    mime_type="text/markdown",
-                ),
-                *[
-                    types.Resource(
-                        uri=f"{RUNS}{run.run_id}",
-                        name=f"run {run.run_id}",
-                        description=f"The events of a run of '{run.export}', which is {run.status}.",
-                        mime_type="application/x-ndjson",
-                    )
-                    for run in runs[: -_PAGE - 1 : -1]
-                ],
-            ]
+        """The language alone: runs are named by those who began them, and read by the template."""
+        language = types.Resource(
+            uri=LANGUAGE, name="language", description="How a workflow is written.", mime_type="text/markdown"
         )
+        return types.ListResourcesResult(resources=[language])
 
     async def _list_templates(self, context: Context, params: Any) -> types.ListResourceTemplatesResult:
         template = types.ResourceTemplate(
