@@ -15,11 +15,11 @@ def unknown_run(run: str) -> JournalError:
 
 
 def owned_run(run: str) -> JournalError:
-    """The error for a run that another process works on."""
+    """The error for a run that another process, or another flow of this one, works on."""
     return JournalError(
-        f"the run '{run}' belongs to another process that works on it",
+        f"the run '{run}' belongs to another flow, which works on it: one of another process, or a second one of this process",
         code="durable/owned",
-        hint="wait for it, or end that process; the run can be resumed then",
+        hint="wait for it, or close that flow; the run can be resumed then",
     )
 
 

@@ -1,10 +1,14 @@
-"""Which process owns a run on this machine: a lock on one file per run, which the system releases when the process ends."""
+"""Which process owns a run on this machine: a lock on one file per run, which the system releases when the process ends.
+
+The system gives the lock to every process that has the file open, so a child that was forked closes what it inherits.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+import weakref
 from hashlib import blake2b
 from pathlib import Path
 
@@ -23,6 +27,7 @@ class OwnerLocks:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._held: dict[str, int] = {}
+        _OPEN.add(self)
 
     def take(self, run: str) -> bool:
         """Lock ``run``; False if it is locked already, here or by another process. Raises OSError."""
@@ -65,6 +70,12 @@ class OwnerLocks:
         for run in list(self._held):
             self.release(run)
 
+    def disown(self) -> None:
+        """Close what this process, a forked child, has inherited: the locks stay with its parent alone."""
+        held, self._held = self._held, {}
+        for descriptor in held.values():
+            os.close(descriptor)
+
     def _path(self, run: str) -> Path:
         return self._directory / f"{blake2b(run.encode(), digest_size=16).hexdigest()}.lock"
 
@@ -98,3 +109,16 @@ else:
         except BlockingIOError:
             return False
         return True
+
+
+_OPEN: weakref.WeakSet[OwnerLocks] = weakref.WeakSet()
+"""All that hold locks in this process, for children that it forks."""
+
+
+def _disown_all() -> None:
+    for locks in list(_OPEN):
+        locks.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +23,19 @@ from agentflow.runtime.stored_input import StoredInput, limits_data
 
 
 class Generations:
-    """Creates generations of runs in one store. ``stored`` encodes and decodes their programs and bindings."""
+    """Creates generations of runs in one store. ``stored`` encodes and decodes their programs and bindings.
 
-    def __init__(self, engine: Engine, store: JournalStore, stored: StoredInput) -> None:
+    ``taken_from`` is a block in which a run may be taken from this process.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: JournalStore,
+        stored: StoredInput,
+        taken_from: Callable[[str], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self._taken_from = taken_from
         self._engine = engine
         self._store = store
         self._stored = stored
@@ -54,7 +65,9 @@ class Generations:
         digest = fingerprint("run", text, values, allow, change.overrides, change.cut, base.run).hex()
         new = change.new_run(base, text, digest, fields)
         new = replace(new, input=self._stored.checked(new.input))
-        row = await self._create(as_run or change.run_id(base, text), base, change, new)
+        async with self._taken_from(base.run):
+            base = await stored_run(self._store, base.run)
+            row = await self._create(as_run or change.run_id(base, text), base, change, new)
         if row.digest != digest:
             raise another_run(row, None)
         return row, program, values

@@ -77,8 +77,8 @@ class DurableRuns:
         self._codec = Codec(engine.effects, engine.following)
         self.sessions = Conversations(store.sessions, self._codec, redactor)
         self._input = StoredInput(self._codec, redactor)
-        self._generations = Generations(engine, store, self._input)
         self._runs = LiveRuns(engine, store, self._codec, redactor, self.sessions, self._input, records, self.cancel)
+        self._generations = Generations(engine, store, self._input, self._runs.taken_from)
         self.questions = OpenQuestions(store, self._runs, self._codec, self._input)
 
     async def start(
@@ -120,34 +120,35 @@ class DurableRuns:
             tenant=tenant if isinstance(tenant, str) else "",
             queue=queue,
         )
-        row, is_new = await self._store.create(run_id, new)
-        if row.digest != new.digest:
-            raise self._another_run(row, source, bindings, names, session)
-        if not is_new:
-            check_same(row, labels=labels, priority=priority, tenant=new.tenant, queue=queue)
-        live = self._runs.find(run_id)
-        if live is not None:
-            self._runs.take(live, limits, approve)
-            return live
-        retry = False
-        if row.status in ENDED:
-            end = self._runs.recorded_end(row, source)
-            before = self._limits_of(row)
-            retry = end is not None and end.status == "failed" and raises_limit(end.error, limits or before)
-            if end is not None and not retry:
-                usable_limits(run_id, limits, before)
-                self.sessions.ended(row, session)
-                return DurableRun(run_id, end)
-        if row.queue is not None and not retry:
-            if not is_new and limits is not None and limits != self._limits_of(row):
-                raise unusable(
-                    run_id, "limits=", "workers carry it out, under those it was started with", "leave it out"
-                )
-            return await self._runs.follow(row)
-        payer = tenant if isinstance(tenant, Tenant) else None
-        return await self._runs.go_on(
-            row, program, bindings, limits, approve, self._on_inflight, session, retry=retry, tenant=payer
-        )
+        async with self._runs.turn(run_id):
+            row, is_new = await self._store.create(run_id, new)
+            if row.digest != new.digest:
+                raise self._another_run(row, source, bindings, names, session)
+            if not is_new:
+                check_same(row, labels=labels, priority=priority, tenant=new.tenant, queue=queue)
+            live = self._runs.find(run_id)
+            if live is not None:
+                self._runs.take(live, limits, approve)
+                return live
+            retry = False
+            if row.status in ENDED:
+                end = self._runs.recorded_end(row, source)
+                before = self._limits_of(row)
+                retry = end is not None and end.status == "failed" and raises_limit(end.error, limits or before)
+                if end is not None and not retry:
+                    usable_limits(run_id, limits, before)
+                    self.sessions.ended(row, session)
+                    return DurableRun(run_id, end)
+            if row.queue is not None and not retry:
+                if not is_new and limits is not None and limits != self._limits_of(row):
+                    raise unusable(
+                        run_id, "limits=", "workers carry it out, under those it was started with", "leave it out"
+                    )
+                return await self._runs.follow(row)
+            payer = tenant if isinstance(tenant, Tenant) else None
+            return await self._runs.go_on(
+                row, program, bindings, limits, approve, self._on_inflight, session, retry=retry, tenant=payer
+            )
 
     def _limits_of(self, row: RunRow) -> Limits:
         """The limits that a stored run was started with."""
@@ -225,6 +226,10 @@ class DurableRuns:
 
         Raises JournalError (``durable/owned``) if another worker has already taken the run, and as :meth:`resume`.
         """
+        async with self._runs.turn(claim.run):
+            return await self._take(claim)
+
+    async def _take(self, claim: Claim) -> DurableRun | None:
         row = await stored_run(self._store, claim.run)
         if row.slice != claim.slice or row.status not in ("queued", "waiting"):
             raise JournalError(f"the job of the run '{claim.run}' is late", code="durable/owned")
@@ -248,7 +253,7 @@ class DurableRuns:
                 for run_id in await self.jobs.cancelled():
                     live = self._runs.find(run_id)
                     if live is not None and not live._cancelled:
-                        group.create_task(live.cancel())
+                        group.create_task(self.cancel(run_id))
                 await asyncio.sleep(LOOK_S)
 
     def release(self) -> None:
@@ -286,6 +291,18 @@ class DurableRuns:
         or has ended cannot use, ``durable/owned``, and those of the store.
         """
         chosen = _checked(on_inflight or self._on_inflight)
+        async with self._runs.turn(run_id):
+            return await self._resume(run_id, bindings, limits, approve, chosen, tenant)
+
+    async def _resume(
+        self,
+        run_id: str,
+        bindings: Mapping[str, Any] | None,
+        limits: Limits | None,
+        approve: Approver | None,
+        on_inflight: OnInflight,
+        tenant: Tenant | None,
+    ) -> DurableRun:
         live = self._runs.find(run_id)
         if live is not None:
             self._runs.take(live, limits, approve, bindings)
@@ -303,7 +320,7 @@ class DurableRuns:
                 usable_limits(run_id, limits, self._limits_of(row))
                 return DurableRun(run_id, end)
         program, values = await self._stored_program(row, bindings or {})
-        return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True, tenant=tenant)
+        return await self._runs.go_on(row, program, values, limits, approve, on_inflight, retry=True, tenant=tenant)
 
     async def derive(
         self,
@@ -328,15 +345,17 @@ class DurableRuns:
         row, program, values = await self._generations.begin(
             run_id, change, source=source, as_run=as_run, bindings=bindings or {}, limits=limits
         )
-        live = self._runs.find(row.run)
-        if live is not None:
-            self._runs.take(live, limits, approve)
-            return live
-        end = self._runs.recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
-        if end is not None:
-            usable_limits(row.run, limits, self._limits_of(row))
-            return DurableRun(row.run, end)
-        return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True, tenant=tenant)
+        async with self._runs.turn(row.run):
+            live = self._runs.find(row.run)
+            if live is not None:
+                self._runs.take(live, limits, approve)
+                return live
+            row = await stored_run(self._store, row.run)
+            end = self._runs.recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
+            if end is not None:
+                usable_limits(row.run, limits, self._limits_of(row))
+                return DurableRun(row.run, end)
+            return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True, tenant=tenant)
 
     async def plan(
         self,
@@ -390,26 +409,34 @@ class DurableRuns:
         its program does not fit its records any more or needs bindings that are not stored, it is cancelled without
         clean-up. A run that is done stays done. Raises JournalError.
         """
-        live = self._runs.find(run_id)
-        if live is not None and not live._resting:
-            await live.cancel()
-            return
-        row = await stored_run(self._store, run_id)
-        if row.status in ("done", "cancelled"):
-            return
-        if row.queue is not None and row.status != "failed":
-            await self.jobs.cancel(run_id)
-            await (await self._runs.follow(row))._ended.wait()
-            return
-        if row.status != "failed" and await self._cleaned_up(row, live):
-            return
-        owned = await self._store.own(run_id)
-        await self._store.finish(run_id, owned.run.epoch, "cancelled")
-        if live is not None:
-            self._runs.end(live, RunEnd("cancelled"))
+        stopped: DurableRun | None = None
+        cleaned = False
+        while True:
+            async with self._runs.turn(run_id):
+                live = self._runs.find(run_id)
+                ends = None if live is None else self._runs.stop(live)
+                if ends is not None:
+                    stopped = live
+                else:
+                    row = await stored_run(self._store, run_id)
+                    if row.status in ("done", "cancelled") or (stopped is not None and row.status in ENDED):
+                        break
+                    if row.queue is not None and row.status != "failed":
+                        await self.jobs.cancel(run_id)
+                        followed = await self._runs.follow(row)
+                        ends = asyncio.ensure_future(followed._ended.wait())
+                    elif row.status != "failed" and not cleaned:
+                        cleaned = True
+                        ends = await self._cleaning_up(row, live)
+                    if ends is None:
+                        await self._end_without_work(row, live)
+                        break
+            await asyncio.wait([ends])
+        if stopped is not None and stopped._end == RunEnd("queued"):  # it began to wait just then, or to store its end
+            stopped._settle(RunEnd("cancelled"))
 
-    async def _cleaned_up(self, row: RunRow, live: DurableRun | None) -> bool:
-        """Replay a run that is not at work so that it cleans up. Returns whether that succeeded."""
+    async def _cleaning_up(self, row: RunRow, live: DurableRun | None) -> asyncio.Task[None] | None:
+        """Begin to replay a run that is not at work so that it cleans up. Returns that work; None if it cannot be begun."""
         try:
             if live is not None:
                 live._cancelled = True
@@ -420,9 +447,15 @@ class DurableRuns:
         except (AgentflowError, SessionBusy) as error:
             if isinstance(error, JournalError) and error.code not in ("durable/bindings", "durable/mismatch"):
                 raise
-            return False
-        await live._ended.wait()
-        return live.status in ENDED
+            return None
+        return live._task
+
+    async def _end_without_work(self, row: RunRow, live: DurableRun | None) -> None:
+        """Cancel a run as it is, without clean-up."""
+        owned = await self._store.own(row.run)
+        await self._store.finish(row.run, owned.run.epoch, "cancelled")
+        if live is not None:
+            self._runs.end(live, RunEnd("cancelled"))
 
     async def _stored_program(
         self, row: RunRow, bindings: Mapping[str, Any]
@@ -434,7 +467,19 @@ class DurableRuns:
 
     async def take_over(self) -> None:
         """Start resuming the runs of processes that die, until this is closed."""
-        await self._runs.watch(Takeover(self._store, self.resume, self._fail).watch())
+        await self._runs.watch(Takeover(self._store, self._adopt, self._end_poisoned).watch())
+
+    async def _adopt(self, row: RunRow) -> None:
+        """Resume a run of a process that died, unless somebody here has done so meanwhile."""
+        async with self._runs.turn(row.run):
+            if self._runs.find(row.run) is None:
+                handle = await self._resume(row.run, None, None, None, self._on_inflight, None)
+                handle._adopted = True
+
+    async def _end_poisoned(self, row: RunRow, error: JournalError) -> None:
+        async with self._runs.turn(row.run):
+            if self._runs.find(row.run) is None:
+                await self._fail(row, error)
 
     async def _fail(self, row: RunRow, error: AgentflowError, slice: int | None = None) -> None:
         """End a run that nobody works on as failed."""

@@ -174,6 +174,8 @@ class DurableRun(Generic[T]):
         self._records: Records | None = None
         self._task: asyncio.Task[None] | None = None
         self._cancelled = False
+        self._adopted = False
+        """Whether this process has taken the run over from one that died, and nobody has asked for it since."""
         if end is not None:
             self._settle(end)
 
@@ -245,17 +247,12 @@ class DurableRun(Generic[T]):
         return self.status
 
     async def cancel(self) -> None:
-        """Cancel the run for good, and wait until it has cleaned up. It cannot be resumed afterwards."""
-        if self._cancel is not None and (self._resting or self._elsewhere is not None):
+        """Cancel the run for good, and wait until it has cleaned up. It cannot be resumed afterwards.
+
+        Cancelling it again, from wherever, waits for the same end.
+        """
+        if self._cancel is not None and self._end is None:
             await self._cancel(self.run_id)
-        elif self._task is not None and not self._task.done():
-            self._cancelled = True
-            await asyncio.sleep(0)  # a task that is cancelled before its first step would never run its handlers
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            if self._cancel is not None and (self._end is None or self._end == RunEnd("queued")):
-                await self._cancel(self.run_id)  # it began to wait, or its end was being stored, just then
-                self._settle(RunEnd("cancelled"))
 
     @property
     def _is_live(self) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from agentflow.core.errors import AgentflowError, JournalError
+from agentflow.core.errors import JournalError
 from agentflow.core.journal import ENDED, EffectState, RunRow
 from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
@@ -100,7 +100,7 @@ class Following:
             return RunEnd("queued")
         try:
             end = self._recorded(row, Source.of(str(row.input["name"]), row.program))
-        except AgentflowError as error:
+        except Exception as error:  # noqa: BLE001 - what cannot be read is this run's trouble, not that of those followed beside it
             return RunEnd(row.status, error=error)
         return end or RunEnd(row.status, error=no_value(run))
 

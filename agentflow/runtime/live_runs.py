@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from agentflow.core.errors import AgentflowError, JournalError, RunStopped, SessionBusy
@@ -21,6 +23,7 @@ from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
 from agentflow.core.walk import LEAVES
 from agentflow.lang.program import Program
+from agentflow.lib.key_locks import KeyLocks
 from agentflow.lib.redact import Redactor
 from agentflow.lib.task_table import TaskTable
 from agentflow.runtime.asking import Approver
@@ -40,6 +43,7 @@ from agentflow.runtime.records import Records, last_failures
 from agentflow.runtime.repeated import unusable, usable_limits
 from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.resting import Resting
+from agentflow.runtime.run import Run
 from agentflow.runtime.stored_input import StoredInput
 from agentflow.runtime.tenant import Tenant
 from agentflow.runtime.tracing import go_on_with, trace_of
@@ -77,6 +81,7 @@ class LiveRuns:
         self._watching: set[asyncio.Task[None]] = set()
         self._claimed: set[DurableRun] = set()
         self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._turns = KeyLocks()
         self._changes = Changes(store.jobs)
         self._following = Following(store, self._changes, self.recorded_end)
         self._closing = False
@@ -106,12 +111,26 @@ class LiveRuns:
         self._tasks = None
         self._watching.clear()
         self._leaving.clear()
+        self._turns.clear()
         self._changes.restart()
         self._resting.close()
         for live in list(self._live.values()):
-            self._drop(live)
+            self._forget(live)
             live._abandon()
         self._following.close()
+
+    @asynccontextmanager
+    async def turn(self, run_id: str) -> AsyncGenerator[None]:
+        """A block in which nobody else of this flow begins, resumes, cancels or takes over the run: who comes meanwhile waits.
+
+        Work on a run does not take its turn, and nobody may wait for the end of a run in it. Raises JournalError
+        (``durable/other-loop``).
+        """
+        self._check_loop()
+        async with self._turns.hold(run_id):
+            if (leaving := self._leaving.get(run_id)) is not None:
+                await asyncio.wait([leaving])
+            yield
 
     async def aclose(self) -> None:
         """Give up the runs, to be resumed later."""
@@ -158,7 +177,7 @@ class LiveRuns:
         try:
             await self.begin(handle, row, retry=retry, slice=slice)
         except BaseException:  # also when cancelled: a run that was not begun is not live, but perhaps its slice before
-            self._drop(handle)
+            self.end(handle, RunEnd("queued"))
             if before is not None and before._is_live:
                 self._live.setdefault(row.run, before)
             raise
@@ -173,10 +192,11 @@ class LiveRuns:
         approve: Approver | None,
         bindings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Let a live run have what a call that names it again says: one that waits from its next slice on.
+        """Let a live run have what a call that names it again says: one that waits from its next slice on, but its approver at once.
 
         Raises JournalError (``durable/argument``) for limits and bindings that differ from those of a run at work.
         """
+        live._adopted = False
         work = live._work
         if work is None:
             return
@@ -189,6 +209,10 @@ class LiveRuns:
                 raise unusable(
                     live.run_id, f"the bindings {', '.join(other)}", "it is at work with its own", "leave them out"
                 )
+            run = None if live._records is None else live._records.live
+            if approve is not None and isinstance(run, Run):
+                run.approve_by(approve)
+            live._work = work._replace(approve=approve or work.approve)
             return
         if other:
             raise unusable(live.run_id, f"the bindings {', '.join(other)}", "it waits with its own", "leave them out")
@@ -198,9 +222,15 @@ class LiveRuns:
         """The handle of a run that workers carry out."""
         await self.changes()
         handle = DurableRun(row.run, cancel=self._cancel)
-        if self._tasks is not None and self._following.add(handle):
-            self._beside(self._following.watch(), "following of durable runs")
+        self._follow(handle)
         return handle
+
+    def _follow(self, handle: DurableRun) -> None:
+        begins = self._following.add(handle)
+        if self._tasks is None:
+            self._following.close()
+        elif begins:
+            self._beside(self._following.watch(), "following of durable runs")
 
     async def changes(self) -> Changes:
         """What wakes those who follow runs, listening from now on."""
@@ -220,8 +250,6 @@ class LiveRuns:
         self._resting.remove(row.run)
         resting, handle._resting = handle._resting, False
         assert handle._work is not None
-        if (leaving := self._leaving.get(row.run)) is not None:
-            await asyncio.wait([leaving])
         session = None
         try:
             session = await self._sessions.begin(row, handle._work.session)
@@ -246,7 +274,39 @@ class LiveRuns:
             return
         handle._still.clear()
         handle._before = (read_usage(owned.usage), owned.cost)
-        handle._task = self._tasks.begin(self._work(handle, handle._work, owned, session), f"durable run {row.run}")
+        task = self._tasks.begin(self._work(handle, handle._work, owned, session), f"durable run {row.run}")
+        handle._task = task
+        task.add_done_callback(partial(self._stopped, handle))
+
+    def _stopped(self, handle: DurableRun, task: asyncio.Task[None]) -> None:
+        """Settle a handle whose work came to no end that was told: it was cancelled where it could not be taken any further."""
+        if handle._task is task and handle._end is None and not handle._resting and handle._elsewhere is None:
+            self.end(handle, RunEnd("queued"))
+
+    def stop(self, live: DurableRun) -> asyncio.Task[None] | None:
+        """Cancel a run for good that is at work here, once. Returns its work, to be awaited; None if it is not at work."""
+        work = live._task
+        if work is None or work.done() or live._resting:
+            return None
+        if not live._cancelled:
+            live._cancelled = True
+            # A task that is cancelled before its first step would never run its handlers.
+            asyncio.get_running_loop().call_soon(work.cancel)
+        return work
+
+    @asynccontextmanager
+    async def taken_from(self, run_id: str) -> AsyncGenerator[None]:
+        """A block that may own a run in the turn of this flow.
+
+        One that this flow has taken over from a process that died, and that nobody here has asked for, is given up for it.
+        """
+        async with self.turn(run_id):
+            live = self._live.get(run_id)
+            if live is not None and live._adopted and live._task is not None and not live._task.done():
+                await asyncio.sleep(0)  # see `stop`
+                live._suspend()
+                await asyncio.wait([live._task])
+            yield
 
     async def watch(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` in the background until the runs are given up."""
@@ -274,15 +334,19 @@ class LiveRuns:
 
     async def look(self, run_id: str, due: bool) -> None:
         """Resume a run that waits here if it is ``due`` or was answered, unless another process has done so."""
-        live = self._live.get(run_id)
-        if live is None or not live._resting:
-            return
+        async with self.turn(run_id):
+            live = self._live.get(run_id)
+            if live is not None and live._resting:
+                await self._look(live, due)
+
+    async def _look(self, live: DurableRun, due: bool) -> None:
+        run_id = live.run_id
         try:
             row = await stored_run(self._store, run_id)
             if row.status in ENDED:
                 end = self.recorded_end(row, Source.of(str(row.input["name"]), row.program))
                 self.end(live, end or RunEnd("queued"))
-            elif live._resting and (row.status == "queued" or (due and row.status == "waiting")):
+            elif row.status == "queued" or (due and row.status == "waiting"):
                 await self.begin(live, row)
         except SessionBusy:
             pass  # the session will be released some time
@@ -291,13 +355,14 @@ class LiveRuns:
                 self.end(live, RunEnd("queued", error=error))
 
     def end(self, handle: DurableRun, end: RunEnd) -> None:
-        """Set the end of a run on its handle, and drop the handle."""
+        """Set the end of a run on its handle, and forget the handle."""
         self._resting.remove(handle.run_id)
-        self._drop(handle)
+        self._forget(handle)
         handle._settle(end)
 
-    def _drop(self, handle: DurableRun) -> None:
-        """Forget a handle, but not that of the next slice of its run, which this process may have been given already."""
+    def _forget(self, handle: DurableRun) -> None:
+        """Forget a handle, to be settled or followed, but not that of the next slice of its run, which this process may have been
+        given already."""
         self._claimed.discard(handle)
         if self._live.get(handle.run_id) is handle:
             del self._live[handle.run_id]
@@ -376,9 +441,8 @@ class LiveRuns:
         ):
             self.end(handle, end)
         elif records.run.queue is not None:  # it was resumed here once: workers do the rest
-            self._drop(handle)
-            if self._following.add(handle):
-                self._beside(self._following.watch(), "following of durable runs")
+            self._forget(handle)
+            self._follow(handle)
         elif end.status == "waiting":
             handle._rest(records.rest)
             self._resting.add(handle.run_id, records.rest.wake_at)

@@ -184,6 +184,10 @@ class Run:
         else:
             self._under_way.discard(call)
 
+    def approve_by(self, approver: Approver) -> None:
+        """Have ``approver`` decide from now on."""
+        self._asking.approver = approver
+
     def so_far(self) -> tuple[Usage, float | None]:
         """Usage and cost with those of the model calls that are under way, by estimate."""
         usage, cost = self.usage, self.cost_usd

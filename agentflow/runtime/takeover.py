@@ -26,7 +26,7 @@ class Takeover:
     def __init__(
         self,
         store: JournalStore,
-        resume: Callable[[str], Awaitable[object]],
+        resume: Callable[[RunRow], Awaitable[object]],
         fail: Callable[[RunRow, JournalError], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -56,7 +56,7 @@ class Takeover:
             if row.deaths >= MOST_DEATHS:
                 await self._fail(row, poisoned(row))
             else:
-                await self._resume(row.run)
+                await self._resume(row)
         except Exception as error:  # noqa: BLE001 - the failure of one run must not affect the others
             if isinstance(error, AgentflowError) and error.code == "durable/owned":
                 return  # another process was quicker
