@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agentflow.core.daemon_threads import DaemonThreads
 from agentflow.core.errors import (
     AgentflowError,
     ConfigurationError,
@@ -48,6 +49,7 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
+_THREADS = 32
 PROVIDER_REASONS = {"llm_error", "connection_error", "protocol_error", "configuration_error"}
 _DIRECTORY_CODES = {"memory/root", "tasks/unreadable-file"}
 _MODEL_CODES = {"config/no-key", "config/no-model", "config/unknown-provider"}
@@ -241,6 +243,7 @@ def run_async(main: Callable[[], Coroutine[Any, Any, int]], *, as_json: bool = F
             task.cancel()
 
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(DaemonThreads(_THREADS, "agentflow command"))  # a thread that hangs holds no command
         if sys.platform != "win32":
             loop.add_signal_handler(signal.SIGTERM, on_term)
         return await main()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
-import anyio.to_thread
 
 from agentflow.core.call import CallContext
+from agentflow.core.daemon_threads import DaemonThreads, Job
+from agentflow.core.host_code import executing_call
 
 Limiters: TypeAlias = "WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter]"
 THREADS = 40
@@ -40,6 +41,19 @@ class _Limiters:
 
 
 _LIMITERS = _Limiters()
+_HOST = DaemonThreads(1_000_000, "agentflow tool")
+"""The threads of all plain functions, whose numbers :data:`THREADS` bounds."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_HOST.renew)
+
+
+def left_at_work(call: CallContext) -> frozenset[Job]:
+    """The calls of plain functions below ``call`` that nobody waits for any more, and which still work on their threads."""
+    return frozenset(_HOST.left_at(_where(call)))
+
+
+def _where(call: CallContext | None) -> tuple[str, ...]:
+    return () if call is None else (call.run_id, *call.path.split("/"))
 
 
 async def on_thread(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -52,8 +66,8 @@ async def on_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 def as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     """``function`` as an async function; a plain one runs in a worker thread, with a copy of the context.
 
-    A CallContext among its arguments is one whose events are published on the event loop. A cancellation abandons the
-    thread and drops its result.
+    A CallContext among its arguments is one whose events are published on the event loop. A cancellation leaves the thread
+    to itself and drops its result; :func:`left_at_work` tells of it. It does not hold the end of the process.
     """
     if is_async(function):
         return function
@@ -75,8 +89,15 @@ async def _in_thread(
     if limiter is None:
         limiter = limiters[loop] = anyio.CapacityLimiter(THREADS)
     plain = [_for_thread(value) for value in arguments]
-    work = functools.partial(function, *plain, **{name: _for_thread(value) for name, value in named.items()})
-    result = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+    kept = {name: _for_thread(value) for name, value in named.items()}
+    job = Job(function, plain, kept, where=_where(executing_call()))
+    async with limiter:
+        future = loop.run_in_executor(_HOST, job)
+        try:
+            result = await future
+        except asyncio.CancelledError:
+            job.left = not job.ended
+            raise
     return await result if inspect.isawaitable(result) else result
 
 

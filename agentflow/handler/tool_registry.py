@@ -15,6 +15,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.errors import RunStopped, TaskError, clip
 from agentflow.core.events import ToolStarted
 from agentflow.core.host_code import HostCode
+from agentflow.core.host_threads import left_at_work
 from agentflow.core.messages import TextPart, ToolSpec
 from agentflow.core.names import EVERY, NameInfo, info_of_schema, out_of_reach
 from agentflow.core.notes import Notes
@@ -319,7 +320,7 @@ async def _with_retries(tool: Tool, arguments: dict[str, Any], call: CallContext
     attempt = 0
     while True:
         result = await _once(tool, arguments, call)
-        if attempt >= tool.retries or not result.failed or _is_input_fault(result):
+        if attempt >= tool.retries or not result.failed or _is_input_fault(result) or left_at_work(call):
             return result.with_notes(tool_attempts=attempt + 1) if attempt else result
         wait = min(RETRY_MOST_S, RETRY_FIRST_S * 2**attempt) * random.uniform(0.5, 1.0)
         attempt += 1
@@ -361,13 +362,21 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
         return TaskResult.from_error(group, reason="tool_execution_error")
     except Exception as error:  # noqa: BLE001 - foreign code: any exception of a tool becomes its FAILED result
         if timer is not None and isinstance(error, TimeoutError) and timer.expired():
-            return TaskResult.failure(
-                "execution_timeout",
-                f"the tool '{tool.name}' took longer than its {tool.timeout_s:g} s",
-                details={"code": "tool/timeout", "timeout_s": tool.timeout_s},
-            )
+            return _timed_out(tool, call)
         _log.debug("tool %s raised %s", tool.name, type(error).__name__)
         return TaskResult.from_error(error, reason="tool_execution_error")
+
+
+def _timed_out(tool: Tool, call: CallContext) -> TaskResult:
+    said = f"the tool '{tool.name}' took longer than its {tool.timeout_s:g} s"
+    details: dict[str, Any] = {"code": "tool/timeout", "timeout_s": tool.timeout_s}
+    if left_at_work(call):
+        said += "; its thread still works and may yet take effect, so it is not tried again"
+        details |= {
+            "still_at_work": True,
+            "hint": "give the client that it uses a time-out, or make it an async function",
+        }
+    return TaskResult.failure("execution_timeout", said, details=details)
 
 
 def _leaves(group: BaseExceptionGroup[Any], kinds: tuple[type[Exception], ...]) -> Iterator[Exception]:

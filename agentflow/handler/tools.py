@@ -96,7 +96,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     ``name`` and ``description`` replace the function's own. A ``read_only`` tool changes nothing, an ``idempotent`` one
     may be repeated (``idempotent=False``: a durable run that was interrupted in it goes by its ``on_inflight``), a
     ``sequential`` one never runs concurrently with another call of its turn. ``timeout_s`` limits
-    one attempt in seconds, ``retries`` is the number of further attempts after a failure, and ``approval`` asks the
+    one attempt in seconds, ``retries`` is the number of further attempts after a failure (none while
+    a plain function of an attempt before still works on its thread), and ``approval`` asks the
     run's approver before every call that a model or an untrusted program asks for. A function as ``approval`` is
     called with the arguments and the :class:`CallContext`, plain or async, and only a call for which it gives ``False``
     is not asked about. ``reuse="1d"`` reuses the result of an equal call of at

@@ -11,6 +11,7 @@ import anyio
 
 from agentflow.core.effects import Timer
 from agentflow.core.errors import AgentflowError, RunStopped, SexpEvaluationError, TaskError
+from agentflow.core.host_threads import left_at_work
 from agentflow.core.labels import bare, because_of
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import HELD, unshared
@@ -197,7 +198,8 @@ async def retry(
     rt: Strand, d: int, span: Span, tries: Any, thunk: Code, worth: Callable[[BaseException | None], bool] | None = None
 ) -> Any:
     """``(retry tries form)``: evaluate ``form`` again after a TaskError or a FAILED result, at most ``tries``
-    times in all, and return its value. ``worth`` says which of these failures are tried again (None: all)."""
+    times in all, and return its value. ``worth`` says which of these failures are tried again (None: all). Nothing is tried again
+    beside a call of a plain function that still works on its thread."""
     asked, tries = tries, bare(tries)
     if type(tries) is not int or tries < 1:
         error = SexpEvaluationError(
@@ -206,16 +208,19 @@ async def retry(
             span=span,
         )
         raise because_of(error, asked)
+    others = left_at_work(rt.call)
+
+    def again(error: BaseException | None) -> bool:
+        return attempt < tries and (worth is None or worth(error)) and left_at_work(rt.call) <= others
+
     for attempt in range(1, tries + 1):
         try:
             value = await _to_end(rt, thunk, d)
             result = bare(value)
-            if attempt == tries or not (isinstance(result, TaskResult) and result.failed):
-                return value
-            if worth is not None and not worth(result.error):
+            if not (isinstance(result, TaskResult) and result.failed and again(result.error)):
                 return value
         except TaskError as error:
-            if attempt == tries or (worth is not None and not worth(error)):
+            if not again(error):
                 raise
         await rt.perform(Timer(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** (attempt - 1)), jitter=True), span)
     raise AssertionError("a retry ends in its last try")
