@@ -317,10 +317,11 @@ def _started_before(name: str) -> TaskResult:
 
 
 async def _with_retries(tool: Tool, arguments: dict[str, Any], call: CallContext) -> TaskResult:
-    attempt = 0
+    attempt, others = 0, left_at_work(call)
     while True:
         result = await _once(tool, arguments, call)
-        if attempt >= tool.retries or not result.failed or _is_input_fault(result) or left_at_work(call):
+        last = attempt >= tool.retries or not left_at_work(call) <= others
+        if last or not result.failed or _is_input_fault(result):
             return result.with_notes(tool_attempts=attempt + 1) if attempt else result
         wait = min(RETRY_MOST_S, RETRY_FIRST_S * 2**attempt) * random.uniform(0.5, 1.0)
         attempt += 1
