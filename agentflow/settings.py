@@ -6,11 +6,8 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from ipaddress import ip_address
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
@@ -21,8 +18,9 @@ from agentflow.core.provenance import narrowing
 from agentflow.core.source import Surface
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
+from agentflow.file_rules import check_grants, check_names, grants_of
 from agentflow.lib.suggest import did_you_mean
-from agentflow.lib.trust import FILE_NAME, is_trusted
+from agentflow.lib.trust import FILE_NAME
 from agentflow.providers.address import check_base_url
 from agentflow.providers.prices import read_prices
 from agentflow.providers.rates import read_rates
@@ -41,68 +39,6 @@ ENVIRONMENT = {
     "AGENTFLOW_EMBEDDINGS_URL": "embeddings_url",
 }
 """The variables, with the settings that they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileRule:
-    """What a directory's file may not do with a setting: ``why``, and what to do ``instead``. ``trusting``: unless the user
-    trusts the file as it is.
-
-    ``permits`` judges the values that it may have there; without it the file may not name the setting at all.
-    """
-
-    why: str
-    instead: str
-    permits: Callable[[str], bool] | None = None
-    trusting: bool = False
-
-
-def _is_sandbox(name: str) -> bool:
-    return name != "none"
-
-
-_SENT_FILES = "it would have the files sent away"
-_KEPT_ELSEWHERE = "it would decide where what a run says is kept"
-
-_FREE = (
-    "model fallbacks root roots tasks workflows allow_commands deny_commands shell limits rates prices model_settings traits"
-    " system concurrency rerank surface decompose prompt_cache provenance"
-)
-
-FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
-    {
-        **dict.fromkeys(_FREE.split()),
-        "sandbox": FileRule(
-            "a file that comes with the files it would protect is not asked",
-            "pass sandbox='none' or --sandbox none",
-            permits=_is_sandbox,
-        ),
-        "base_url": FileRule(
-            "a server elsewhere would be sent your key",
-            "pass base_url= or --base-url, or set AGENTFLOW_BASE_URL",
-            permits=lambda url: is_loopback(url),
-        ),
-        "api_key": FileRule("a key in a file is read by whoever reads the file", "set the provider's variable"),
-        "embeddings": FileRule(_SENT_FILES, "pass embeddings= or --embeddings, or set AGENTFLOW_EMBEDDINGS"),
-        "embeddings_url": FileRule(
-            _SENT_FILES, "pass embeddings_url= or --embeddings-url, or set AGENTFLOW_EMBEDDINGS_URL"
-        ),
-        "otel": FileRule("it would have what runs say sent away", "pass --otel, or subscribe an OpenTelemetry"),
-        "mcp": FileRule(
-            "it would start programs and send them data",
-            "look at it, then run agentflow mcp trust; or name servers with mcp= or --mcp",
-            trusting=True,
-        ),
-        "durable": FileRule(_KEPT_ELSEWHERE, "pass durable= or --durable"),
-        "record": FileRule(_KEPT_ELSEWHERE, "pass record=, --no-record or --events-file"),
-        "notes": FileRule(_KEPT_ELSEWHERE, "pass notes= or --notes"),
-        "index_cache": FileRule("it would decide where the files' texts are kept", "pass index_cache="),
-    }
-)
-"""What a directory's file may set, which may come with somebody else's project: without a rule, whatever the setting takes.
-
-Its ``prices`` name those that are not known and raise known ones, but lower none: :class:`~agentflow.providers.prices.Prices`.
-"""
 
 
 def read_limits(values: Mapping[str, Any], base: Limits | None = None) -> Limits:
@@ -148,36 +84,36 @@ class Settings(BaseModel):
     base_url: Annotated[str | None, _judged(check_base_url)] = None
     """The address of the model server. A file may only name one on this machine, since it is sent your key."""
     root: str = "."
-    """What file tools and the index may see."""
+    """What file tools and the index may see. In a file that is not trusted, below its directory."""
     roots: list[str] = []
-    """Further roots."""
+    """Further roots. In a file that is not trusted, below its directory."""
     tasks: str | None = None
-    """A directory of XML task templates."""
+    """A directory of XML task templates. In a file that is not trusted, below its directory."""
     workflows: str | None = None
-    """A directory of saved workflows."""
+    """A directory of saved workflows. In a file that is not trusted, below its directory."""
     sandbox: Annotated[str, _judged(SandboxChoice)] = "auto"
     """What confines commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``, which no file may say."""
     allow_commands: Annotated[list[str], _judged(_judge_rules)] = []
-    """Patterns of commands that models may run unasked (``git log *``, ``python *``)."""
+    """Patterns of commands that models may run unasked (``git log *``, ``python *``). Read from a file only after ``agentflow trust``."""
     deny_commands: Annotated[list[str], _judged(_judge_rules)] = []
     """Patterns of commands that nobody may run."""
     shell: bool = False
-    """Grant command texts with shell operators."""
+    """Grant command texts with shell operators. Read from a file only after ``agentflow trust``."""
     limits: Annotated[dict[str, Any], _judged(read_limits)] = {}
-    """A table of limits, by name."""
+    """A table of limits, by name. A file that is not trusted can only lower the defaults."""
     rates: Annotated[dict[str, Any], _judged(read_rates)] = {}
     """A table of models (``"anthropic:*"``), each with a table of ``requests_per_min`` and ``tokens_per_min``."""
     prices: Annotated[dict[str, Any], _judged(read_prices)] = {}
     """A table of models, each with a table of ``input`` and ``output`` dollars per million tokens; cannot lower a price that
     is known."""
     model_settings: dict[str, Any] = {}
-    """Native request fields of the model's dialect."""
+    """Native request fields of the model's dialect. A file that is not trusted may say those of sampling and thinking."""
     traits: Annotated[dict[str, Any], _judged(stated_traits)] = {}
     """A table of what the model server takes, where it is not known or differs: ``output = "json_object"``."""
     system: str = ""
     """The base system prompt."""
     concurrency: int | None = None
-    """Model calls at once."""
+    """Model calls at once; in a file that is not trusted at most 256."""
     rerank: bool = False
     """Let a model re-rank what the index finds."""
     embeddings: str | None = None
@@ -186,7 +122,7 @@ class Settings(BaseModel):
     """The server of that model. No file may name it."""
     mcp: Annotated[dict[str, Any], _judged(servers_of_table)] = {}
     """A table of MCP servers by name, each a table of ``command`` and ``env``, or ``url`` and ``headers``, and the options of
-    ``McpStdio`` and ``McpHttp``. Read from a file only after ``agentflow mcp trust``."""
+    ``McpStdio`` and ``McpHttp``. Read from a file only after ``agentflow trust``."""
     provenance: Annotated[dict[str, Any], _judged(narrowing)] = {}
     """A policy of where values may go, as in a policy file: ``default``, ``strict`` and ``[[provenance.sink]]``. It is in force beside the flow's own, and so can
     only narrow it; ``sources`` is for that one."""
@@ -210,26 +146,13 @@ def load_settings(
     ``arguments`` that are not None come first, then ``AGENTFLOW_*`` variables of ``environ``, then the directory's
     ``agentflow.toml``. Raises ConfigurationError that names the file or variable and the field.
     """
-    directory = directory or _working_directory()
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    path = directory / FILE_NAME
-    if path.is_file():
-        try:
-            content = path.read_bytes()
-            read = tomllib.loads(content.decode("utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigurationError(
-                f"{path} cannot be read: {error}",
-                code="config/file",
-                hint=None
-                if isinstance(error, OSError)
-                else 'it is TOML: texts stand in quotes, model = "anthropic:NAME"',
-            ) from error
-        _check_file(path, read, content)
-        values.update(read)
-        origin.update(dict.fromkeys(read, str(path)))
+    file = read_file(directory or _working_directory())
+    if file is not None:
+        values.update(file.values)
+        origin.update(dict.fromkeys(file.values, str(file.path)))
     for variable, name in ENVIRONMENT.items():
         if environ.get(variable):
             values[name] = environ[variable]
@@ -238,6 +161,50 @@ def load_settings(
         if value is not None:
             values[name] = value
             origin[name] = _ARGUMENTS
+    return _checked(values, origin)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """The settings of a directory: the ``path`` of the file, its ``values``, and which of them it gives because it is ``trusted``."""
+
+    path: Path
+    content: bytes
+    values: Mapping[str, Any]
+    trusted: tuple[str, ...]
+
+    def told(self) -> str:
+        """A line that says what came from the file."""
+        names = [f"{name} (trusted)" if name in self.trusted else name for name in self.values]
+        return f"from {self.path.name}: {', '.join(names) or 'nothing'}"
+
+
+def read_file(directory: Path, *, trusting: bool = False) -> SettingsFile | None:
+    """The ``agentflow.toml`` of a directory; None if there is none. Blocking.
+
+    ``trusting``: whether the user has trusted it is not asked. Raises ConfigurationError: ``config/file``, and ``config/setting`` for what is wrong and
+    what the file may not set.
+    """
+    path = directory / FILE_NAME
+    if not path.is_file():
+        return None
+    try:
+        content = path.read_bytes()
+        read = tomllib.loads(content.decode("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error}",
+            code="config/file",
+            hint=None if isinstance(error, OSError) else 'it is TOML: texts stand in quotes, model = "anthropic:NAME"',
+        ) from error
+    check_names(path, read)
+    _checked(read, dict.fromkeys(read, str(path)))
+    if not trusting:
+        check_grants(path, read, content)
+    return SettingsFile(path, content, read, tuple(grants_of(path, read)))
+
+
+def _checked(values: Mapping[str, Any], origin: Mapping[str, str]) -> Settings:
     try:
         return Settings(**values)
     except ValidationError as error:
@@ -253,19 +220,6 @@ def _working_directory() -> Path:
             code="config/directory",
             hint="start in a directory that exists",
         ) from error
-
-
-def _check_file(path: Path, read: Mapping[str, Any], content: bytes) -> None:
-    """Raise ConfigurationError (``config/setting``) for what a directory's file may not set."""
-    for name, rule in FILE_RULES.items():
-        if rule is None or name not in read or (rule.permits is not None and rule.permits(str(read[name]))):
-            continue
-        if rule.trusting and is_trusted(path, content):
-            continue
-        value = "" if rule.permits is None else f" to {clip(str(read[name]), 200)!r}"
-        raise ConfigurationError(
-            f"{path} may not set {name}{value}", code="config/setting", hint=f"{rule.why}: {rule.instead}"
-        )
 
 
 def _setting_error(error: ValidationError, origin: Mapping[str, str]) -> ConfigurationError:
@@ -285,21 +239,3 @@ def _setting_error(error: ValidationError, origin: Mapping[str, str]) -> Configu
         message = f"{fault['msg']}, not {clip(repr(fault['input']), 80)}"
         hint = f'write {key} = ["..."]' if fault["type"] == "list_type" else None
     return ConfigurationError(f"{origin[name]}: {key}: {message}", code="config/setting", hint=hint)
-
-
-def is_loopback(url: str) -> bool:
-    """Whether a URL's host is this machine's loopback, by its address. ``localhost`` is the only name that counts.
-
-    A URL that two parsers may read differently (user info, backslashes, blanks) counts as elsewhere.
-    """
-    if "\\" in url or not url.isprintable() or " " in url:
-        return False
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        written = f"[{host}]" if ":" in host else host
-        if parts.scheme not in ("http", "https") or parts.netloc.lower() not in (written, f"{written}:{parts.port}"):
-            return False
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,6 +8,7 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, metadata, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.common import Exit, write_json, write_out
@@ -114,6 +115,17 @@ def _postgres() -> str:
     )
 
 
+def _settings_file() -> str:
+    """What came from the ``agentflow.toml`` of this directory."""
+    from agentflow.settings import read_file
+
+    try:
+        file = read_file(Path())
+    except AgentflowError as error:
+        return f"not usable: {error.message}; {error.hint}"
+    return "no agentflow.toml in this directory" if file is None else file.told()
+
+
 def _mcp() -> str:
     """Whether tools of MCP servers can be used, and how many servers the settings name."""
     number = _package("mcp")
@@ -169,6 +181,7 @@ async def doctor(as_json: bool) -> int:
         "packages": {name: _package(name) for name in _PACKAGES},
         "keys": {name: bool(os.environ.get(name)) for name in _KEYS},
         "model": _model(),
+        "settings": _settings_file(),
         "fts5": _fts5(),
         "embeddings": _embeddings(),
         "serve": _serving(),
@@ -198,6 +211,7 @@ async def doctor(as_json: bool) -> int:
         if "traits" in model:
             traits = ", ".join([f"{name} {value}" for name, value in model["traits"].items() if value])
             write_out(f"{'server':<20}{model['server']} ({model['known_as']}); {traits}\n")
+        write_out(f"{'settings':<20}{report['settings']}\n")
         write_out(f"{'fts5':<20}{'yes' if report['fts5'] else 'no'}\n")
         write_out(f"{'embeddings':<20}{report['embeddings']}\n")
         write_out(f"{'serve':<20}{report['serve']}\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentflow.cli.common import (
@@ -33,6 +34,7 @@ from agentflow.core.values import plain
 from agentflow.lang.answers import answer_spans
 from agentflow.lib.terminal import clean
 from agentflow.observe.jsonl import event_line
+from agentflow.settings import read_file
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
@@ -53,6 +55,8 @@ async def watching(flow: AgentFlow, options: WatchOptions, answer: Answer | None
     def shown(text: str) -> str:
         return flow.redact(clean(text))
 
+    if (file := read_file(Path())) is not None:
+        print(shown(file.told()), file=sys.stderr)
     if options.progress or (options.progress is None and sys.stderr.isatty()):
         live = not (options.events and same_screen(sys.stdout, sys.stderr))
         flow.subscribe(Progress(sys.stderr, clean=shown, answer=answer, live=live))

@@ -114,6 +114,28 @@ def run(
     sys.exit(guarded(lambda: work(partial(execute_durably, *read_program(file), options)), as_json=as_json))
 
 
+@app.command("trust")
+def trust_settings(
+    directory: Annotated[
+        str | None, typer.Argument(metavar="DIR", help="The directory of an agentflow.toml. Default: this one.")
+    ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Stop trusting it.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Trust a directory's settings as they are now.
+
+    Their file is agentflow.toml. What it would run is trusted as it is now, too.
+
+    Shows what it grants: roots elsewhere, commands that models may run, a shell, higher limits, MCP servers with all their
+    options. After any change to the file, or to a program or script of the directory that it runs, it must be trusted again.
+    """
+    from pathlib import Path
+
+    from agentflow.cli.trust import trust_file
+
+    sys.exit(guarded(lambda: trust_file(Path(directory or "."), forget=forget, as_json=json), as_json=json))
+
+
 @app.command()
 @takes_options
 def resume(

@@ -1,26 +1,21 @@
-"""``agentflow mcp``: the MCP servers that options and settings name, and trust in a directory's settings."""
+"""``agentflow mcp``: the MCP servers that options and settings name."""
 
 from __future__ import annotations
 
 import asyncio
-import shlex
 import sys
-import tomllib
-from dataclasses import fields, replace
-from json import dumps
-from pathlib import Path
-from typing import Annotated, Any, cast
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 
 from agentflow.cli.approving import approver
-from agentflow.cli.common import Exit, UsageError, check_packages, guarded, run_async, write_json, write_out
+from agentflow.cli.common import Exit, UsageError, check_packages, run_async, write_json, write_out
 from agentflow.cli.options import AsJson, FlowOptions, open_flow, takes_options
 from agentflow.cli.serve_options import McpServeOptions
-from agentflow.connect.servers import McpServer, McpStdio
-from agentflow.lib.terminal import clean, escape
+from agentflow.lib.terminal import clean
 
-mcp = typer.Typer(no_args_is_help=True, help="Serve over MCP; list tools of other servers; trust a directory.")
+mcp = typer.Typer(no_args_is_help=True, help="Serve over MCP; list tools of other servers.")
 
 
 @mcp.command("list")
@@ -127,59 +122,3 @@ async def serve_on_stdio(paths: list[str], options: McpServeOptions) -> int:
         grants = frozenset(options.allow or ()) if options.run_program else None
         await serve_stdio(Service(flow, offers_of(flow, exports), grants))
     return Exit.OK
-
-
-@mcp.command("trust")
-def trust_settings(
-    directory: Annotated[
-        str | None, typer.Argument(metavar="DIR", help="The directory of an agentflow.toml. Default: this one.")
-    ] = None,
-    forget: Annotated[bool, typer.Option("--forget", help="Stop trusting it.")] = False,
-    json: AsJson = False,
-) -> None:
-    """Trust the MCP servers in a directory's agentflow.toml as it is now.
-
-    Shows the programs and addresses in it, and what each may do. After any change to the file it must be trusted again.
-    """
-    sys.exit(guarded(lambda: trust_file(Path(directory or "."), forget=forget, as_json=json), as_json=json))
-
-
-def trust_file(directory: Path, *, forget: bool, as_json: bool) -> int:
-    """Trust (or ``forget``) the settings of ``directory``, and print the servers. Returns the exit code. Raises UsageError."""
-    from agentflow.connect.config import servers_of_table
-    from agentflow.lib.trust import FILE_NAME, trust
-
-    path = directory / FILE_NAME
-    try:
-        content = path.read_bytes()
-        read: dict[str, Any] = tomllib.loads(content.decode("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    table: Any = read.get("mcp", {})
-    servers = servers_of_table(cast("dict[str, Any]", table) if isinstance(table, dict) else {"mcp": table})
-    named = {
-        each.name: {"command" if isinstance(each, McpStdio) else "url": _what(each), **_options(each)}
-        for each in servers
-    }
-    trust(path, None if forget else content)
-    if as_json:
-        write_json({"ok": True, "path": str(path.resolve()), "trusted": not forget, "servers": named})
-        return Exit.OK
-    write_out(f"{path.resolve()} is {'not trusted any more' if forget else 'trusted as it is now'}\n")
-    for server in servers:
-        what = _what(server)
-        write_out(f"  {server.name}: {escape(what if isinstance(what, str) else shlex.join(what))}\n")
-        for option, value in _options(server).items():
-            write_out(f"    {option} = {escape(dumps(value, ensure_ascii=False))}\n")
-    return Exit.OK
-
-
-def _what(server: McpServer) -> str | list[str]:
-    return list(server.command) if isinstance(server, McpStdio) else server.url
-
-
-def _options(server: McpServer) -> dict[str, Any]:
-    """The options of a server besides its command or address: everything that trusting it accepts."""
-    named = [each for each in fields(server) if each.kw_only]
-    defaults = {each.name: each.default_factory() if callable(each.default_factory) else each.default for each in named}
-    return {name: value for name, default in defaults.items() if (value := getattr(server, name)) != default}

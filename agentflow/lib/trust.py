@@ -1,13 +1,12 @@
 """Files that the user has looked at: their digests, in the state directory.
 
-A directory's settings may come with somebody else's project. What in them would start programs is read only from a file
-whose content, byte for byte, the user has said to trust.
+A directory's settings may come with somebody else's project. What in them would widen what agentflow may do is read only from
+a file that the user has said to trust, as it is, and with the programs that it would run as they are.
 """
 
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,17 +28,17 @@ def _trusted() -> dict[str, str]:
     return cast("dict[str, str]", read) if isinstance(read, dict) else {}
 
 
-def is_trusted(path: Path, content: bytes) -> bool:
-    """Whether the file ``path`` was trusted with this content. Blocking."""
-    return _trusted().get(str(path.resolve())) == sha256(content).hexdigest()
+def is_trusted(path: Path, digest: str) -> bool:
+    """Whether the file ``path`` was trusted with what has this digest. Blocking."""
+    return _trusted().get(str(path.resolve())) == digest
 
 
-def trust(path: Path, content: bytes | None) -> None:
-    """Trust the file ``path`` with this content, and no other; None: no more. Raises OSError. Blocking."""
+def trust(path: Path, digest: str | None) -> None:
+    """Trust the file ``path`` with what has this digest, and nothing else; None: no more. Raises OSError. Blocking."""
     trusted = _trusted()
     trusted.pop(str(path.resolve()), None)
-    if content is not None:
-        trusted[str(path.resolve())] = sha256(content).hexdigest()
+    if digest is not None:
+        trusted[str(path.resolve())] = digest
     write_private(_store(), json.dumps(trusted, indent=1))
 
 

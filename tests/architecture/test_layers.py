@@ -23,6 +23,7 @@ LEVELS = {
     "exploration": 3,
     "spec": 3,
     "settings": 2,
+    "file_rules": 1.5,  # what settings are made of, from rooms of the first level
     "arguments": 4,
     "flow_programs": 4,
     "flow_durable": 4,

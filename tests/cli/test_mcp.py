@@ -12,9 +12,10 @@ import pytest
 from agentflow import ConfigurationError
 from agentflow.cli.around import names_around
 from agentflow.cli.bounds import Maxima, bounds_files
-from agentflow.cli.mcp import show_servers, trust_file
+from agentflow.cli.mcp import show_servers
 from agentflow.cli.mcp_options import McpOptions
 from agentflow.cli.options import FlowOptions, open_flow
+from agentflow.cli.trust import trust_file
 from agentflow.connect.config import server_of_option, servers_of_file, servers_of_table
 from agentflow.connect.recorded import MAX_RECORD, MAX_SERVERS, record, recorded
 from agentflow.core.messages import ToolSpec
@@ -90,7 +91,7 @@ def test_settings_name_servers_only_when_they_are_trusted(directory: Path, capsy
     )
     with pytest.raises(ConfigurationError, match="may not set mcp") as caught:
         load_settings()
-    assert "agentflow mcp trust" in str(caught.value.hint)
+    assert "agentflow trust" in str(caught.value.hint)
     assert trust_file(directory, forget=False, as_json=False) == 0
     shown = capsys.readouterr().out
     assert f"t: {PYTHON} server.py" in shown

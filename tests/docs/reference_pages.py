@@ -18,8 +18,9 @@ import typer
 from agentflow.cli.main import app
 from agentflow.core.limits import Limits
 from agentflow.executors.tool_specs import SCHEMAS
+from agentflow.file_rules import FILE_RULES
 from agentflow.lib.option_table import CALLED, OPTIONS, options_of
-from agentflow.settings import ENVIRONMENT, FILE_RULES, Settings
+from agentflow.settings import ENVIRONMENT, Settings
 from tests.support.vendors import RULES, VENDORS
 from tests.support.vendors.rules import rules_of
 

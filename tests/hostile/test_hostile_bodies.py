@@ -13,8 +13,8 @@ import pytest
 
 from agentflow.core.errors import ProviderError
 from agentflow.core.messages import ModelRequest, user
+from agentflow.file_rules import is_loopback
 from agentflow.providers import Clocks, RetryPolicy, open_provider
-from agentflow.settings import is_loopback
 from tests.support.model_server import ModelServer, Raw, Request
 from tests.support.server_shapes import chunked, events, head, sized
 

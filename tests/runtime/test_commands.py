@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ApprovalRequest, tool
+from agentflow.cli.trust import trust_file
 from agentflow.core.results import TaskResult
 from agentflow.errors import ConfigurationError
 from agentflow.events import ToolStarted, WaitFinished, WaitStarted
@@ -40,6 +41,7 @@ async def test_a_shell_is_granted_by_its_name(where: str, tmp_path: Path) -> Non
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "agentflow.toml").write_text('shell = true\nallow_commands = ["sh -c *"]\n')
+    trust_file(tmp_path, forget=False, as_json=True)
     granted: dict[str, Any] = (
         {"shell": True, "allow_commands": ["sh -c *"]}
         if where == "arguments"

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from agentflow.app import AgentFlow
+from agentflow.cli.trust import trust_file
 from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.file_rules import FILE_RULES
 from agentflow.providers.prices import Prices
-from agentflow.settings import FILE_RULES, Settings, load_settings, read_limits
+from agentflow.settings import Settings, load_settings, read_file, read_limits
 
 WRONG = [
     ("modle = 'offline'", "modle: there is no such setting", "model"),
@@ -63,10 +65,8 @@ FROM_A_FILE: dict[str, Any] = {
     "roots": ["src", "docs"],
     "tasks": "tasks",
     "workflows": "workflows",
-    "allow_commands": ["git log *"],
     "deny_commands": ["git push *"],
-    "shell": True,
-    "limits": {"steps": 5},
+    "limits": {"steps": 5, "wall_s": 1e9, "turns": 32},
     "rates": {"anthropic:*": {"requests_per_min": 5}},
     "prices": {"openai-chat:llama": {"input": 1, "output": 1}},
     "model_settings": {"temperature": 0},
@@ -81,6 +81,19 @@ FROM_A_FILE: dict[str, Any] = {
     "sandbox": "landlock",
     "base_url": "http://127.0.0.1:8080/v1",
 }
+IF_IT_IS_TRUSTED: dict[str, list[Any]] = {
+    "root": ["..", "/", "out"],
+    "roots": [["src", "../elsewhere"], ["/etc"], ["out"]],
+    "tasks": ["../tasks"],
+    "workflows": ["/tmp"],
+    "allow_commands": [["git log *"]],
+    "shell": [True],
+    "limits": [{"steps": 10_000_001}, {"output_chars": 1e9}],
+    "concurrency": [257],
+    "model_settings": [{"tools": [{"type": "web_search"}]}, {"service_tier": "priority"}],
+    "mcp": [{"notes": {"command": "npx"}}],
+}
+"""Values that widen, by setting; ``out`` is a link that leads out of the directory."""
 NEVER_FROM_A_FILE: dict[str, Any] = {
     "sandbox": "none",
     "base_url": "https://elsewhere.example/v1",
@@ -88,7 +101,6 @@ NEVER_FROM_A_FILE: dict[str, Any] = {
     "embeddings": "nomic",
     "embeddings_url": "http://localhost:8080/v1",
     "otel": "http://localhost:4318",
-    "mcp": {"files": {"command": "npx"}},
     "durable": "sqlite:///runs.db",
     "record": True,
     "notes": "flow",
@@ -97,8 +109,20 @@ NEVER_FROM_A_FILE: dict[str, Any] = {
 
 
 def test_what_a_directorys_file_may_set(tmp_path: Path) -> None:
-    """Every setting is one that a file of somebody else's project may give, or one that it may not: that is said, with why."""
-    assert {*FILE_RULES} == {*FROM_A_FILE, *NEVER_FROM_A_FILE} >= {*Settings.model_fields}
+    """Every setting is one that a file of somebody else's project may give, one that it may give where the user trusts the
+    file, or one that it may not: that is said, with why."""
+    assert {*FILE_RULES} == {*FROM_A_FILE, *IF_IT_IS_TRUSTED, *NEVER_FROM_A_FILE} >= {*Settings.model_fields}
+    assert {name for name, rule in FILE_RULES.items() if rule is not None and rule.trusting} == {*IF_IT_IS_TRUSTED}
+    (tmp_path / "out").symlink_to("/")
+    for name, values in IF_IT_IS_TRUSTED.items():
+        for value in values:
+            directory = _with_file(tmp_path, name, value)
+            with pytest.raises(ConfigurationError, match=f"may not set {name}") as caught:
+                load_settings(directory, {})
+            assert "agentflow trust" in (caught.value.hint or "") and caught.value.code == "config/setting"
+            assert trust_file(directory, forget=False, as_json=True) == 0
+            assert getattr(load_settings(directory, {}), name) == value
+            assert trust_file(directory, forget=True, as_json=True) == 0
     for name, value in FROM_A_FILE.items():
         assert getattr(load_settings(_with_file(tmp_path, name, value), {}), name) == value
     for name, value in NEVER_FROM_A_FILE.items():
@@ -106,6 +130,43 @@ def test_what_a_directorys_file_may_set(tmp_path: Path) -> None:
             load_settings(_with_file(tmp_path, name, value), {})
         rule = FILE_RULES[name]
         assert rule is not None and caught.value.hint == f"{rule.why}: {rule.instead}"
+
+
+def test_trust_binds_what_would_run(tmp_path: Path) -> None:
+    """A changed text, a changed script or makefile that a command of it runs, another program of that name and a link that leads
+    elsewhere: each must be trusted again. What nothing runs may change."""
+    text = (
+        'roots = ["link"]\nallow_commands = ["python3 build.py *", "make"]\n[mcp.t]\ncommand = ["./serve", "--now"]\n'
+    )
+    file, link = tmp_path / "agentflow.toml", tmp_path / "link"
+    for name in ("build.py", "Makefile", "serve", "notes.txt"):
+        (tmp_path / name).write_text("first")
+    (tmp_path / "serve").chmod(0o755)
+    file.write_text(text)
+    link.symlink_to("/usr")
+    assert trust_file(tmp_path, forget=False, as_json=True) == 0
+    load_settings(tmp_path, {})
+    (tmp_path / "notes.txt").write_text("second")
+    load_settings(tmp_path, {})
+    for name in ("build.py", "Makefile", "serve"):
+        (tmp_path / name).write_text("second")
+        with pytest.raises(ConfigurationError, match="may not set"):
+            load_settings(tmp_path, {})
+        (tmp_path / name).write_text("first")
+        load_settings(tmp_path, {})
+    link.unlink()
+    link.symlink_to("/etc")
+    with pytest.raises(ConfigurationError, match="may not set roots"):
+        load_settings(tmp_path, {})
+
+
+def test_what_came_from_the_file_is_said(tmp_path: Path) -> None:
+    """The names of the settings, and which of them count because the file is trusted."""
+    (tmp_path / "agentflow.toml").write_text('model = "offline"\nshell = true\n')
+    assert trust_file(tmp_path, forget=False, as_json=True) == 0
+    file = read_file(tmp_path)
+    assert file is not None and file.told() == "from agentflow.toml: model, shell (trusted)"
+    assert read_file(tmp_path / "nowhere") is None
 
 
 def test_what_a_file_may_not_set_arguments_and_variables_do(tmp_path: Path) -> None:
@@ -144,6 +205,8 @@ def _with_file(directory: Path, name: str, value: Any) -> Path:
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value)
 
 
