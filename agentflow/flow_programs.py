@@ -167,7 +167,7 @@ class ProgramMethods:
             check_run(program, limits, session)
         if max_cost is not None or max_tokens is not None:
             limits = self._lowered(limits, max_cost, max_tokens)
-        with in_turn(executing_line(), "flow.run"):
+        with await in_turn(executing_line(), "flow.run"):
             return await self._main(
                 in_surface(program, surface),
                 bindings,
@@ -251,7 +251,8 @@ class ProgramMethods:
         """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
         outer, line = executing()
         if outer is not None and outer.run.services is self.engine:
-            with in_turn(line, "flow.call"):
+            with await in_turn(line, "flow.call"):
+                outer = executing_call() or outer
                 return await outer.call(function, *arguments)
         async with in_run(self.engine, "call", self.handler.session) as call:
             return await call.call(function, *arguments)

@@ -26,6 +26,7 @@ from agentflow.core.events import (
     ToolProgress,
     Warning,
 )
+from agentflow.core.host_calls import HostCalls
 from agentflow.core.journal_port import JournalPortOf
 from agentflow.core.names import Definitions, narrowed
 from agentflow.core.paths import content_mark, label_mark
@@ -40,29 +41,6 @@ _new: Any = object.__new__
 
 Mark: TypeAlias = "str | Callable[[], str]"
 """One link of a subtask chain: its text, or a function that computes it when the chain is read, which is rare."""
-
-
-class HostCalls:
-    """The calls of public methods that host code has in flight: ``count`` of them. ``run`` is the run as they see it, once there
-    is one.
-    """
-
-    __slots__ = ("_before", "_task", "count", "run")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.run: RunPort | None = None
-        self._task = asyncio.current_task()
-        self._before = self._task.cancelling() if self._task is not None else 0
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop on which the code began."""
-        return None if self._task is None else self._task.get_loop()
-
-    def cancelled(self) -> bool:
-        """Whether the task in which the host code began has been cancelled since."""
-        return self._task is not None and self._task.cancelling() > self._before
 
 
 class CallContext:
@@ -407,6 +385,8 @@ class CallContext:
         In a durable run the tool may be begun again when there is an answer, which it then gets at once. Raises
         SexpEvaluationError: ``question/schema``, ``question/unanswered``.
         """
+        if self.host is not None:
+            await self.host.check()
         asking = self.for_host().start(self.span, "AskHuman", question, schema)
         return await self.run.ask(question, schema, asking)
 

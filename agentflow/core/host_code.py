@@ -9,8 +9,9 @@ from contextvars import Token
 from types import TracebackType
 from typing import Any, cast
 
-from agentflow.core.call import CallContext, HostCalls, LineCall, current_call
+from agentflow.core.call import CallContext, LineCall, current_call
 from agentflow.core.errors import HostPanic, StrayExit, clip
+from agentflow.core.host_calls import HostCalls
 
 calling: Callable[[], CallContext | None] = current_call.get
 """The call of the code that is executing, as it was set: a LineCall where that is a workflow's own."""
@@ -62,11 +63,11 @@ def is_stray(error: BaseException, cancelled: bool) -> bool:
 
 
 @contextmanager
-def containing() -> Generator[None]:
-    """A block that calls code of the host which starts nothing in the run. Raises as :class:`HostCode` does."""
+def containing() -> Generator[HostCalls]:
+    """A block that calls code of the host which starts nothing in the run: ``await code.to_end(...)``. Raises as :class:`HostCode` does."""
     own = HostCalls()
     try:
-        yield
+        yield own
     except (
         BaseException
     ) as error:  # of any kind: what is no Exception is a failure of that code, the rest is raised again
@@ -98,7 +99,7 @@ class HostCode:
     (:meth:`~agentflow.core.call.CallContext.for_host`), whoever called the code.
 
     The order in which such code starts effects is unknown, so the effects of ``call`` are identified by their content. Raises
-    StrayExit or HostPanic where :func:`is_stray` says so.
+    StrayExit or HostPanic where :func:`is_stray` says so. What the code awaits is awaited so: ``await code.to_end(...)``.
     """
 
     __slots__ = ("_call", "_host", "_token")
@@ -107,11 +108,12 @@ class HostCode:
     def __init__(self, call: CallContext) -> None:
         self._call = call
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> HostCalls:
         call = self._call
         call._ordered = False  # pyright: ignore[reportPrivateUsage]
         self._host = call.host = HostCalls()
         self._token = current_call.set(call if call.grants is None else call.for_host())
+        return self._host
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -162,9 +162,9 @@ async def _needs_approval(tool: Tool, arguments: dict[str, Any], call: CallConte
         return tool.approval
     inner = call.at(call.marked_path("needs-approval", tool.name))
     try:
-        with HostCode(inner):
+        with HostCode(inner) as code:
             answer: object = tool.approval(arguments, inner)
-            said = await answer if isawaitable(answer) else answer
+            said = await code.to_end(answer) if isawaitable(answer) else answer
     except (TaskError, RunStopped):
         raise
     except Exception as error:  # noqa: BLE001 - code of the host: where it fails, somebody is asked

@@ -338,14 +338,14 @@ async def _once(tool: Tool, arguments: dict[str, Any], call: CallContext) -> Tas
     timer: asyncio.Timeout | None = None
     value: Any
     try:
-        with HostCode(call):
+        with HostCode(call) as code:
             if tool.timeout_s is None:
-                value = await tool.call(arguments, call)
+                value = await code.to_end(tool.call(arguments, call), f"the tool '{tool.name}'")
             else:
                 timer = asyncio.timeout(tool.timeout_s)
                 with timed(WorkClock(tool.timeout_s, timer)):
                     async with timer:
-                        value = await tool.call(arguments, call)
+                        value = await code.to_end(tool.call(arguments, call), f"the tool '{tool.name}'")
             if type(value) is Labelled:
                 value = unlabelled(value, call.reading)
             if type(value) in _DATA and tool.kind != "subtask":

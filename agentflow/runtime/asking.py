@@ -13,6 +13,7 @@ from agentflow.core.approval import ApprovalRequest, Approved, Decision, Denied,
 from agentflow.core.call import CallContext
 from agentflow.core.errors import RunStopped, TaskError, clip
 from agentflow.core.events import WaitReason, WaitStarted
+from agentflow.core.host_calls import HostCalls
 from agentflow.core.host_code import containing
 from agentflow.core.questions import Answerer, Question
 from agentflow.core.values import plain
@@ -150,10 +151,6 @@ class Asking:
 
     async def _consult(self, host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
         """The answer of ``host`` to ``request``. Publishes a pair of Wait events if it has to wait."""
-        with containing():
-            return await self._in_turn(host, request, reason, call)
-
-    async def _in_turn(self, host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
         if getattr(host, "concurrent", False):
             return await _answer(host, request, reason, call)
         if self._turn is None:
@@ -163,19 +160,21 @@ class Asking:
                 return await _answer(host, request, reason, call)
         with call.scope(WaitStarted, call.path, reason=reason):
             async with self._turn:
-                return await _awaited(host(request))
+                with containing() as code:
+                    return await _awaited(host(request), code)
 
 
 async def _answer(host: Callable[[Any], Any], request: object, reason: WaitReason, call: CallContext) -> Any:
-    answer = host(request)
-    if not isinstance(answer, Awaitable):
-        return answer
-    with call.scope(WaitStarted, call.path, reason=reason):
-        return await _awaited(answer)
+    with containing() as code:
+        answer = host(request)
+        if not isinstance(answer, Awaitable):
+            return answer
+        with call.scope(WaitStarted, call.path, reason=reason):
+            return await _awaited(answer, code)
 
 
-async def _awaited(answer: Any) -> Any:
-    return await answer if isawaitable(answer) else answer
+async def _awaited(answer: Any, code: HostCalls) -> Any:
+    return await code.to_end(answer, "whoever is asked") if isawaitable(answer) else answer
 
 
 __all__ = ["Approver", "Asking"]

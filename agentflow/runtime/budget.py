@@ -197,6 +197,11 @@ class Budget:
         if self.parent is not None:
             self.parent.check_time(span)
 
+    def out_of_time(self) -> bool:
+        """Whether the deadline of this budget, or of one around it, has passed."""
+        past = self.deadline is not None and time.monotonic() >= self.deadline
+        return past or (self.parent is not None and self.parent.out_of_time())
+
     def charge_effect(self, span: Span | None) -> None:
         """Count one effect before it is carried out. Raises LimitExceeded."""
         if self.met is not None:

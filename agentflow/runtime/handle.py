@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import field
 from pathlib import Path
 from types import TracebackType
@@ -143,14 +143,14 @@ class RunStream(Generic[T]):
 
     Iterate over it for typed events, at most once; await :meth:`value` for the program's value. Leaving the block
     early cancels the run and waits for its end. A failed run raises its error from :meth:`value` or, if nobody awaited
-    that, at the end of the block. ``in_turn`` returns a context manager that is held while the run lasts: in the code of a
+    that, at the end of the block. ``in_turn`` gives a context manager that is held while the run lasts: in the code of a
     workflow the run is one of its calls.
     """
 
     def __init__(
         self,
         main: Callable[[OwnReader], Awaitable[RunResult[T]]],
-        in_turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+        in_turn: Callable[[], Awaitable[AbstractContextManager[None]]] | None = None,
     ) -> None:
         self._main = main
         self._in_turn = in_turn
@@ -165,7 +165,8 @@ class RunStream(Generic[T]):
 
     async def __aenter__(self) -> RunStream[T]:
         running_loop()  # raises a clear error if there is none
-        self._block.enter_context(self._in_turn())
+        if self._in_turn is not None:
+            self._block.enter_context(await self._in_turn())
         await self._group.__aenter__()
         self._task = self._group.create_task(self._run())
         return self

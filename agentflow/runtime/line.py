@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from agentflow.core.effects import Effect
 from agentflow.core.errors import AgentflowError, LimitExceeded, PythonOverlap, WorkflowError
+from agentflow.core.host_calls import LINE_S, HostCalls
 from agentflow.core.host_code import LineCode, contained, is_stray
 from agentflow.core.session import Session
 from agentflow.core.source import Source, Span
@@ -56,7 +57,7 @@ class Line:
     each call has a line of its own.
     """
 
-    __slots__ = ("at_work", "converses", "entered", "flying", "forgotten", "in_flight", "strand")
+    __slots__ = ("at_work", "code", "converses", "entered", "flying", "forgotten", "in_flight", "strand")
 
     def __init__(self, strand: Strand) -> None:
         self.strand = strand
@@ -66,6 +67,7 @@ class Line:
         self.in_flight: LineWork | str | None = None
         self.flying: asyncio.Task[Any] | None = None
         self.at_work: asyncio.Task[Any] | None = None
+        self.code: HostCalls | None = None
 
     async def run(self, start: Start, *, source: Source | None = None) -> Any:
         """Run host code to its end and return its value, with its effects numbered on this line.
@@ -82,9 +84,34 @@ class Line:
         return value
 
     async def do(self, call: LineWork) -> Any:
-        """Carry out one call and return its value. Raises as :meth:`flight` does."""
-        with self.flight(call):
-            return call.read(await call.work(self))
+        """Carry out one call and return its value. Raises as :meth:`flight` does, and again once the code was cancelled or met a limit."""
+        with self.flight(call) if self._goes_on() else await self.turn(call):
+            try:
+                return call.read(await call.work(self))
+            except LimitExceeded as error:
+                self.strand.budget.meet(error)
+                raise
+
+    def _goes_on(self) -> bool:
+        return self.code is None or not (self.code.stopped or self.strand.budget.met is not None)
+
+    async def turn(self, call: LineWork | str) -> AbstractContextManager[None]:
+        """The block of :meth:`flight` for a call that begins. One that cleans up has no model and is not counted; any other raises
+        again what stopped the code, whatever that caught.
+        """
+        code, strand = self.code, self.strand
+        journal, met = strand.call.run.journal, strand.budget.met
+        if code is None or not (code.cancelled() or met is not None):
+            return self.flight(call)
+        if (journal is not None and journal.suspending) or not code.handles_a_stop():
+            await code.refuse()
+            raise met or asyncio.CancelledError()
+        return self._cleaning_up(call, limited=met is not None or strand.budget.out_of_time())
+
+    @contextmanager
+    def _cleaning_up(self, call: LineWork | str, *, limited: bool) -> Generator[None]:
+        with self.flight(call), recovery.cleaning(self.strand, limited=limited):
+            yield
 
     @contextmanager
     def flight(self, call: LineWork | str) -> Generator[None, None, None]:
@@ -106,20 +133,23 @@ class Line:
     async def body(self, start: Start) -> Any:
         """Run host code that is part of the call in flight: its own calls are made on this line."""
         around, self.in_flight = self.in_flight, None
-        task = asyncio.current_task()
-        outer, self.at_work = self.at_work, task
-        before = 0 if task is None else task.cancelling()
+        outer, self.at_work = self.at_work, asyncio.current_task()
+        caller, self.code = self.code, HostCalls(self.code if outer is self.at_work else None)
+        code = self.code
         try:
-            return await started(start)
+            return await code.to_end(started(start), "the code of a workflow", LINE_S)
         except (
             BaseException
         ) as error:  # of any kind: what is no Exception is a failure of that code, the rest is raised again
-            if is_stray(error, task is not None and task.cancelling() > before):
+            met = self.strand.budget.met
+            if met is not None and error is not met and not code.cancelled():
+                raise met from error
+            if is_stray(error, code.cancelled()):
                 raise contained(error) from error
             raise
         finally:
             left = self.flying if self.in_flight is not None else None
-            self.in_flight, self.at_work = around, outer
+            self.in_flight, self.at_work, self.code = around, outer, caller
             if left is not None:
                 left.cancel()
                 await asyncio.wait([left])
@@ -215,9 +245,9 @@ async def carried_out(line: Line, work: LineWork, source: Source | None = None) 
         strand.end()
 
 
-def in_turn(line: Line | None, name: str) -> AbstractContextManager[None]:
-    """A block that counts as a call on ``line``, in the code of a workflow; without a line it does nothing."""
-    return nullcontext() if line is None else line.flight(name)
+async def in_turn(line: Line | None, name: str) -> AbstractContextManager[None]:
+    """A block that counts as a call on ``line``, in the code of a workflow; without a line it does nothing. Raises as :meth:`Line.turn`."""
+    return nullcontext() if line is None else await line.turn(name)
 
 
 async def started(start: Start) -> Any:

@@ -222,10 +222,13 @@ class EffectRunner:
 
     async def _host(self, effect: HostCall | Step, call: CallContext, span: Span | None) -> Any:
         try:
-            with HostCode(call.at(call.path)):
-                if type(effect) is HostCall:
-                    return unlabelled(await on_thread(effect.function, *effect.arguments), call.reading)
-                return unlabelled(await effect.function(*effect.arguments), call.reading)
+            with HostCode(call.at(call.path)) as code:
+                work = (
+                    on_thread(effect.function, *effect.arguments)
+                    if type(effect) is HostCall
+                    else effect.function(*effect.arguments)
+                )
+                return unlabelled(await code.to_end(work, effect.name or "code of the host"), call.reading)
         except AgentflowError:
             raise
         except Exception as error:

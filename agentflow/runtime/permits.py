@@ -183,6 +183,7 @@ class CallBack:
         host = self._host
         if host is None:
             return
+        await host.check()
         host.count += 1
         if host.count > 1:
             try:

@@ -192,7 +192,8 @@ class FlowCall(Unawaited, AsCoroutine[R_co]):
                 code="python/thread",
                 hint="make the tool an async function; it may hand blocking work to asyncio.to_thread",
             )
-        with in_turn(line, self.name):
+        with await in_turn(line, self.name):
+            call = call if line is None else line.strand.call
             async with engine.called_back(call):
                 if call.run.services is not engine:
                     call = engine.join(call, call.next_path(self.name), session=call.session)[1]
@@ -230,12 +231,17 @@ class EffectCall(FlowCall[R_co]):
         line: Line = call.line
         if line.at_work is not task or line.in_flight is not None or line.forgotten is not None or self._begun:
             return (yield from super().__await__())
+        if line.code is None or line.code.stopped or line.strand.budget.met is not None:
+            return (yield from super().__await__())
         self._begun = True
         line.in_flight, line.flying = self, task
         try:
             if call.run.watched or self.span is None:
                 return self.read((yield from line.perform(self.effect, self.span).__await__()))
             return self.read((yield from line.strand.perform(self.effect, self.span).__await__()))
+        except LimitExceeded as error:
+            line.strand.budget.meet(error)
+            raise
         finally:
             line.in_flight = None
 

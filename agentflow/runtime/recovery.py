@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -134,23 +135,35 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
         annotate(error)
         await _to_end(rt, final, d)
         return
+    allowed = rt.budget.cleanup
+    with cleaning(rt, limited=isinstance(error, RunStopped)):
+        try:
+            with anyio.CancelScope(shield=True), allowed.form(trusted=rt.grants is None) as seconds:
+                rt.budget.start_part_clock(seconds)
+                async with asyncio.timeout(seconds):
+                    await _to_end(rt, final, d)
+        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - the first error goes on; this is a note on it
+            shown = failure.message if isinstance(failure, AgentflowError) else type(failure).__name__
+            error.add_note(f"its finally form failed: {shown}")
+
+
+@contextmanager
+def cleaning(rt: Strand, *, limited: bool) -> Generator[None]:
+    """A block in which a strand that is being stopped cleans up: with steps of its own and without a model.
+
+    What cleans up after a limit (``limited``) is not recorded: with a higher one the run goes on as if it had not been met.
+    """
     budget, fuel, call = rt.budget, rt.fuel, rt.call
     rt.budget = Budget(budget.limits, steps=CLEANUP_STEPS, cleanup=budget.cleanup)
     rt.budget.strands.add(rt)
     rt.call = rt.cleanup_call()
     # Programs that its tools run are part of the clean-up, not of what is over.
     rt.call.run = stopping = StoppingRun(call.run, lambda: True, rt.budget)
-    if isinstance(error, RunStopped):
-        stopping.journal = None  # With a higher limit the run goes on as if it had not been met.
+    if limited:
+        stopping.journal = None
     rt.fuel = 0
     try:
-        with anyio.CancelScope(shield=True), budget.cleanup.form(trusted=rt.grants is None) as seconds:
-            rt.budget.start_part_clock(seconds)
-            async with asyncio.timeout(seconds):
-                await _to_end(rt, final, d)
-    except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - the first error goes on; this is a note on it
-        shown = failure.message if isinstance(failure, AgentflowError) else type(failure).__name__
-        error.add_note(f"its finally form failed: {shown}")
+        yield
     finally:
         rt.budget, rt.fuel, rt.call = budget, fuel, call
 

@@ -172,8 +172,10 @@ class Run:
             self._check_spent()
         allowed = self.limits.model_calls
         if allowed is not None and self.model_calls >= allowed:
-            raise LimitExceeded(
-                f"the run has made all of its {allowed} model calls", limit="model_calls", allowed=allowed
+            raise self.budget.meet(
+                LimitExceeded(
+                    f"the run has made all of its {allowed} model calls", limit="model_calls", allowed=allowed
+                )
             )
         self.model_calls += 1
 
@@ -218,12 +220,16 @@ class Run:
         tokens, usd = self.limits.tokens, self.limits.usd
         used = self.usage.total_tokens
         if tokens is not None and (used > tokens or (used == tokens and not exceeded)):
-            raise LimitExceeded(
-                f"the run has used {used:,} of {tokens:,} tokens", limit="tokens", allowed=tokens, used=used
+            raise self.budget.meet(
+                LimitExceeded(
+                    f"the run has used {used:,} of {tokens:,} tokens", limit="tokens", allowed=tokens, used=used
+                )
             )
         cost = self.cost_usd
         if usd is not None and cost is not None and (cost > usd or (cost >= usd and not exceeded)):
-            raise LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
+            raise self.budget.meet(
+                LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
+            )
 
     async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: CallContext) -> list[T]:
         """Await all of ``work`` concurrently, as the run's concurrency allows, and return the results in order."""

@@ -50,8 +50,8 @@ async def asked(call: CallContext | None, method: Callable[..., Any], *arguments
     """What a method of the host gives. It may be plain, and runs on a thread then; what it calls joins the run of ``call``."""
     if call is None:
         return await as_async(method)(*arguments, **named)
-    with HostCode(call.at(call.path)):
-        return await as_async(method)(*arguments, **named)
+    with HostCode(call.at(call.path)) as code:
+        return await code.to_end(as_async(method)(*arguments, **named))
 
 
 @runtime_checkable

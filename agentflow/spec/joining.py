@@ -51,7 +51,8 @@ async def in_run(
                 own.run = run
             yield call
     else:
-        with in_turn(line, name):
+        with await in_turn(line, name):
+            call = executing_call() or call
             async with engine.called_back(call):
                 if call.run.services is engine and own is None:
                     yield call

@@ -155,8 +155,8 @@ class ContextSources:
             )
         try:
             # A program cannot define such a source: the command is the host's, and so is its authority.
-            with HostCode(call.at(call.path)):
-                files = await commands.find_files(command)
+            with HostCode(call.at(call.path)) as code:
+                files = await code.to_end(commands.find_files(command))
         except RunStopped:
             raise
         except Exception as error:  # the commands may be any object: whatever it raises is a failed lookup

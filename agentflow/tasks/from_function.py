@@ -160,8 +160,8 @@ def _prompt_by_body(
     async def say(values: Mapping[str, Any], call: CallContext) -> str:
         arguments = signature.bind(dict(values), call)
         try:
-            with HostCode(call.at(call.path)):
-                text = await function(**arguments)
+            with HostCode(call.at(call.path)) as code:
+                text = await code.to_end(function(**arguments), f"the body of task '{name}'")
         except AgentflowError:
             raise
         except Exception as error:

@@ -115,8 +115,8 @@ class HandlerPrompts:
             options = _changed(prompt)
             if len(texts) < len(prompt.parts):
                 said = [part.text if isinstance(part, TextPart) else part for part in prompt.parts]
-        with HostCode(call):
-            answer = TaskResult.of(await as_async(self.handler.execute_prompt)(said, **options))
+        with HostCode(call) as code:
+            answer = TaskResult.of(await code.to_end(as_async(self.handler.execute_prompt)(said, **options)))
         warn_of_failure(answer, call.warn)
         if answer.failed:
             answer.value()

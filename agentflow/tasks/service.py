@@ -254,8 +254,8 @@ class TaskService:
         try:
             evaluate = next((each for name in _EVALUATES if (each := getattr(evaluator, name, None)) is not None), None)
             if evaluate is not None:
-                with HostCode(call):
-                    return warn_of_failure(TaskResult.of(await as_async(evaluate)(node, env)), call.warn)
+                with HostCode(call) as code:
+                    return warn_of_failure(TaskResult.of(await code.to_end(as_async(evaluate)(node, env))), call.warn)
             return await self._runner.functions(call, self._options()).evaluate(node, env)
         except (RunStopped, SessionBusy):
             raise
