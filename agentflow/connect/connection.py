@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 import anyio
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED
 
 from agentflow.connect.listing import ListedTool, list_tools
-from agentflow.connect.live import CLOSED, Live
+from agentflow.connect.live import CLOSED, EXPIRED, Live, was_closed
 from agentflow.connect.servers import McpServer
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.own_task import outlast
@@ -73,6 +72,7 @@ class Connection:
         self._refuse = refuse
         self._live: Live | None = None
         self._owner: asyncio.Task[None] | None = None
+        self._retired: dict[asyncio.Task[None], Live] = {}
         self._opening: asyncio.Lock | None = None
         self._failures = 0
         self._not_before = 0.0
@@ -132,6 +132,17 @@ class Connection:
             self._live = None
             self._count_failure()
 
+    def renew(self, live: Live) -> None:
+        """Have later requests open a new connection, because the session has expired; those under way may end on ``live``."""
+        owner = self._owner
+        if self._live is live and owner is not None:
+            self._live = self._owner = None
+            self._retired[owner] = live
+            owner.add_done_callback(lambda owner: self._retired.pop(owner, None))
+        live.retired = True
+        if not live.in_flight:
+            live.end(EXPIRED)
+
     def _count_failure(self) -> None:
         wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**self._failures)
         self._failures += 1
@@ -141,10 +152,13 @@ class Connection:
         """Close the connection within :data:`CLOSE_S`. Idempotent."""
         self._closed = True
         live, owner, self._live, self._owner = self._live, self._owner, None, None
-        if live is not None:
-            live.end(CLOSED)
-        if owner is not None:
-            await asyncio.wait([owner], timeout=CLOSE_S)
+        for each in (live, *self._retired.values()):
+            if each is not None:
+                each.end(CLOSED)
+        owners = [each for each in (owner, *self._retired) if each is not None]
+        if owners:
+            await asyncio.wait(owners, timeout=CLOSE_S)
+        for owner in owners:
             owner.cancel()
             await outlast(owner)
 
@@ -178,7 +192,7 @@ class Connection:
         cause = next(leaves(error), None) if error is not None else None
         if isinstance(cause, AgentflowError):
             raise cause
-        ended = cause is None or (isinstance(cause, MCPError) and cause.code == CONNECTION_CLOSED)
+        ended = cause is None or (isinstance(cause, MCPError) and was_closed(cause))
         words = live.ending if ended or cause is None else described(cause)
         # the cause is dropped if it holds a secret, since a traceback shows it as well
         shown = cause is None or not self._redactor.finds(str(cause))

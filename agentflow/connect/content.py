@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from mcp_types import (
     AudioContent,
@@ -34,9 +35,13 @@ async def result_of(answer: CallToolResult, schema: dict[str, Any] | None) -> Ta
     """The result of a tool call; ``schema`` is the JSON Schema that the tool declares for its data, if any."""
     parts = await parts_of(answer.content)
     data = answer.structured_content
-    text = text_of_parts(parts) or ("" if data is None else to_json(data))
+    if data is not None and not (await asyncio.to_thread(_hold, parts, data) if is_large(data) else _hold(parts, data)):
+        parts = (*parts, TextPart(to_json(data)))
+    text = text_of_parts(parts)
+    shown = {} if all([isinstance(part, TextPart) for part in parts]) else {"parts": parts}
     if answer.is_error:
-        return failed("tool_execution_error", text or "the tool failed without a message", code="mcp/tool-error")
+        message = text or "the tool failed without a message"
+        return failed("tool_execution_error", message, code="mcp/tool-error").with_notes(**shown)
     if schema is not None:
         problems = await _problems(data, schema) if data is not None else ["there is no data"]
         if problems:
@@ -47,8 +52,32 @@ async def result_of(answer: CallToolResult, schema: dict[str, Any] | None) -> Ta
                 problems=problems[:20],
                 content=clip(text, 2_000),
             )
-    result = TaskResult.complete(text, data)
-    return result if all([isinstance(part, TextPart) for part in parts]) else result.with_notes(parts=parts)
+    return TaskResult.complete(text, data).with_notes(**shown)
+
+
+def _hold(parts: Sequence[ContentPart], data: Any) -> bool:
+    """Whether the texts among ``parts`` say the ``data``: as JSON, or what stands in its only field.
+
+    The latter is how servers give a value that is no object: a text, or a list with a text for each of its elements.
+    """
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if any([_says(text, data) for text in texts]):
+        return True
+    if not texts or not isinstance(data, dict) or len(cast("dict[str, Any]", data)) != 1:
+        return False
+    (only,) = cast("dict[str, Any]", data).values()
+    if isinstance(only, list) and len(cast("list[Any]", only)) == len(texts):
+        return all([_says(text, each) for text, each in zip(texts, cast("list[Any]", only), strict=True)])
+    return any([_says(text, only) for text in texts])
+
+
+def _says(text: str, data: Any) -> bool:
+    if text == data:
+        return True
+    try:
+        return json.loads(text) == data
+    except (ValueError, RecursionError):
+        return False
 
 
 def failed(reason: Reason, message: str, *, code: str, **details: Any) -> TaskResult:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 from agentflow.connect.bounds import MAX_MESSAGE
 from agentflow.lib.json_size import MAX_JSON_VALUES
 
+_HANDSHAKE = (b'"initialize"', b'"server/discover"')
+TERMINATED = "Session terminated"
+"""The SDK's words for a session that the server does not know any more."""
 CONNECT_S = 10.0
 """Seconds to establish a connection and to send a request."""
 
@@ -24,7 +30,7 @@ async def http_streams(url: str, headers: Mapping[str, str]) -> AsyncGenerator[A
             headers={**headers, "accept-encoding": "identity"},
             # no read time-out: an answer comes when the tool is done, and the call has a time-out of its own
             timeout=httpx2.Timeout(CONNECT_S, read=None),
-            event_hooks={"response": [_bound]},
+            event_hooks={"response": [_bound, _say_expired]},
         ) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
     ):
@@ -37,6 +43,55 @@ async def _bound(response: httpx2.Response) -> None:
     events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     if isinstance(response.stream, httpx2.AsyncByteStream):
         response.stream = _Bounded(response.stream, events, encoding not in ("", "identity"))
+
+
+async def _say_expired(response: httpx2.Response) -> None:
+    """Put an error that says so into the place of the body of a response that refuses a session, or does not say why.
+
+    The SDK hands on the error of a body, and not the status: a server that restarted looks as one whose tool failed.
+    """
+    body = response.stream
+    if response.status_code < 400 or response.request.method != "POST" or not isinstance(body, _Bounded):
+        return
+    content = b""
+    with suppress(httpx2.StreamError, httpx2.HTTPError, TimeoutError):  # what cannot be read says nothing
+        async with asyncio.timeout(CONNECT_S):
+            content = b"".join([piece async for piece in body])
+    await body.aclose()
+    error = _error_of(content)
+    if _is_expired(response, error, content):
+        error = {"code": INVALID_REQUEST, "message": TERMINATED}
+    elif error is None and response.status_code != 404:  # which before a session is a method that is not known
+        error = {"code": INTERNAL_ERROR, "message": f"HTTP {response.status_code} {response.reason_phrase}".rstrip()}
+    if error is not None:
+        content = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+        response.headers["content-type"] = "application/json"
+    response.stream = httpx2.ByteStream(content)
+
+
+def _error_of(content: bytes) -> dict[str, Any] | None:
+    """The JSON-RPC error in a body; None for any other body."""
+    try:
+        message: Any = json.loads(content)
+        error = message["error"]
+        return error if isinstance(error["code"], int) and isinstance(error["message"], str) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _is_expired(response: httpx2.Response, error: Mapping[str, Any] | None, content: bytes) -> bool:
+    """Whether a request was refused because its session, or the credential of an open connection, is no longer valid."""
+    code = None if error is None else error["code"]
+    in_session = "mcp-session-id" in response.request.headers
+    match response.status_code:
+        case 401:
+            return in_session or not any([method in response.request.content for method in _HANDSHAKE])
+        case 404 | 410:
+            return in_session and code != METHOD_NOT_FOUND
+        case 400:
+            return in_session and code not in (INVALID_PARAMS, METHOD_NOT_FOUND) and b"session" in content.lower()
+        case _:
+            return False
 
 
 class _Bounded(httpx2.AsyncByteStream):

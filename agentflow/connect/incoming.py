@@ -8,8 +8,10 @@ from typing import Any, cast
 
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from agentflow.connect.bounds import MAX_ASKED, MAX_PARTS
+from agentflow.connect.items import check_items
 
 _DATA = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema", "_meta", "data"})
 """Fields whose contents the SDK does not parse into objects."""
@@ -17,24 +19,31 @@ _DATA = frozenset({"structuredContent", "inputSchema", "outputSchema", "requeste
 
 @asynccontextmanager
 async def read_streams(
-    streams: AbstractAsyncContextManager[tuple[Any, Any]], untyped: Callable[[], bool]
+    streams: AbstractAsyncContextManager[tuple[Any, Any]], version: Callable[[], str | None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """The two streams of messages. While ``untyped()`` is true, a result without a type is taken to be complete.
+    """The two streams of messages. ``version()`` is the revision spoken, None before it is known.
+
+    In the newer revision, and before, a result without a type is taken to be complete. Wrong items of a result are left out.
 
     At most :data:`MAX_ASKED` unanswered requests of the server are accepted: the SDK starts a task for each, so a server
     that sends them endlessly and reads no answers would fill the memory.
     """
     async with streams as (incoming, outgoing):
         asked: set[str] = set()
-        yield _Incoming(incoming, untyped, asked), _Outgoing(outgoing, asked)
+        sent: dict[str, str] = {}
+        yield _Incoming(incoming, version, asked, sent), _Outgoing(outgoing, asked, sent)
 
 
 class _Stream:
-    """A ``stream`` of messages in one direction; ``asked`` holds the ids of unanswered requests."""
+    """A ``stream`` of messages in one direction.
 
-    def __init__(self, stream: Any, asked: set[str]) -> None:
+    ``asked`` holds the ids of the server's unanswered requests, ``sent`` the methods of ours by their ids.
+    """
+
+    def __init__(self, stream: Any, asked: set[str], sent: dict[str, str]) -> None:
         self._stream = stream
         self._asked = asked
+        self._sent = sent
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -49,9 +58,9 @@ class _Stream:
 class _Incoming(_Stream):
     """Messages from a server."""
 
-    def __init__(self, stream: Any, untyped: Callable[[], bool], asked: set[str]) -> None:
-        super().__init__(stream, asked)
-        self._untyped = untyped
+    def __init__(self, stream: Any, version: Callable[[], str | None], asked: set[str], sent: dict[str, str]) -> None:
+        super().__init__(stream, asked, sent)
+        self._version = version
 
     @property
     def last_context(self) -> Any:
@@ -86,13 +95,19 @@ class _Incoming(_Stream):
         return True
 
     def _complete(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        if not isinstance(item, SessionMessage) or not isinstance(item.message, JSONRPCResponse):
+        if not isinstance(item, SessionMessage) or not isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            return item
+        method = self._sent.pop(str(item.message.id), None)
+        if isinstance(item.message, JSONRPCError):
             return item
         if _is_crowded(item.message.result):
             error = ErrorData(code=PARSE_ERROR, message=f"the answer has more than {MAX_PARTS:,} parts")
             return SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.message.id, error=error), item.metadata)
-        if self._untyped():
+        version = self._version()
+        if version is None or version in MODERN_PROTOCOL_VERSIONS:
             item.message.result.setdefault("resultType", "complete")
+        if version is not None and method is not None:
+            check_items(method, version, item.message.result)
         return item
 
 
@@ -116,6 +131,10 @@ class _Outgoing(_Stream):
     """Messages to a server."""
 
     async def send(self, item: SessionMessage) -> None:
+        if isinstance(item.message, JSONRPCRequest):
+            self._sent[str(item.message.id)] = item.message.method
+        elif isinstance(item.message, JSONRPCNotification) and item.message.method == "notifications/cancelled":
+            self._sent.pop(str((item.message.params or {}).get("requestId")), None)  # no answer is waited for
         await self._stream.send(item)
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             self._asked.discard(str(item.message.id))

@@ -15,6 +15,7 @@ from mcp_types import Tool as Listing
 from pydantic import BaseModel
 
 from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_LIST, MAX_PAGES, MAX_SPEC, MAX_TOOLS
+from agentflow.connect.items import REFUSED
 from agentflow.connect.servers import McpServer
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.frozen import frozen
@@ -53,7 +54,10 @@ async def list_tools(session: ClientSession, server: McpServer, refuse: Refuse) 
         await asyncio.sleep(0)  # checking a schema takes time: let others run in between
         if server.allow is not None and not any([fnmatchcase(listing.name, pattern) for pattern in server.allow]):
             continue
-        fault = "it is listed twice" if listing.name in tools else _fault(listing)
+        refused = (listing.meta or {}).get(REFUSED)
+        fault = None if refused is None else clip(clean(str(refused)), 300)
+        if fault is None:
+            fault = "it is listed twice" if listing.name in tools else _fault(listing)
         if fault is None:
             tools[listing.name] = _listed(listing)
         else:

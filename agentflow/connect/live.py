@@ -12,7 +12,9 @@ from typing import Any, cast
 
 from mcp import Client
 from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    CONNECTION_CLOSED,
     CreateMessageRequestParams,
     CreateMessageResult,
     ElicitRequestParams,
@@ -43,13 +45,21 @@ LOST_S = 0.2
 """Seconds a program has to exit after its connection was lost."""
 CLOSED = "it was closed"
 """The reason for an end that was requested."""
+EXPIRED = "its session expired"
+"""The reason for the end of a connection whose session the server does not know any more."""
+
+
+def was_closed(error: MCPError) -> bool:
+    """Whether an error is the SDK's for a connection that was lost, and not a server's own, which may have the same code."""
+    return error.code == CONNECTION_CLOSED and error.message == "Connection closed"
 
 
 class Live:
     """A connection that is opening, open, or over.
 
     Attributes: ``tools`` are those last listed; ``in_flight`` the requests under way; ``over`` is set when the connection is
-    lost or to be closed, and ``ending`` is the reason; ``closed`` is set once it is closed; ``news`` when the tools changed.
+    lost or to be closed, and ``ending`` is the reason; ``retired``: it is to be closed after the requests under way;
+    ``closed`` is set once it is closed; ``news`` when the tools changed.
     """
 
     def __init__(self) -> None:
@@ -59,6 +69,7 @@ class Live:
         self.news = asyncio.Event()
         self.closed = asyncio.Event()
         self.ending = ""
+        self.retired = False
         self.process: ServiceProcess | None = None
         self._client: Client | None = None
 
@@ -78,6 +89,12 @@ class Live:
     def modern(self) -> bool:
         """Whether the server speaks the newer revision, in which each request stands alone."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def leave(self, request: InFlight) -> None:
+        """Note that ``request`` has ended; it may have been the last one of a connection that is to be closed."""
+        self.in_flight.discard(request)
+        if self.retired and not self.in_flight:
+            self.end(EXPIRED)
 
     def end(self, reason: str) -> None:
         """Mark the connection as over, for ``reason``."""
@@ -139,11 +156,12 @@ class Live:
             if isinstance(message, ToolListChangedNotification):
                 self.news.set()
 
-        def untyped_is_complete() -> bool:
-            return self._client is None or self.modern  # the first answer arrives before the revision is negotiated
+        def spoken() -> str | None:
+            # the first answer arrives before the revision is negotiated
+            return None if self._client is None else self._client.protocol_version
 
         return Client(
-            read_streams(streams, untyped_is_complete),
+            read_streams(streams, spoken),
             client_info=Implementation(name="agentflow", version=version("agentflow")),
             elicitation_callback=elicit,
             sampling_callback=sample if server.sampling else None,
@@ -155,4 +173,4 @@ class Live:
         )
 
 
-__all__ = ["CLOSED", "Live"]
+__all__ = ["CLOSED", "EXPIRED", "Live", "was_closed"]

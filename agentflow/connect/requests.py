@@ -10,7 +10,6 @@ from typing import Any, TypeAlias, TypeVar, cast
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    CONNECTION_CLOSED,
     HEADER_MISMATCH,
     INVALID_PARAMS,
     REQUEST_TIMEOUT,
@@ -30,9 +29,10 @@ from pydantic import TypeAdapter, ValidationError
 from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_ROUNDS
 from agentflow.connect.connection import Connection, described
 from agentflow.connect.content import failed
+from agentflow.connect.http import TERMINATED
 from agentflow.connect.in_flight import InFlight, TimeIsUp
 from agentflow.connect.listing import list_all
-from agentflow.connect.live import Live
+from agentflow.connect.live import Live, was_closed
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, clip
 from agentflow.core.results import TaskResult
@@ -42,7 +42,6 @@ R = TypeVar("R")
 Ask: TypeAlias = "Callable[[ClientSession, InputResponses | None, str | None], Awaitable[R | InputRequiredResult]]"
 """Performs one round of a request: takes the session, the answers to the last round's questions, and its state."""
 
-TERMINATED = "Session terminated"
 STATE_WAIT_S = 0.05
 ENDING_S = 1.0
 """Seconds that a program whose connection was lost has to write why it ended."""
@@ -90,11 +89,12 @@ async def requested(
 ) -> R | TaskResult:
     """Send a request and return its answer, or a FAILED result that describes the error.
 
-    ``make`` builds the function that performs a round; a ``repeatable`` request is sent again if the connection is lost.
+    ``make`` builds the function that performs a round; a ``repeatable`` request is sent again if the connection is lost,
+    and any request that was refused because the session had expired.
     ``check`` raises AgentflowError to prevent the request on a particular connection.
     """
     server = connection.server
-    for last in (not repeatable, True):
+    for last in (False, True):
         try:
             live = await connection.live(server.timeout_s)
             check(live)
@@ -106,7 +106,7 @@ async def requested(
             try:
                 answer = await _rounds(live, request, make(request))
             finally:
-                live.in_flight.discard(request)
+                live.leave(request)
             connection.worked()
             return answer
         except TimeIsUp:
@@ -117,11 +117,15 @@ async def requested(
                 timeout_s=server.timeout_s,
             )
         except MCPError as error:
-            if error.code != CONNECTION_CLOSED and error.message != TERMINATED:
+            if not was_closed(error) and error.message != TERMINATED:
                 connection.worked()
                 return _refused(error)
-            connection.lose(live, escape(clip(error.message, 500)))
-            if last:
+            expired = error.message == TERMINATED and not last
+            if expired:
+                connection.renew(live)
+            else:
+                connection.lose(live, escape(clip(error.message, 500)))
+            if last or not (repeatable or expired):
                 return TaskResult.from_error(await _lost(connection, live))
             call.warn(
                 "mcp/reconnected", f"the connection to the MCP server '{server.name}' was lost; the call is repeated"

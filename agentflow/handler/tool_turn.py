@@ -118,6 +118,8 @@ class ToolTurn:
     async def _execute(self, part: ToolCallPart, call: CallContext) -> tuple[ToolResultPart, Usage]:
         result = await self._tools.execute(part.name, part.arguments, call, call_id=part.id)
         parts, text = result.notes.parts or (), _text(result)
+        if parts and result.failed:
+            parts = (TextPart(text), *[part for part in parts if not isinstance(part, TextPart)])
         edited = result.notes.others.get("approved_arguments")
         if edited is not None:
             told = f"whoever approved this call changed its arguments to {to_json(edited)}"

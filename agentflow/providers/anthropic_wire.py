@@ -170,7 +170,9 @@ def _encode_part(part: Part, wire: Wire) -> dict[str, Any] | None:
     if isinstance(part, ToolResultPart):
         content = [block for each in part.parts if (block := _encode_part(each, wire)) is not None]
         block = {"type": "tool_result", "tool_use_id": part.call_id, "content": content or part.text}
-        return {**block, "is_error": True} if part.is_error else block
+        # the API refuses anything but text in an answer that is marked so; the text says by itself that it is an error
+        marked = part.is_error and all([isinstance(each, TextPart) for each in part.parts])
+        return {**block, "is_error": True} if marked else block
     if isinstance(part, ToolCallPart):
         call = {"type": "tool_use", "id": part.id, "name": wire.to_wire(part.name), "input": part.arguments}
         return {**call, **part.native.data} if part.native is not None and part.native.dialect == DIALECT else call

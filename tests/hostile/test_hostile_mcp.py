@@ -222,10 +222,13 @@ async def test_schemas_that_lie_are_left_out_or_end(arena: Arena) -> None:
         assert [name for name in flow.tools.names() if name.startswith("evil:")] == ["evil:backtracks", "evil:good"]
         error = (await flow.eval("(evil:backtracks)")).notes.error
         assert error.details["code"] == "mcp/output-schema"
-    for kind, said in {"deep": "cannot be read", "kind": "Input should be 'object'"}.items():
-        with pytest.raises(AgentflowError, match=said):
-            async with attacked(arena, kind):
-                pass
+    for kind, left in {"deep": [], "kind": ["evil:good"]}.items():
+        events: list[Event] = []
+        async with attacked(arena, kind) as flow:
+            flow.subscribe(events.append)
+            assert [name for name in flow.tools.names() if name.startswith("evil:")] == left
+            await flow.eval("1")
+        assert codes(events) == ["mcp/tool-refused"]
 
 
 async def test_a_list_without_end_is_cut(arena: Arena) -> None:
@@ -268,13 +271,10 @@ async def test_descriptions_that_give_orders_have_no_authority(arena: Arena) -> 
     assert "the MCP server 'evil'" in requests[0].text and "\x1b" not in requests[0].text
 
 
-@pytest.mark.parametrize(("kind", "content"), [("twice", "the first"), ("odd", None)])
-async def test_answers_that_are_none_are_dropped(kind: str, content: str | None, arena: Arena) -> None:
-    """Answers to nothing, second ones, and content of no known kind: one typed result each, and the flow goes on."""
+@pytest.mark.parametrize(("kind", "content"), [("twice", "the first"), ("odd", "left out")])
+async def test_answers_that_are_none_are_dropped(kind: str, content: str, arena: Arena) -> None:
+    """Answers to nothing and second ones; content of no known kind is left out. The flow goes on."""
     async with attacked(arena, kind) as flow:
         for _ in range(2):
             result = await flow.eval("(evil:act)")
-            if content is None:
-                assert result.notes.error.details["code"] == "mcp/protocol"
-            else:
-                assert result.content == content
+            assert not result.failed and content in result.content

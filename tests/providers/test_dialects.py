@@ -296,6 +296,16 @@ async def test_tool_results_come_first_for_anthropic() -> None:
     assert body["messages"][2]["content"][0]["is_error"] is True
 
 
+async def test_a_picture_in_an_error_is_not_marked_as_one_for_anthropic() -> None:
+    """The API takes nothing but text in an answer that is marked as an error; the text of one says so by itself."""
+    parts = (TextPart("error: no such button"), ImagePart("image/png", "iVBORw0KGgo="))
+    answer = ToolResultPart("c1", "click", "error: no such button", is_error=True, parts=parts)
+    called = Message("assistant", (ToolCallPart("c1", "click", {}),))
+    body = await sent("anthropic", ModelRequest((user("hi"), called, Message("user", (answer,))), model="m"))
+    (told,) = body["messages"][2]["content"]
+    assert "is_error" not in told and [block["type"] for block in told["content"]] == ["text", "image"]
+
+
 RESULT = ToolResultPart(
     "c1",
     "look",

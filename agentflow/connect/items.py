@@ -1,0 +1,145 @@
+"""What the items of a server's answer must be: one that is described wrongly is left out, and not its whole list.
+
+The SDK takes a list whole or not at all. So each item is checked first, by the SDK's own types and with the schemas of
+tools, and replaced by one that says what was wrong with it, or left out where there is nobody to tell.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from typing import Any, cast
+
+from mcp_types import methods
+from pydantic import TypeAdapter, ValidationError
+
+from agentflow.core.errors import clip
+from agentflow.core.values import to_json
+from agentflow.lib.terminal import escape
+
+_log = logging.getLogger(__name__)
+MAX_DEPTH = 200
+"""Levels of an item; what the SDK does with deeper ones is unknown."""
+REFUSED = "agentflow/refused"
+"""The entry of a tool's ``_meta`` that says why the tool is left out."""
+_OBJECT = {"type": "object"}
+_LISTS = {
+    "prompts/get": "messages",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/read": "contents",
+    "resources/templates/list": "resourceTemplates",
+    "tools/call": "content",
+    "tools/list": "tools",
+}
+"""The list of items in the answer to each method."""
+
+
+def check_items(method: str, version: str, result: dict[str, Any]) -> None:
+    """Check the items of a ``result`` of ``method`` in the protocol's ``version``, and replace wrong ones in place."""
+    key = _LISTS.get(method)
+    if method == "tools/call":
+        _check_data(version, result)
+    if key is None or not isinstance(items := result.get(key), list):
+        return
+    if method == "tools/list":
+        for item in cast("list[Any]", items):
+            if isinstance(item, dict) and isinstance(schema := cast("Any", item).get("inputSchema"), dict):
+                schema.setdefault("type", "object")  # the one type that it can have, which many leave out
+    adapters = _adapters(method, version, key)
+    if _fault(adapters, items, whole=True) is None:
+        return
+    checked: list[Any] = []
+    for item in cast("list[Any]", items):
+        if (fault := _fault(adapters, item)) is not None:
+            item = _without_hints(adapters, item) or _stand_in(key, item, fault)
+        if item is not None:
+            checked.append(item)
+    result[key] = checked
+
+
+def _check_data(version: str, result: dict[str, Any]) -> None:
+    """Have a tool's answer contain what the SDK requires: contents, though there be none, and data that it takes."""
+    data = result.get("structuredContent")
+    if data is not None and result.get("content") is None:
+        result["content"] = []
+    if data is not None and not isinstance(data, dict) and version < "2026" and isinstance(result["content"], list):
+        result["content"].append({"type": "text", "text": to_json(data)})
+        del result["structuredContent"]
+
+
+@cache
+def _adapters(method: str, version: str, key: str) -> tuple[tuple[TypeAdapter[Any], TypeAdapter[Any]], ...]:
+    """The types of the list and of an item that the SDK checks by: of the revision, and of its own."""
+    rows: list[Any] = [methods.SERVER_RESULTS.get((method, version)), methods.MONOLITH_RESULTS.get(method)]
+    adapters: list[tuple[TypeAdapter[Any], TypeAdapter[Any]]] = []
+    for row in filter(None, rows):
+        for model in getattr(row, "__args__", (row,)):
+            for name, field in model.model_fields.items():
+                if (field.alias or name) == key:
+                    adapters.append((TypeAdapter(field.annotation), TypeAdapter(field.annotation.__args__[0])))
+    return tuple(adapters)
+
+
+def _fault(
+    adapters: tuple[tuple[TypeAdapter[Any], TypeAdapter[Any]], ...], value: Any, *, whole: bool = False
+) -> str | None:
+    """What is wrong with an item, or with the ``whole`` list; None if nothing is."""
+    if _is_deep(value):
+        return f"it is nested more than {MAX_DEPTH} levels deep"
+    for of_list, of_item in adapters:
+        try:
+            (of_list if whole else of_item).validate_python(value, by_name=False)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            return escape(clip(f"{where}: {first['msg']}" if where else first["msg"], 300))
+    return None
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether data is nested more than :data:`MAX_DEPTH` levels deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += cast("dict[str, Any]", each).values()
+            elif isinstance(each, list):
+                inner += cast("list[Any]", each)
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
+def _without_hints(adapters: tuple[tuple[TypeAdapter[Any], TypeAdapter[Any]], ...], item: Any) -> Any:
+    """A content without its annotations, if that makes it right; they say who it is for. Those of a tool say what it may do."""
+    if not isinstance(item, dict) or "inputSchema" in item:
+        return None
+    plain = {key: value for key, value in cast("dict[str, Any]", item).items() if key not in ("annotations", "_meta")}
+    return plain if len(plain) < len(cast("dict[str, Any]", item)) and _fault(adapters, plain) is None else None
+
+
+def _stand_in(key: str, item: Any, fault: str) -> Any:
+    """The item that says why one is left out; None for a list that has no place for it."""
+    fields = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+    text = f"[a part of the server's answer is left out, since it is not as the protocol says: {fault}]"
+    match key:
+        case "tools":
+            name = fields.get("name")
+            named = name if isinstance(name, str) else "a tool without a name"
+            return {"name": named, "inputSchema": _OBJECT, "_meta": {REFUSED: fault}}
+        case "content":
+            return {"type": "text", "text": text}
+        case "contents":
+            uri = fields.get("uri")
+            return {"uri": uri if isinstance(uri, str) else "about:blank", "text": text}
+        case "messages":
+            return {"role": "user", "content": {"type": "text", "text": text}}
+        case _:
+            _log.warning("an MCP server lists one of its %s wrongly, which is left out: %s", key, fault)
+            return None
+
+
+__all__ = ["REFUSED", "check_items"]
