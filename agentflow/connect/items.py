@@ -44,8 +44,9 @@ def check_items(method: str, version: str, result: dict[str, Any]) -> None:
         return
     if method == "tools/list":
         for item in cast("list[Any]", items):
-            if isinstance(item, dict) and isinstance(schema := cast("Any", item).get("inputSchema"), dict):
-                schema.setdefault("type", "object")  # the one type that it can have, which many leave out
+            schema: Any = cast("dict[str, Any]", item).get("inputSchema") if isinstance(item, dict) else None
+            if isinstance(schema, dict):
+                cast("dict[str, Any]", schema).setdefault("type", "object")  # the only one, which many leave out
     adapters = _adapters(method, version, key)
     if _fault(adapters, items, whole=True) is None:
         return
@@ -61,10 +62,13 @@ def check_items(method: str, version: str, result: dict[str, Any]) -> None:
 def _check_data(version: str, result: dict[str, Any]) -> None:
     """Have a tool's answer contain what the SDK requires: contents, though there be none, and data that it takes."""
     data = result.get("structuredContent")
-    if data is not None and result.get("content") is None:
-        result["content"] = []
-    if data is not None and not isinstance(data, dict) and version < "2026" and isinstance(result["content"], list):
-        result["content"].append({"type": "text", "text": to_json(data)})
+    if data is None:
+        return
+    contents: Any = result.get("content")
+    if contents is None:
+        contents = result["content"] = []
+    if not isinstance(data, dict) and version < "2026" and isinstance(contents, list):
+        result["content"] = [*cast("list[Any]", contents), {"type": "text", "text": to_json(data)}]
         del result["structuredContent"]
 
 

@@ -34,13 +34,13 @@ from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import READING, CommandPolicy, only_reads, split_command
 from agentflow.executors.process import run_process
 from agentflow.executors.program_files import ProgramFile, program_files
-from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
+from agentflow.executors.sandbox.base import PATH, CommandLimits, Sandbox, Spawn
+from agentflow.executors.sandbox.installations import installation
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.terminal import escape
 
-PATH: tuple[str, ...] = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 """Where programs are searched: never in the working directory, and not along this process's PATH."""
 
 ENVIRONMENT_ALLOWED: tuple[str, ...] = (

@@ -19,7 +19,8 @@ from agentflow.core.errors import ConfigurationError, FileFailure
 from agentflow.core.service_port import ServiceCommand
 from agentflow.executors.command_executor import PATH
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.executors.sandbox.base import CommandLimits, Ending, Running, Sandbox, Spawn, installation
+from agentflow.executors.sandbox.base import CommandLimits, Ending, Running, Sandbox, Spawn
+from agentflow.executors.sandbox.installations import installation
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion

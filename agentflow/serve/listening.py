@@ -54,6 +54,7 @@ async def listen(
 
     ``ready`` is called with the address once the server listens.
     """
+    server.grace = None  # the signals are heard here
     config = uvicorn.Config(
         server, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_CLOSING_S
     )
@@ -70,20 +71,13 @@ class _Stoppable(uvicorn.Server):
         self._flow_server = server
         self._grace_s = grace_s
         self._ready = ready
-        self._hurry = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        draining = asyncio.create_task(self._flow_server.drain(self._grace_s))
-        hurry = asyncio.create_task(self._hurry.wait())
-        await asyncio.wait([draining, hurry], return_when=asyncio.FIRST_COMPLETED)
-        draining.cancel()
-        hurry.cancel()
-        await asyncio.wait([draining, hurry])
-        await self._flow_server.aclose()
+        await self._flow_server.stop(self._grace_s)
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -103,7 +97,7 @@ class _Stoppable(uvicorn.Server):
 
     def _stop(self) -> None:
         if self.should_exit:
-            self._hurry.set()
+            self._flow_server.hurry()
         self.should_exit = True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -30,9 +31,13 @@ from agentflow.serve.mcp.endpoint import McpEndpoint
 from agentflow.serve.readiness import Readiness, is_ready
 from agentflow.serve.requests import LOCAL, Door
 from agentflow.serve.service import OnDisconnect, Service
+from agentflow.serve.stopping import OpenResponses, hearing
+from agentflow.serve.streaming import leave
 from agentflow.serve.ui_stream import UiRoute
 
 _log = logging.getLogger(__name__)
+GRACE_S = 5.0
+"""Seconds that active runs may continue in an application when its server stops."""
 
 Handler = Callable[[Service, Request, Key], Awaitable[Response]]
 
@@ -55,7 +60,8 @@ class FlowServer:
     are its host names (default: those of this machine; ``*`` is any), ``origins`` the other sites whose pages may use it.
     ``programs`` are the names that sent programs may call; None refuses sent programs. With ``fleet`` a server without keys shows
     all runs of the flow's database, also those that other processes work on; with keys the key decides. ``approval_ttl`` is the number of
-    seconds that a run waits for an answer, ``on_disconnect`` says what happens to a run whose chat client disconnects.
+    seconds that a run waits for an answer, ``on_disconnect`` says what happens to a run whose chat client disconnects. When the process is
+    asked to end (SIGTERM, Ctrl-C), active runs have ``grace`` seconds and streams end; None leaves that to the host, by :meth:`stop`.
 
     As the main application it runs its own lifespan; when mounted, use it as ``async with`` inside the flow's block, so that
     runs end before the flow is closed. Raises ConfigurationError (``serve/export``, ``serve/keys``).
@@ -73,6 +79,7 @@ class FlowServer:
         fleet: bool = False,
         approval_ttl: float = APPROVAL_TTL,
         on_disconnect: OnDisconnect = "cancel",
+        grace: float | None = GRACE_S,
     ) -> None:
         allowed = list(origins)
         self.service = Service(
@@ -92,6 +99,11 @@ class FlowServer:
             expose_headers=["x-request-id", "mcp-session-id"],
             max_age=600,
         )
+        self.grace: float | None = grace
+        self._responses = OpenResponses()
+        self._signals = contextlib.ExitStack()
+        self._hurry = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
         self._app = Starlette(
             routes=[
                 Route("/", partial(self._at_the_door, self._page)),
@@ -117,20 +129,47 @@ class FlowServer:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        if scope["type"] == "http":
+            await self._responses.serve(self._app, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     async def __aenter__(self) -> FlowServer:
         await self.service.runs.take_up(self._door.key_called)
+        if self.grace is not None:
+            self._signals.enter_context(hearing(self._asked_to_stop))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._stopping is not None:
+            await asyncio.wait([self._stopping])
+        self._signals.close()
         await self.aclose()
 
-    async def drain(self, seconds: float) -> None:
-        """Start no more runs, and wait up to ``seconds`` for the active ones."""
-        await self.service.runs.drain(seconds)
+    def _asked_to_stop(self) -> None:
+        """Begin to stop; the second time, do not wait for runs."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self.stop(self.grace or 0.0), name="stopping")
+        else:
+            self.hurry()
+
+    def hurry(self) -> None:
+        """Have :meth:`stop` wait for runs no longer."""
+        self._hurry.set()
+
+    async def stop(self, grace: float) -> None:
+        """Start no more runs, give the active ones ``grace`` seconds, cancel the rest, and end all responses.
+
+        Every reader sees how its run ended.
+        """
+        draining = asyncio.create_task(self.service.runs.drain(grace))
+        hurrying = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait([draining, hurrying], return_when=asyncio.FIRST_COMPLETED)
+        await leave(draining, hurrying)
+        await self.aclose()
+        await self._responses.end()
 
     async def aclose(self) -> None:
         """Cancel the active runs and wait for their clean-up. No further run starts."""

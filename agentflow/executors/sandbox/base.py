@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Coroutine
 from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from agentflow.core.errors import ConfigurationError
@@ -28,33 +29,69 @@ SYSTEM_PATHS: tuple[str, ...] = (
 )
 """Where programs and libraries live: readable and executable in every sandbox."""
 
-ETC_FILES: tuple[str, ...] = (
-    "/etc/debian_version",
-    "/etc/group",
-    "/etc/host.conf",
-    "/etc/hosts",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/etc/mime.types",
-    "/etc/nsswitch.conf",
-    "/etc/os-release",
-    "/etc/passwd",
-    "/etc/protocols",
-    "/etc/services",
-    "/etc/timezone",
+PATH: tuple[str, ...] = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+"""Where programs are searched by default."""
+
+_ETC = (
+    "ImageMagick-*",
+    "*-release",
+    "alternatives",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "debian_version",
+    "dpkg/dpkg.cfg",
+    "fonts",
+    "gai.conf",
+    "gemrc",
+    "gitattributes",
+    "gitconfig",
+    "group",
+    "host.conf",
+    "hosts",
+    "inputrc",
+    "java*",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "locale.alias",
+    "locale.conf",
+    "localtime",
+    "magic",
+    "magic.mime",
+    "mailcap",
+    "mime.types",
+    "networks",
+    "nsswitch.conf",
+    "passwd",
+    "perl",
+    "pki/ca-trust",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
+    "protocols",
+    "python3*",
+    "rpc",
+    "services",
+    "shells",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "timezone",
+    "xml",
 )
-"""Files in /etc that programs read and that hold no secrets."""
-ETC_DIRECTORIES: tuple[str, ...] = ("/etc/alternatives",)
-"""Directories in /etc, likewise."""
-ETC_NETWORK: tuple[str, ...] = (
-    "/etc/ca-certificates",
-    "/etc/pki/ca-trust",
-    "/etc/pki/tls/certs",
-    "/etc/resolv.conf",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-)
-"""Further files in /etc that are needed when the network is granted."""
+"""Names in /etc, or patterns of them, that programs read and that hold no secrets."""
+_ETC_NETWORK = ("resolv.conf",)
+"""Further ones that are needed when the network is granted."""
+
+
+def public_in_etc(*, network: bool) -> list[str]:
+    """The files and directories of /etc that every command may read. Blocking."""
+    names = (*_ETC, *(_ETC_NETWORK if network else ()))
+    fixed = [f"/etc/{name}" for name in names if "*" not in name and os.path.lexists(f"/etc/{name}")]
+    patterns = [name for name in names if "*" in name]
+    with os.scandir("/etc") as entries:
+        found = [entry.path for entry in entries if any([fnmatchcase(entry.name, pattern) for pattern in patterns])]
+    return sorted([*fixed, *found])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,20 +202,3 @@ class Sandbox(Protocol):
 def existing(paths: tuple[str, ...]) -> list[str]:
     """The ``paths`` that exist."""
     return [path for path in paths if os.path.lexists(path)]
-
-
-def installation(executable: str) -> tuple[str, ...]:
-    """The paths that must be readable to run an ``executable`` outside the system's directories.
-
-    That is the program itself, and for ``<prefix>/bin/<program>`` the prefix, unless the prefix is so high up that it
-    would include a home directory; and the same for every link on the way to it.
-    """
-    paths: dict[str, None] = {}
-    home = os.path.expanduser("~")
-    for path in dict.fromkeys((executable, os.path.realpath(executable))):
-        if path.startswith(tuple(f"{system}/" for system in SYSTEM_PATHS)):
-            continue
-        directory, parent = os.path.dirname(path), os.path.dirname(os.path.dirname(path))
-        wide = parent in ("/", home) or home.startswith(f"{parent}/") or os.path.basename(directory) != "bin"
-        paths[path if wide else parent] = None
-    return tuple(paths)

@@ -19,13 +19,11 @@ from typing import Any
 from agentflow.core.errors import SandboxUnavailable
 from agentflow.executors.sandbox import seccomp
 from agentflow.executors.sandbox.base import (
-    ETC_DIRECTORIES,
-    ETC_FILES,
-    ETC_NETWORK,
     SYSTEM_PATHS,
     Ending,
     Running,
     Spawn,
+    public_in_etc,
 )
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach
@@ -142,13 +140,12 @@ def _walls(spawn: Spawn, opened: list[int]) -> list[str]:
             options += ["--symlink", os.readlink(path), path]
         else:
             options += ["--ro-bind-try", path, path]
-    for path in (*ETC_FILES, *(ETC_NETWORK if spawn.network else ())):
-        if os.path.isfile(path):
-            opened.append(os.open(path, os.O_RDONLY))
-            options += ["--perms", "0444", "--file", str(opened[-1]), path]
-    for path in (*ETC_DIRECTORIES, *(ETC_NETWORK if spawn.network else ())):
+    for path in public_in_etc(network=spawn.network):
         if os.path.isdir(path):
             options += ["--ro-bind", path, path]
+        elif os.path.isfile(path) and os.access(path, os.R_OK):
+            opened.append(os.open(path, os.O_RDONLY))
+            options += ["--perms", "0444", "--file", str(opened[-1]), path]
     # data in these file systems is memory, so the memory limit bounds it
     size = ["--size", str(int(spawn.limits.memory_bytes)), "--tmpfs"]
     options += ["--proc", "/proc", "--dev", "/dev", *size, "/dev/shm", "--remount-ro", "/dev", *size, "/tmp"]

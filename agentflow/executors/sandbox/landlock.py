@@ -14,13 +14,11 @@ from typing import Any
 
 from agentflow.executors.sandbox import seccomp
 from agentflow.executors.sandbox.base import (
-    ETC_DIRECTORIES,
-    ETC_FILES,
-    ETC_NETWORK,
     SYSTEM_PATHS,
     Running,
     Spawn,
     existing,
+    public_in_etc,
 )
 from agentflow.executors.sandbox.supervised import Walls, spawn_supervised
 
@@ -85,9 +83,9 @@ def rules(spawn: Spawn, version: int) -> dict[str, Any]:
     """The ruleset for ``spawn`` in the supervisor's format: handled rights, and allowed ``(path, access)`` pairs."""
     handled = _ALL_V3 | (_IOCTL_DEVICE if version >= 5 else 0)
     inside = handled & ~_MAKE_DEVICES
-    etc = (*ETC_FILES, *ETC_DIRECTORIES, *(ETC_NETWORK if spawn.network else ()))
+    etc = public_in_etc(network=spawn.network)
     allowed: list[tuple[str, int]] = [(path, _LOOK) for path in existing(SYSTEM_PATHS)]
-    allowed += [(path, _only_file(path, _LOOK)) for path in existing((*etc, *_PROC))]
+    allowed += [(path, _only_file(path, _LOOK)) for path in (*etc, *existing(_PROC))]
     allowed += [(path, _only_file(path, _LOOK)) for path in spawn.readable]
     allowed += [(path, _FILE_WRITE) for path in existing(_DEVICES)]
     allowed += [(path, _LOOK) for path in spawn.workspace]

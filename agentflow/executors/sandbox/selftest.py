@@ -15,7 +15,8 @@ import socket
 import tempfile
 from dataclasses import dataclass
 
-from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn, installation
+from agentflow.executors.sandbox.base import CommandLimits, Sandbox, Spawn
+from agentflow.executors.sandbox.installations import installation
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.supervised import interpreter
 from agentflow.executors.waiting import run_or_undo, run_to_completion

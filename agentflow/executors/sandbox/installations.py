@@ -1,0 +1,90 @@
+"""What a program needs to be read of it: its own installation, and those of whatever interprets it.
+
+Programs of the system lie where every sandbox reads. Others come from version managers, tool installers and virtual
+environments: a link or a script that leads to an interpreter elsewhere, which has a prefix of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+
+from agentflow.executors.sandbox.base import PATH, SYSTEM_PATHS
+
+_MAX_FILES = 32
+_PROGRAM_DIRECTORIES = frozenset({"bin", "sbin", "shims"})
+_SHARED = (".local", ".cargo")
+"""Prefixes in a home that hold more than programs: only the directory of the programs is read there."""
+_BESIDE = {".cargo": ".rustup"}
+"""Where what such a prefix has in ``bin`` keeps the rest of itself, in the same home."""
+_LONG_SHEBANG = re.compile(rb"""^'''exec' "?(/[^"\n]*?)"? "\$0\"""", re.MULTILINE)
+
+
+def installation(executable: str) -> tuple[str, ...]:
+    """The paths that must be readable to run an ``executable`` outside the system's directories. Blocking.
+
+    That is the program itself, and for ``<prefix>/bin/<program>`` the prefix, unless a home or more than programs would be
+    included; the same for every link on the way to it, for the interpreter that its first line names, and for the one from
+    which its virtual environment was made.
+    """
+    paths: dict[str, None] = {}
+    pending, seen = [os.path.normpath(executable)], set[str]()
+    while pending and len(seen) < _MAX_FILES:
+        path = pending.pop(0)
+        if path in seen or not os.access(path, os.X_OK):
+            continue
+        seen.add(path)
+        if not path.startswith(tuple(f"{system}/" for system in SYSTEM_PATHS)):
+            paths |= dict.fromkeys(_around(path))
+        if os.path.islink(path):
+            pending.append(os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path))))
+        pending += [os.path.realpath(path), *_interpreters(path), *_base_of_environment(path)]
+    return tuple(paths)
+
+
+def _around(path: str) -> Iterable[str]:
+    """What is read of the installation of the program ``path``."""
+    home = os.path.expanduser("~")
+    directory = os.path.dirname(path)
+    prefix, name = os.path.split(directory)
+    if name not in _PROGRAM_DIRECTORIES:
+        return [path]
+    if os.path.basename(prefix) in _SHARED:
+        beside = _BESIDE.get(os.path.basename(prefix))
+        return [directory] if beside is None else [directory, os.path.join(os.path.dirname(prefix), beside)]
+    return [directory if prefix in ("/", home) or home.startswith(f"{prefix}/") else prefix]
+
+
+def _interpreters(path: str) -> Iterable[str]:
+    """The program that runs a script, by its first line; of installers also by its second, where the first is too long."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4_096)
+    except OSError:
+        return []
+    if not head.startswith(b"#!"):
+        return []
+    if (long := _LONG_SHEBANG.search(head)) is not None:
+        return [os.fsdecode(long[1])]
+    words = os.fsdecode(head[2:].partition(b"\n")[0]).split()
+    if words and os.path.basename(words[0]) == "env":
+        names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        found = shutil.which(names[0], path=os.pathsep.join((os.path.dirname(path), *PATH))) if names else None
+        return [] if found is None else [found]
+    return words[:1]
+
+
+def _base_of_environment(path: str) -> Iterable[str]:
+    """The interpreter from which the virtual environment of a program was made."""
+    try:
+        with open(os.path.join(os.path.dirname(os.path.dirname(path)), "pyvenv.cfg"), encoding="utf-8") as file:
+            lines = [line.partition("=") for line in file.read(65_536).splitlines()]
+    except (OSError, ValueError):
+        return []
+    homes = [value.strip() for name, _, value in lines if name.strip() == "home"]
+    return [os.path.join(home, name) for home in homes for name in ("python3", "python") if os.path.isabs(home)]
+
+
+__all__ = ["installation"]
