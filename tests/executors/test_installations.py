@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -82,10 +81,10 @@ def test_a_script_that_names_no_program_opens_nothing(home: Path) -> None:
     """A file of the workspace cannot have a directory read by naming it: only what can be started is followed."""
     (home / "secrets" / "bin").mkdir(parents=True)
     (home / "secrets" / "bin" / "key").write_text("key")
-    script = program(home / "work" / "run", f"#!{home}/secrets/bin/key\n")
-    (home / "work" / "pyvenv.cfg").write_text(f"home = {home}/secrets/bin\n")
+    script = program(home / "project" / "run", f"#!{home}/secrets/bin/key\n")
+    (home / "project" / "pyvenv.cfg").write_text(f"home = {home}/secrets/bin\n")
     assert installation(str(script)) == (str(script),)
-    loop = program(home / "work" / "loop", f"#!{home}/work/loop\n")
+    loop = program(home / "project" / "loop", f"#!{home}/project/loop\n")
     assert installation(str(loop)) == (str(loop),)
 
 

@@ -90,8 +90,8 @@ def public_in_etc(*, network: bool) -> list[str]:
     fixed = [f"/etc/{name}" for name in names if "*" not in name and os.path.lexists(f"/etc/{name}")]
     patterns = [name for name in names if "*" in name]
     with os.scandir("/etc") as entries:
-        found = [entry.path for entry in entries if any([fnmatchcase(entry.name, pattern) for pattern in patterns])]
-    return sorted([*fixed, *found])
+        matching = [entry.path for entry in entries if any([fnmatchcase(entry.name, pattern) for pattern in patterns])]
+    return sorted([*fixed, *matching])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,8 +71,8 @@ def _interpreters(path: str) -> Iterable[str]:
     words = os.fsdecode(head[2:].partition(b"\n")[0]).split()
     if words and os.path.basename(words[0]) == "env":
         names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        found = shutil.which(names[0], path=os.pathsep.join((os.path.dirname(path), *PATH))) if names else None
-        return [] if found is None else [found]
+        program = shutil.which(names[0], path=os.pathsep.join((os.path.dirname(path), *PATH))) if names else None
+        return [] if program is None else [program]
     return words[:1]
 
 
