@@ -27,10 +27,11 @@ class Readiness:
         self._over = -PACE_S
 
     async def needs(self) -> dict[str, Any]:
-        """``model``, ``index`` and ``mcp`` (by server): each is ``ok`` or an error code. Optional servers are left out."""
+        """``flow`` (runs can begin in it), ``model``, ``index`` and ``mcp`` (by server): each is ``ok`` or an error code. Optional servers are left out."""
         async with self._checking:
             if self._clock() - self._over >= PACE_S:
                 self._needs = {
+                    "flow": "flow/closed" if self._flow.engine.closed else OK,
                     "model": _model(self._flow),
                     "index": await _index(self._flow),
                     "mcp": self._flow.mcp.states(),
@@ -41,7 +42,7 @@ class Readiness:
 
 def is_ready(needs: dict[str, Any]) -> bool:
     """Whether every result of :meth:`Readiness.needs` is ``ok``."""
-    return all([each == OK for each in (needs["model"], needs["index"], *needs["mcp"].values())])
+    return all([each == OK for each in (needs["flow"], needs["model"], needs["index"], *needs["mcp"].values())])
 
 
 def _model(flow: AgentFlow) -> str:

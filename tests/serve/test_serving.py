@@ -61,6 +61,7 @@ async def test_the_command_serves_and_stops_in_order(tmp_path: Path) -> None:
         async with httpx2.AsyncClient(base_url=url, timeout=20) as client:
             assert (await client.get("/ready")).json() == {
                 "ready": True,
+                "flow": "ok",
                 "model": "ok",
                 "index": "ok",
                 "mcp": {},
@@ -187,6 +188,14 @@ async def test_a_server_is_ready_when_what_its_runs_need_is_there(tmp_path: Path
             assert (answer.status_code, answer.json()["mcp"]) == (503, {"tools": "mcp/down"})
         await flow.memory_system.index.aclose()
         assert (await ready.needs())["index"] == "memory/closed"
+
+
+async def test_a_flow_in_which_no_run_can_begin_is_not_ready() -> None:
+    """A server whose flow was closed refuses every run, and says so to whoever sends it requests."""
+    async with AgentFlow("offline") as flow:
+        ready = Readiness(flow, itertools.count(0, 10).__next__)
+        assert is_ready(await ready.needs())
+    assert (await ready.needs())["flow"] == "flow/closed" and not is_ready(await ready.needs())
 
 
 async def test_ready_is_paced() -> None:
