@@ -5,6 +5,7 @@ The system gives the lock to every process that has the file open, so a child th
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ import weakref
 from hashlib import blake2b
 from pathlib import Path
 
+from agentflow.core.own_task import outlast
 from agentflow.lib.private_files import make_private_directory, open_private
 
 _TRIES = 5
@@ -41,6 +43,16 @@ class OwnerLocks:
             if attempt + 1 < _TRIES:
                 time.sleep(_PAUSE_S)  # another process may hold it for a moment, in `alive`
         return False
+
+    async def acquire(self, run: str) -> bool:
+        """:meth:`take` on a thread. A caller that is cancelled meanwhile has not locked it. Raises OSError."""
+        taking = asyncio.create_task(asyncio.to_thread(self.take, run))
+        cancelled = await outlast(taking)
+        if cancelled is not None:
+            if taking.exception() is None and taking.result():
+                self.release(run)
+            raise cancelled
+        return taking.result()
 
     def holds(self, run: str) -> bool:
         """Whether this process holds the lock of ``run``."""

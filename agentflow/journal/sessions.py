@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ class SqliteSessions:
         self._locks = locks
 
     async def open(self, name: str) -> StoredSession | None:
-        if not await asyncio.to_thread(self._locks.take, _lock(name)):
+        if not await self._locks.acquire(_lock(name)):
             return None
         try:
             return await self._writer.do(lambda db: _read(db, name))

@@ -110,7 +110,7 @@ class SqliteJournal:
             usage, cost = spent(db, run)
             return OwnedRun(run=_row(db, run), records=_answers(db, run), usage=usage, cost=cost)
 
-        if not await asyncio.to_thread(self._locks.take, run):
+        if not await self._locks.acquire(run):
             raise owned_run(run)
         try:
             return await self._writer.do(work)
