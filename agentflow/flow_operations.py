@@ -11,7 +11,6 @@ from agentflow.flow_python import PythonMethods
 from agentflow.handler.tools import as_async
 from agentflow.lang.builtins.results import value_of
 from agentflow.runtime import branches
-from agentflow.runtime.functions import read_back
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import check_surface
 from agentflow.runtime.python import EffectCall, FlowCall, WorkCall, check_arguments
@@ -137,8 +136,9 @@ class OperationMethods(PythonMethods):
     def step(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> FlowCall[Any]:
         """What a function of your own gives, recorded: a durable run that is resumed does not call it again.
 
-        The function is async or plain, which runs in a thread. What it gives must be data, or be annotated as what pydantic
-        reads from data. Raises SexpEvaluationError (``host/raised``) for its exception, which is the cause. One that was at
+        The function is async or plain, which runs in a thread. What it gives must be data, or be annotated with a type that
+        pydantic writes and reads; else a durable run raises ConfigurationError before it is called, or DataError after
+        (``durable/no-value``). Raises SexpEvaluationError (``host/raised``) for its exception, which is the cause. One that was at
         work when the process was killed is called again.
         """
         name = getattr(function, "__qualname__", type(function).__name__)
@@ -148,13 +148,10 @@ class OperationMethods(PythonMethods):
         async def with_names(*values: Any) -> Any:
             return await run(*values[:-1], **values[-1])
 
-        effect = Step(with_names, (*arguments, named), name) if named else Step(run, arguments, name)
-
-        async def work(line: Line) -> Any:
-            value = await line.perform(effect, span)
-            return value if line.strand.call.run.journal is None else read_back(function, value)
-
-        return WorkCall(self, name, span, work)
+        effect = (
+            Step(with_names, (*arguments, named), name, function) if named else Step(run, arguments, name, function)
+        )
+        return WorkCall(self, name, span, lambda line: line.perform(effect, span))
 
     @overload
     def ask_human(self, question: str) -> FlowCall[Any]: ...

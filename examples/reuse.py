@@ -1,6 +1,6 @@
 """Results that other runs use again, and what the database tells of runs. Needs no key: the model is scripted.
 
-Ten equal calls at once are one request, and a run of tomorrow asks for none; what cannot be stored is said.
+Ten equal calls at once are one request, and a run of tomorrow asks for none.
 """
 
 import asyncio
@@ -10,15 +10,13 @@ import tempfile
 from pathlib import Path
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.events import Warning
 
 PROGRAM = """
 (defatom classify (params (mail string)) (instructions "Which folder does this go to? {{mail}}") (reuse "7d"))
 
-(define archive (connect))
 (pmap (lambda (mail) (value-of (classify (mail mail)))) mails)
 """
-MAILS = {"mails": ["the invoice of May"] * 10, "connect": lambda: sqlite3.connect(":memory:")}
+MAILS = {"mails": ["the invoice of May"] * 10}
 
 real = "AGENTFLOW_MODEL" in os.environ  # then that model answers
 
@@ -28,7 +26,6 @@ async def main(directory: Path) -> None:
     database = directory / "runs.db"
     for day in ("monday", "tuesday"):  # two lives of the program
         async with AgentFlow(provider=None if real else model, durable=f"sqlite:///{database}") as flow:
-            flow.subscribe(lambda event: print(f"{event.code} at {event.path}") if isinstance(event, Warning) else None)
             handle = await flow.start(PROGRAM, MAILS, run_id=day)
             result = await handle.result()
             requests = result.usage.requests, handle.saved.requests

@@ -107,6 +107,8 @@ class Step(EffectBase):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     name: str
+    declared: Callable[..., Any] | None = None
+    """The function as the host wrote it, whose annotation says what it gives."""
 
     @property
     def asked(self) -> tuple[str, str, Any] | None:

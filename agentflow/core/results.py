@@ -212,7 +212,7 @@ class TaskResult(Record):
         if isinstance(value, str):
             return cls("COMPLETE", str(value))
         if isinstance(value, BaseModel):
-            return cls("COMPLETE", value.model_dump_json(), value)
+            return cls("COMPLETE", _json_of(value), value)
         parts = _content_parts(value)
         if parts:
             return cls("COMPLETE", text_of_parts(parts), notes=Notes(parts=parts))
@@ -299,6 +299,13 @@ def warn_of_failure(result: TaskResult, warn: Callable[[str, str], None]) -> Tas
                 '{"status": "FAILED", "content": "what went wrong"}',
             )
     return result
+
+
+def _json_of(value: BaseModel) -> str:
+    try:
+        return value.model_dump_json()
+    except ValueError:  # bytes that are no text, for example
+        return to_json(value)
 
 
 def _described(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,12 +139,20 @@ def opened(value: Any, text: Callable[[object], str] = str) -> Any:
     if isinstance(value, list | tuple | set | frozenset | SharedList):
         return list(cast("Iterable[Any]", value))
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
+        return _fields(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         tag = getattr(kind, "type", None)  # one of several classes that may stand in its place
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.repr}
         return {"type": tag, **fields} if isinstance(tag, str) else fields
     return text(value)
+
+
+def _fields(value: BaseModel) -> dict[str, Any]:
+    """The fields of a model as JSON data; as they are, where that has no form for one of them, such as bytes that are no text."""
+    try:
+        return value.model_dump(mode="json", by_alias=True)
+    except ValueError:
+        return value.model_dump(by_alias=True)
 
 
 def _key(key: object, text: Callable[[object], str] = str) -> str:

@@ -42,11 +42,11 @@ class Signature:
     """The parameters of a typed function, as a schema for models and as arguments for Python; see :func:`signature_of`.
 
     Attributes: ``description``, ``schema`` the JSON Schema of the arguments object, ``returns`` the annotation of what the
-    function returns, ``memo`` what others have computed from it. It holds nothing of the function itself.
+    function returns, ``kinds`` those of its parameters, ``memo`` what others have computed from it. It holds nothing of the function itself.
     """
 
     __slots__ = (
-        "_context", "_defaults", "_fields", "_label", "_open", "_validate", "description", "memo", "returns", "schema",
+        "_context", "_defaults", "_fields", "_label", "_open", "_validate", "description", "kinds", "memo", "returns", "schema",
     )  # fmt: skip
 
     def __init__(self, origin: _Origin) -> None:
@@ -58,6 +58,7 @@ class Signature:
         self.returns = origin.hints.get("return", inspect.Signature.empty)
         fields: dict[str, Any] = {}
         self._fields: list[tuple[str, str]] = []
+        self.kinds: dict[str, Any] = {}
         self._defaults: dict[str, FieldInfo] = {}
         for index, parameter in enumerate(origin.parameters):
             if origin.kind != "tool" and parameter.name not in origin.hints:
@@ -79,6 +80,7 @@ class Signature:
                 )
             else:
                 field = f"p{index}"
+                self.kinds[parameter.name] = hint
                 fields[field] = _field(parameter, hint, origin.documented.get(parameter.name))
                 self._fields.append((field, parameter.name))
         model = _argument_model(origin.name, fields, self._open)
@@ -116,21 +118,30 @@ class Signature:
     def data(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         """The validated arguments of a call from Python as JSON data, by name; models and dataclasses as dicts.
 
-        Images, documents and sound stay what they are.
-        Raises TypeError for a call that the function does not allow, ToolInputError for values of wrong types.
+        Images, documents and sound stay what they are. Raises as :meth:`given`.
         """
-        if arguments:
-            named = {**self._by_name(arguments, named), **named}
-        try:
-            checked = self._validate(named)
-        except ValidationError as error:
-            raise self._refused(error, named) from None
+        checked = self._checked(arguments, named)
         values = self._values(checked)
         if LEAVES.issuperset(map(type, values.values())):
             return values
         media = {name: value for name, value in values.items() if is_media(value)}
         include = {field for field, name in self._fields if name in values and name not in media}
         return {**checked.model_dump(mode="json", by_alias=True, include=include), **media}
+
+    def given(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """The validated arguments of a call from Python, by name.
+
+        Raises TypeError for a call that the function does not allow, ToolInputError for values of wrong types.
+        """
+        return self._values(self._checked(arguments, named))
+
+    def _checked(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> BaseModel:
+        if arguments:
+            named = {**self._by_name(arguments, named), **named}
+        try:
+            return self._validate(named)
+        except ValidationError as error:
+            raise self._refused(error, named) from None
 
     def completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         """The keyword arguments of a call from Python, with what ``= Field(3)`` stands for, which Python takes for the default."""

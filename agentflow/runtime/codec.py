@@ -10,7 +10,9 @@ object whose only key begins with ``$``:
 ``$d``    a dict with keys that are not text or begin with ``$``: its pairs
 ``$r``    a TaskResult, ``$e`` an ErrorValue, ``$m`` a MatchItem, ``$q`` a SubtaskRequest
 ``$c``    a procedure (see :mod:`agentflow.lang.portable`), ``$n`` a primitive by name
-``$p``    a pydantic model: the dict of its fields, which is what it becomes
+``$v``    a value of Python's own types by its name and a text (Decimal, dates and times, UUID, bytes, paths), ``$o`` a set
+``$t``    data of an annotated type, with the form in which that has written it
+``$p``    a pydantic model without an annotation: the dict of its fields, which is what it becomes
 ``$g``    deep or widely shared data: a numbered list of its containers; ``$k`` refers to one by number
 ========  ==================================================================
 
@@ -19,18 +21,22 @@ No class is ever looked up by a stored name, and nothing is pickled.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from operator import attrgetter
+from pathlib import PurePath
 from typing import Any, TypeGuard, cast
 
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError
 
 from agentflow.core.context import MatchItem
 from agentflow.core.errors import AgentflowError
+from agentflow.core.frozen import frozen
 from agentflow.core.labels import Following, Label, box
 from agentflow.core.media import MEDIA_PARTS
 from agentflow.core.message_json import read_part
@@ -47,6 +53,7 @@ from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.closure import Closure
 from agentflow.lang.portable import captured, dump_closure, load_closure
 from agentflow.lang.program import ProgramCache
+from agentflow.runtime.codec_values import NATIVE, READERS
 from agentflow.runtime.error_codec import NotData, read_error, write_error
 from agentflow.runtime.note_data import entries_of, is_short
 from agentflow.runtime.recovery import ErrorValue
@@ -67,6 +74,14 @@ _PAIR = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 _USAGE: Callable[[Usage], tuple[int, ...]] = attrgetter(*[field.name for field in fields(Usage)])
 
 
+@frozen
+class Shaped:
+    """A value of an annotated type as data, in the form that its adapter names; see :mod:`agentflow.runtime.data_adapter`."""
+
+    form: str
+    data: Any
+
+
 class _TooMuch(Exception):
     """A value is too deep or too large to be written directly."""
 
@@ -82,9 +97,10 @@ class Codec:
         self._following = following
         self._programs = ProgramCache(_PROGRAMS)
 
-    def encode(self, value: Any) -> Any:
-        """``value`` as JSON data. Raises NotData, which names the part that is not data."""
-        return _Writer().write(value)
+    def encode(self, value: Any, *, strict: bool = False) -> Any:
+        """``value`` as JSON data. Raises NotData, which names the part that is not data; with ``strict`` also for what would
+        be read as another type: a model, a member of an Enum."""
+        return _Writer(strict=strict).write(value)
 
     def decode(self, data: Any, source: Source | None = None) -> Any:
         """The value that :meth:`encode` wrote. Spans of errors are read if they point into ``source``."""
@@ -157,10 +173,12 @@ def read_usage(tokens: Iterable[int] | None) -> Usage:
 
 
 class _Writer:
-    """Writes one value. ``lenient``, for fingerprints, writes the type of a value that is not data, and sorts keys."""
+    """Writes one value. ``lenient``, for fingerprints, writes the type of a value that is not data, and sorts keys; ``strict``
+    refuses what would be read as another type."""
 
-    def __init__(self, *, lenient: bool = False) -> None:
+    def __init__(self, *, lenient: bool = False, strict: bool = False) -> None:
         self._lenient = lenient
+        self._strict = strict
         self._containers = 0
         self._text = 0
 
@@ -228,7 +246,7 @@ class _Writer:
         for key in value:
             if type(key) is str:
                 simple &= not key.startswith("$") and (key.isascii() or len(_PAIR.split(key)) == 1)
-            elif key is None or isinstance(key, Symbol | str | int | float | Label):
+            elif key is None or isinstance(key, Symbol | str | int | float | Label) or type(key) in NATIVE:
                 simple = False
             else:
                 self._foreign(f"a dict with a key of type {type(key).__qualname__}")
@@ -246,6 +264,16 @@ class _Writer:
         if type(value) is Label:
             # What identifies an effect is what was asked, wherever it came from.
             return write(value.value) if self._lenient else {"$l": [sorted(value.sources), write(value.value)]}
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+        native = NATIVE.get(kind)
+        if native is not None:
+            return {"$v": [native.name, native.write(value)]}
+        if kind is set or kind is frozenset:
+            return {"$o": [kind.__name__, sorted([write(each) for each in value], key=repr)]}
+        if isinstance(value, PurePath):
+            return {"$v": ["path", write(str(value))]}
+        if kind is Shaped:
+            return {"$t": [value.form, write(value.data)]}
         if isinstance(value, MatchItem):
             return {"$m": {name: write(getattr(value, name)) for name in MatchItem.model_fields}}
         if isinstance(value, MEDIA_PARTS):
@@ -258,10 +286,12 @@ class _Writer:
             return {"$c": self._closure(value)}
         if isinstance(value, Primitive):
             return {"$n": value.name}
-        if isinstance(value, BaseModel):
-            return {"$p": write(value.model_dump(mode="json"))}
         if is_dict(value):
             return self._dict(value, write)
+        if self._strict:
+            return self._foreign(f"{kind.__module__}.{kind.__qualname__}")
+        if isinstance(value, BaseModel):
+            return {"$p": write(self._fields(value))}
         # Subclasses (the members of enums, for example) are what they are in the language: numbers and texts.
         if isinstance(value, str):
             return write(str.__str__(value))
@@ -272,6 +302,18 @@ class _Writer:
         if isinstance(value, list | tuple):
             return [write(each) for each in cast("list[Any]", value)]
         return self._foreign(f"{type(value).__module__}.{type(value).__qualname__}")
+
+    def _fields(self, value: BaseModel) -> Any:
+        """The fields of a model, if they are all of it: a secret is no asterisks, and a field that is left out is no default."""
+        try:
+            data = value.model_dump(mode="json", round_trip=True)
+            if self._lenient or _is_all_of(value, data):
+                return data
+        except (PydanticSerializationError, ValueError):
+            pass
+        return self._foreign(
+            f"a {type(value).__qualname__} whose fields as JSON data are not all of it, with no annotation that says what it is"
+        )
 
     def _foreign(self, what: str) -> Any:
         if self._lenient:
@@ -353,6 +395,19 @@ def _shared(item: Any) -> bool:
     if isinstance(item, str):
         return len(item) > LONG_TEXT
     return item is not None and not isinstance(item, int | float | Symbol)
+
+
+def _is_all_of(value: BaseModel, data: Any) -> bool:
+    """Whether a model of the class of ``value`` that is made of the data of its fields equals it."""
+    kind = type(value)
+    try:
+        return kind.model_validate_json(json.dumps(data)) == value
+    except ValueError:  # by names, where the class reads by alias
+        pass
+    try:
+        return kind.model_validate_json(value.model_dump_json(by_alias=True, round_trip=True)) == value
+    except (PydanticSerializationError, ValueError):
+        return False
 
 
 _REQUEST = tuple(field.name for field in fields(SubtaskRequest))
@@ -443,6 +498,13 @@ class _Reader:
                 return PRIMITIVES[inner]
             case "$p":
                 return self.read(inner)
+            case "$v":
+                return READERS[inner[0]](self.read(inner[1]))
+            case "$o":
+                items = [self.read(each) for each in inner[1]]
+                return set(items) if inner[0] == "set" else frozenset(items)
+            case "$t":
+                return Shaped(inner[0], self.read(inner[1]))
             case "$k":
                 return self._nodes[inner]
             case "$g":
@@ -490,4 +552,4 @@ class _Reader:
         return None if data is None else read_error(data, self.read, self._source)
 
 
-__all__ = ["Codec", "NotData", "read_usage", "write_usage"]
+__all__ = ["Codec", "NotData", "Shaped", "read_usage", "write_usage"]

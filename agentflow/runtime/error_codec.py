@@ -64,6 +64,8 @@ TAGS: Mapping[str, type[AgentflowError]] = MappingProxyType(
     }
 )
 """The class of each tag. A tag is never reused for another class; an error of a host's own class is stored as its base class."""
+NO_VALUE = "durable/no-value"
+"""The code of the failure of what was carried out and gave what cannot be stored."""
 _CLASSES = {kind: tag for tag, kind in TAGS.items()}
 _STATE = (
     *("message", "code", "hint", "__notes__"),
@@ -93,6 +95,22 @@ def _details(error: AgentflowError, write: Callable[[Any], Any]) -> Any:
         return write(error.details)
     except NotData:
         return write(plain(error.details))
+
+
+def bare_error(error: AgentflowError) -> AgentflowError:
+    """An error without the values in it, which are not data."""
+    return AgentflowError(error.message, code=error.code, hint=error.hint, span=error.span)
+
+
+def as_recorded(error: AgentflowError, recorded: AgentflowError) -> AgentflowError:
+    """An error that was raised here as its record gives it: itself, or where no record has its class what that gives."""
+    if type(recorded) is type(error):
+        state = vars(recorded)
+        error.__dict__.update({name: state[name] for name in (*_STATE, "details") if name in state})
+        return error
+    recorded.__cause__ = error.__cause__ or error
+    recorded.frames, recorded.frames_dropped, recorded.span = error.frames, error.frames_dropped, error.span
+    return recorded.with_traceback(error.__traceback__)
 
 
 def read_error(data: Any, read: Callable[[Any], Any], source: Source | None) -> AgentflowError:

@@ -32,7 +32,9 @@ from agentflow.handler.tools import declares_data, holds_values, no_reuse_key, t
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
-from agentflow.lib.signature import FunctionKind, annotated, plain_arguments, signature_of
+from agentflow.lib.signature import FunctionKind, plain_arguments, signature_of
+from agentflow.runtime.codec import NotData, Shaped
+from agentflow.runtime.data_adapter import DataAdapter, adapter_for, checked, unfit
 from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import ProgramLike, load_program
@@ -153,9 +155,23 @@ class _Declared(ABC, Generic[P, R]):
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
         """Validate the arguments; what is returned is awaited, or handed to the flow."""
 
-    @abstractmethod
+    @functools.cached_property
+    def _value(self) -> DataAdapter[R] | None:
+        """What writes and reads its return value. Raises ConfigurationError (``durable/no-value``, ``durable/secret``)."""
+        return checked(adapter_for, self._signature.returns, f"'{self.name}'", checks=True)
+
+    def store(self, value: Any) -> Any:
+        """Its return value as data to be stored. Raises NotData."""
+        return value if self._value is None else self._value.write(value)
+
     def restore(self, value: Any) -> Any:
-        """Its return value, from the JSON data that was stored."""
+        """Its return value, from the data that was stored. Raises JournalError (``durable/mismatch``)."""
+        if self._value is None:
+            return value
+        try:
+            return self._value.read(value)
+        except ValueError as error:
+            raise unfit(f"the value of '{self.name}'", "its end", error) from None
 
     @property
     def reference(self) -> str:
@@ -168,14 +184,39 @@ class _Declared(ABC, Generic[P, R]):
         return source_of(self._host, self._function).digest
 
     async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run it with ``bindings``, its arguments as JSON data by name, at the outermost call of a run."""
-        work = cast(Callable[..., FlowCall[R]], self)(**self._signature.bind(dict(bindings), call))
+        """Run it with ``bindings``, its arguments by name as they are stored, at the outermost call of a run."""
+        arguments = {name: self._argument(name, value) for name, value in bindings.items()}
+        work = cast(Callable[..., FlowCall[R]], self)(**self._signature.bind(arguments, call))
         work.begin()
         return await work.evaluate(call)
 
     def _stored(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[PythonTarget, dict[str, Any]]:
-        """What a durable run stores of a call: the function, and its arguments as JSON data."""
-        return self, self._signature.data(arguments, named)
+        """What a durable run stores of a call: the function, and its arguments as data; those that are secret or no data stay
+        what they are, and are not stored.
+
+        Raises ConfigurationError for a function whose value could not be stored."""
+        _ = self._value
+        values = self._signature.given(arguments, named)
+        return self, {name: _storable(self._signature.kinds[name], value) for name, value in values.items()}
+
+    def _argument(self, name: str, value: Any) -> Any:
+        """An argument from what was stored of it. Raises JournalError (``durable/mismatch``)."""
+        if type(value) is not Shaped:
+            return value
+        adapter = adapter_for(self._signature.kinds.get(name, Any))
+        try:
+            return value.data if adapter is None else adapter.read(value)
+        except ValueError as error:
+            raise unfit(f"the argument '{name}' of '{self.name}'", "its beginning", error) from None
+
+
+def _storable(kind: Any, value: Any) -> Any:
+    """An argument as data; itself where it is secret or no data."""
+    try:
+        adapter = adapter_for(kind)
+        return value if adapter is None or adapter.secret is not None else adapter.write(value)
+    except (ConfigurationError, NotData):
+        return value
 
 
 class TaskFunction(_Declared[P, R]):
@@ -205,10 +246,6 @@ class TaskFunction(_Declared[P, R]):
             return await self._task.work(line, self._signature.data(arguments, named), span)
 
         return WorkCall(self._host, self.name, span, work, stored=partial(self._stored, arguments, named))
-
-    def restore(self, value: Any) -> Any:
-        """Its return value, from the JSON data that was stored."""
-        return self._returns.restore(value)
 
     @property
     def template(self) -> CompiledTask:
@@ -282,10 +319,6 @@ class WorkflowFunction(_Declared[P, R]):
             self._host, self.name, span, work, source=source, stored=partial(self._stored, arguments, named)
         )
 
-    def restore(self, value: Any) -> Any:
-        """Its return value, from the JSON data that was stored."""
-        return value if self._returns is None else self._returns.validate_python(value)
-
     @functools.cached_property
     def tool(self) -> Tool:
         """The workflow as a tool: programs call it by its name, and a model that is given it calls this workflow."""
@@ -295,7 +328,7 @@ class WorkflowFunction(_Declared[P, R]):
             inner = call.for_host()
             async with self._host.engine.called_back(inner):
                 value = await self._on_a_line(inner.at(inner.path), (), named)
-            return value if isinstance(value, str | TaskResult) else to_jsonable_python(value)
+            return value if isinstance(value, str | TaskResult) else to_jsonable_python(value, bytes_mode="base64")
 
         spec = ToolSpec(self.name, self._signature.description, self._signature.schema)
         returns = None if self._returns is None else functools.cache(self._returns.json_schema)
@@ -392,12 +425,6 @@ def source_of(host: Host, function: Callable[..., Any]) -> Source:
 def reference_of(function: Callable[..., Any]) -> str:
     """The module and the qualified name of a function."""
     return f"{function.__module__}:{function.__qualname__}"
-
-
-def read_back(function: Callable[..., Any], value: Any) -> Any:
-    """The return value of a function, from its recorded data, validated as its annotation if it has one."""
-    adapter = adapter_of(annotated(function).get("return", Any))
-    return value if adapter is None else adapter.validate_python(value)
 
 
 def adapter_of(kind: Any) -> TypeAdapter[Any] | None:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
-from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, RunStopped
+from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, JournalError, RunStopped
 from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.frozen import frozen
@@ -36,6 +36,7 @@ from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, is_text, text_result
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
+from agentflow.runtime.error_codec import NO_VALUE, bare_error
 from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.meter import Meter
 from agentflow.runtime.record_values import SPAN, offsets_in, sources_in, with_sources, with_span
@@ -177,14 +178,9 @@ class RunJournal:
         except asyncio.CancelledError:
             self._lose(kind, name, run, call.path)
             raise
-        except NotData as what:
-            self._not_recorded(kind, name, what, call)
-            self._lose(kind, name, run, call.path)
-            if changes is not None and call.session is not session:
-                session.apply(changes)
-            if failure is not None:
-                raise failure from failure.__cause__
-            return cast(T, value)
+        except NotData as what:  # it was carried out, and may not be again
+            value, failure = None, _no_value(kind, name, what, failure).at(call.span)
+            done = await self._written(None, failure, changes)
         if call.reading is not None:
             done = replace(done, data=with_sources(done.data, call.reading))
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
@@ -412,6 +408,18 @@ class RunJournal:
             self.records.commit_soon(lost, drop)
         if usage is not None and self.meter is not None:
             self.meter.recorded(run.meter)
+
+
+def _no_value(kind: str, name: str, what: NotData, failure: AgentflowError | None) -> AgentflowError:
+    """The failure of an effect that was carried out and whose outcome is not data."""
+    if failure is not None:
+        return bare_error(failure)
+    return DataError(
+        f"the {kind} {name} was carried out, and what it gave cannot be stored: {what}",
+        code=NO_VALUE,
+        hint="let it give data, or annotate what it gives with a type that pydantic writes and reads; agentflow runs fork RUN --at"
+        " PATH carries it out again",
+    )
 
 
 @frozen

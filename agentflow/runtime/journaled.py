@@ -10,9 +10,10 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, LogMessage, Timer
 from agentflow.core.errors import JournalError
 from agentflow.core.frozen import frozen
-from agentflow.core.names import NameInfo, OutputAdapter, Template
+from agentflow.core.names import NameInfo, Template
 from agentflow.core.results import TaskResult
 from agentflow.core.values import is_long
+from agentflow.runtime.data_adapter import DataAdapter
 from agentflow.runtime.fingerprints import fingerprint, quick_fingerprint
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
@@ -62,26 +63,26 @@ class Journaled:
             write = None if adapter is None else partial(as_data, adapter)
             work = partial(self.runner.perform, effect, call)
             result = await journal.record(kind, name, digest, call, work, write=write)
-            return result if adapter is None else await self._typed(result, adapter, name, call, journal)
+            return (
+                result if adapter is None else await self._typed(result, adapter, f"the {kind} {name}", call, journal)
+            )
         if call.reading is not None:
             sources = sources_in(row)
             if sources is not None:
                 call.reading.say(sources, alone=True)
         result = journal.replayed(row, call)
-        if isinstance(result, TaskResult) and result.parsed_content is not None:
-            adapter = self.runner.output_of(effect, call)
-            if adapter is not None:
-                result = await self._typed(result, adapter, name, call, journal)
+        if not isinstance(result, TaskResult) or result.parsed_content is not None:
+            result = await self._typed(result, self.runner.output_of(effect, call), f"the {kind} {name}", call, journal)
         if call.steps is not None:
             call.steps.append((name, result, call.grants))  # as perform does: later steps may read it
         return result
 
     async def _typed(
-        self, result: TaskResult, adapter: OutputAdapter, name: str, call: CallContext, journal: RunJournal
-    ) -> TaskResult:
-        """A result as it was before it was stored. One that does not fit any more ends the run."""
+        self, result: Any, adapter: DataAdapter[Any] | None, what: str, call: CallContext, journal: RunJournal
+    ) -> Any:
+        """An outcome as it was before it was stored. One that does not fit any more ends the run."""
         try:
-            return from_data(adapter, result, name, call.path)
+            return from_data(adapter, result, what, call.path)
         except JournalError as error:
             await journal.records.stop(error)
 

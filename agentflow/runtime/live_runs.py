@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, JournalError, RunStopped, SessionBusy
+from agentflow.core.errors import AgentflowError, DataError, JournalError, RunStopped, SessionBusy, WorkflowError
 from agentflow.core.host_code import contained
 from agentflow.core.journal import ENDED, BranchEnd, OnInflight, OwnedRun, RunRow, SessionChanges
 from agentflow.core.labels import NO_SOURCES, bare, box
@@ -21,6 +21,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.session import Session
 from agentflow.core.source import Source
 from agentflow.core.store_ports import JournalStore
+from agentflow.core.values import is_long
 from agentflow.core.walk import LEAVES
 from agentflow.lang.program import Program
 from agentflow.lib.key_locks import KeyLocks
@@ -34,6 +35,7 @@ from agentflow.runtime.conversations import Conversations, RunSession
 from agentflow.runtime.deriving import overrides_of, stored_run, successor_of
 from agentflow.runtime.durable_run import DurableRun, RunEnd, RunWork
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.error_codec import NO_VALUE, as_recorded, bare_error
 from agentflow.runtime.following import Following
 from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import Recorded, RunResult
@@ -410,7 +412,7 @@ class LiveRuns:
                 )
                 end = RunEnd("queued") if answered else end
             if end.status != "waiting":
-                await self._finish(owned, records, end, spent_s, changes)
+                end = await self._finish(owned, records, work.program, end, spent_s, changes)
         except JournalError as error:
             end, changes = RunEnd(end.status, error=end.error or error), None
         except asyncio.CancelledError:  # interrupted, or cancelled for good, while that was stored
@@ -509,10 +511,17 @@ class LiveRuns:
         )
 
     async def _finish(
-        self, owned: OwnedRun, records: Records, end: RunEnd, spent_s: float, changes: SessionChanges | None
-    ) -> None:
+        self,
+        owned: OwnedRun,
+        records: Records,
+        program: Program | PythonProgram,
+        end: RunEnd,
+        spent_s: float,
+        changes: SessionChanges | None,
+    ) -> RunEnd:
+        """Store the end of a run. Returns it as its record gives it."""
         try:
-            result, error = await self._outcome(owned, records, end)
+            end, result, error = await self._as_recorded(owned, records, program, end)
         except asyncio.CancelledError:  # else the run would stay with this process, where nobody works on it
             await self._store.finish(owned.run.run, owned.run.epoch, "queued", spent_s=spent_s)
             raise
@@ -526,35 +535,52 @@ class LiveRuns:
             session=changes,
             branch=self._branch_end(owned.run, records, end, result, error, changes),
         )
+        return end
 
-    async def _outcome(self, owned: OwnedRun, records: Records, end: RunEnd) -> tuple[dict[str, Any] | None, Any]:
-        """Result and error of a run as they are stored."""
-        result: dict[str, Any] | None = None
-        error = None
+    async def _as_recorded(
+        self, owned: OwnedRun, records: Records, program: Program | PythonProgram, end: RunEnd
+    ) -> tuple[RunEnd, dict[str, Any] | None, Any]:
+        """The end of a run as its record gives it, which is what its callers here get, with result and error as they are stored."""
         if end.result is not None:
-            result = {
-                "usage": write_usage(end.result.usage),
-                "cost": end.result.cost,
-                "steps": end.result.steps,
-            }
-            if end.result.sources:
-                result["sources"] = sorted(end.result.sources)
             try:
-                much = holds_much(end.result.value)
-                value = end.result.value
-                if "branch" in owned.run.input:
-                    value = box(value, end.result.sources)  # which the run that it does a branch of goes on with
-                data = await beside(much, self._codec.encode, value)
-                result["value"] = await self._input.cleaned(data) if much else self._input.clean(data)
-            except NotData:
-                result = None  # computed from the records on demand
-        if end.status == "failed" and end.error is not None:
-            error = await self.stored_error(end.error)
-            live = records.live
-            if live is not None:
-                usage, cost = live.so_far()
-                result = {"usage": write_usage(usage), "cost": cost, "steps": live.steps_used}
-        return result, error
+                data = await self._value_data(owned, program, end.result)
+                value = await self._value(program, data)
+            except (NotData, JournalError) as what:
+                end = RunEnd("failed", error=_no_value(program.source.name, what))
+            else:
+                result: dict[str, Any] = {
+                    "usage": write_usage(end.result.usage),
+                    "cost": end.result.cost,
+                    "steps": end.result.steps,
+                    "value": data,
+                }
+                if end.result.sources:
+                    result["sources"] = sorted(end.result.sources)
+                return end._replace(result=replace(end.result, value=value)), result, None
+        if end.status != "failed" or end.error is None:
+            return end, None, None
+        raised = failure_of(end.error, program.source.name if isinstance(program, PythonProgram) else None)
+        error = await self.stored_error(raised)
+        end = end._replace(error=as_recorded(raised, self._codec.decode_error(error, program.source)))
+        usage, cost = (records.usage, records.cost) if records.live is None else records.live.so_far()
+        steps = 0 if records.live is None else records.live.steps_used
+        return end, {"usage": write_usage(usage), "cost": cost, "steps": steps}, error
+
+    async def _value_data(self, owned: OwnedRun, program: Program | PythonProgram, result: RunResult) -> Any:
+        """The value of a run as it is stored. Raises NotData."""
+        value = result.value
+        if isinstance(program, PythonProgram):
+            value = program.target.store(value)
+        if "branch" in owned.run.input:
+            value = box(value, result.sources)  # which the run that it does a branch of goes on with
+        much = holds_much(value)
+        data = await beside(much, self._codec.encode, value)
+        return await self._input.cleaned(data) if much else self._input.clean(data)
+
+    async def _value(self, program: Program | PythonProgram, data: Any) -> Any:
+        """The value of a run from what is stored of it. Raises JournalError (``durable/mismatch``)."""
+        value = bare(await beside(is_long(data), self._codec.decode, data, program.source))
+        return program.target.restore(value) if isinstance(program, PythonProgram) else value
 
     def _branch_end(
         self,
@@ -577,13 +603,11 @@ class LiveRuns:
 
     async def stored_error(self, error: BaseException) -> Any:
         """An error as data: encoded beside the loop and searched in slices, since it may carry any value."""
-        if not isinstance(error, AgentflowError):
-            error = AgentflowError(f"{type(error).__name__}: {error}")
+        error = failure_of(error, None)
         try:
             data = await beside(True, self._codec.encode_error, error)
         except NotData:
-            bare = AgentflowError(error.message, code=error.code, hint=error.hint, span=error.span)
-            data = self._codec.encode_error(bare)
+            data = self._codec.encode_error(bare_error(error))
         return await self._input.cleaned(data)
 
     def recorded_end(self, row: RunRow, source: Source) -> RunEnd | None:
@@ -599,14 +623,36 @@ class LiveRuns:
         if row.result is None or "value" not in row.result:
             return None
         stored: Mapping[str, Any] = row.result
-        value = self._codec.decode(stored["value"], source)
+        value = bare(self._codec.decode(stored["value"], source))
         reference = reference_in(row.program)
         if reference is not None:
             value = find_target(self._engine.functions, reference).restore(value)
         usage = read_usage(stored["usage"])
         sources = frozenset(stored.get("sources", ()))
-        result = RunResult(bare(value), usage, stored["cost"], row.run, stored["steps"], self._records, sources=sources)
+        result = RunResult(value, usage, stored["cost"], row.run, stored["steps"], self._records, sources=sources)
         return RunEnd(row.status, result)
+
+
+def failure_of(error: BaseException, function: str | None) -> AgentflowError:
+    """The error with which a run failed as one that has a record; ``function`` is the workflow whose code raised it."""
+    if isinstance(error, AgentflowError):
+        return error
+    said = f"{type(error).__name__}: {error}"
+    if function is None:
+        failure: AgentflowError = AgentflowError(said)
+    else:
+        failure = WorkflowError(f"{function} raised {said}", code="host/raised")
+    failure.__cause__ = error
+    return failure.with_traceback(error.__traceback__)
+
+
+def _no_value(name: str, what: NotData | JournalError) -> DataError:
+    """The failure of a run that was carried out to its end and whose value is not data."""
+    return DataError(
+        f"{name} was carried out, and its value cannot be stored: {what.message if isinstance(what, JournalError) else what}",
+        code=NO_VALUE,
+        hint="let it give data, or annotate what it gives with a type that pydantic writes and reads",
+    )
 
 
 _NONE = object()

@@ -47,6 +47,7 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
 from agentflow.runtime.calls import calling_span
+from agentflow.runtime.data_adapter import DataAdapter, adapter_of, refuse_secret
 from agentflow.runtime.endorsing import endorsed
 from agentflow.runtime.fingerprints import fingerprint
 
@@ -59,7 +60,8 @@ class EffectRunner:
     """Turns effects into calls of the ports. The state of a run is on the strand and its call, not here.
 
     ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
-    ``redactor`` removes secrets from what programs log. ``digests`` are those of tools' parameters, by name.
+    ``redactor`` removes secrets from what programs log. ``digests`` are those of tools' parameters, by name, ``outputs`` the
+    adapters of tasks' output classes.
     """
 
     tasks: TemplatePort
@@ -70,6 +72,9 @@ class EffectRunner:
     workflows: WorkflowPort | None = None
     redactor: Redactor | None = None
     digests: dict[str, tuple[Tool, str]] = field(default_factory=dict[str, tuple[Tool, str]])
+    outputs: dict[str, tuple[OutputAdapter, DataAdapter[Any]]] = field(
+        default_factory=dict[str, tuple[OutputAdapter, DataAdapter[Any]]]
+    )
 
     def describe(self, name: str) -> NameInfo | None:
         """The kind and the arguments of the task or tool called ``name``, a task before a tool; None if there is neither."""
@@ -110,12 +115,39 @@ class EffectRunner:
             return None if tool is None else self._digest(tool)
         return None
 
-    def output_of(self, effect: Effect, call: CallContext) -> OutputAdapter | None:
-        """What reads and writes the class that the value of a task is of; None where an effect gives plain data."""
-        if not isinstance(effect, TaskCall):
+    def output_of(self, effect: Effect, call: CallContext) -> DataAdapter[Any] | None:
+        """What reads and writes the value of an effect by its annotation; None where it gives plain data.
+
+        Raises ConfigurationError for what cannot be stored (``durable/no-value``, ``durable/secret``).
+        """
+        match effect:
+            case TaskCall():
+                template = self.tasks.find_compiled(effect.name, call.definitions)
+                if template is None:
+                    return self._of_tool(effect.name, call)
+                return None if template.output_adapter is None else self._of_task(template, template.output_adapter)
+            case ToolCall():
+                return self._of_tool(effect.name, call)
+            case Step():
+                return adapter_of(effect.declared or effect.function, f"the step {effect.name}", checks=True)
+            case HostCall():
+                return adapter_of(effect.function, effect.name or "the host function", checks=False)
+            case _:
+                return None
+
+    def _of_tool(self, name: str, call: CallContext) -> DataAdapter[Any] | None:
+        tool = self.tools.find(name, call)
+        if tool is None or tool.function is None or tool.kind == "subtask":
             return None
-        template = self.tasks.find_compiled(effect.name, call.definitions)
-        return None if template is None else template.output_adapter
+        return adapter_of(tool.function, f"the tool {name}", checks=False)
+
+    def _of_task(self, template: CompiledTask, output: OutputAdapter) -> DataAdapter[Any]:
+        kept = self.outputs.get(template.name)
+        if kept is None or kept[0] is not output:
+            adapter = DataAdapter[Any](template.template.output_model, output, checks=True)
+            kept = self.outputs[template.name] = (output, adapter)
+        refuse_secret(kept[1], f"the task {template.name}")
+        return kept[1]
 
     def _digest(self, tool: Tool) -> str:
         """A digest of the parameters of a tool, computed once."""

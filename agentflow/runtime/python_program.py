@@ -27,11 +27,15 @@ class PythonTarget(Protocol):
     @property
     def digest(self) -> str: ...
     async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run it with ``bindings``, its arguments as JSON data by name, at the outermost call of a run."""
+        """Run it with ``bindings``, its arguments by name as they are stored, at the outermost call of a run."""
+        ...
+
+    def store(self, value: Any) -> Any:
+        """Its return value as data to be stored. Raises NotData."""
         ...
 
     def restore(self, value: Any) -> Any:
-        """Its return value, from the JSON data that was stored."""
+        """Its return value, from the data that was stored. Raises JournalError."""
         ...
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, OnInflight, OwnedRun
@@ -15,6 +15,7 @@ from agentflow.core.results import NO_USAGE
 from agentflow.core.store_ports import JournalStore
 from agentflow.runtime.branch_runs import BranchRuns
 from agentflow.runtime.codec import read_usage
+from agentflow.runtime.error_codec import NO_VALUE
 from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.handle import AccountedRun
 from agentflow.runtime.parking import Parking, Rest, question_of
@@ -291,9 +292,16 @@ def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
     failed: list[EffectRow] = []
     for row in ended:
         parent, ordinal = ordinal_of(row.path)
-        if row.state == EffectState.FAILED and (ordinal is None or last[parent] == ordinal):
+        if row.state == EffectState.FAILED and (ordinal is None or last[parent] == ordinal) and not _was_done(row):
             failed.append(row)
     return failed
+
+
+def _was_done(row: EffectRow) -> bool:
+    """Whether an effect was carried out and has failed only since what it gave cannot be stored: it is not tried again."""
+    value: Any = row.value
+    error: Any = cast("dict[str, Any]", value).get("error") if isinstance(value, dict) else None
+    return error is not None and error[1].get("code") == NO_VALUE
 
 
 def answers(rows: Iterable[EffectRow], *, retry: bool) -> list[EffectRow]:

@@ -71,10 +71,6 @@ class Returns(Generic[R]):
         else:
             self.fields = {"output_format": {"type": "json", "schema": schema}}
 
-    def restore(self, value: Any) -> R:
-        """The task's return value, from the JSON data that was stored."""
-        return cast(R, value) if self._adapter is None else self._adapter.validate_python(value)
-
     def read(self, result: TaskResult) -> R:
         """The Python value of a result. Raises the error of a FAILED one, InvalidOutput for data of another type."""
         if self._whole:

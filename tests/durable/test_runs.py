@@ -20,7 +20,7 @@ from agentflow import (
 )
 from agentflow.core.errors import AgentflowError, JournalError
 from agentflow.core.session import Session
-from agentflow.events import EffectReplayed, Event, RunFinished, ToolStarted, Warning
+from agentflow.events import EffectReplayed, Event, RunFinished, ToolStarted
 from tests.durable.world import Flow, World, interrupted, time_passes
 
 PROGRAM = """
@@ -238,31 +238,34 @@ async def test_records_that_do_not_fit_end_the_run(world: World, flow: Flow, tmp
         assert (await (await third.start(text, run_id="r")).result()).value[1].content == "<b>"
 
 
-async def test_what_is_no_data_is_made_anew(world: World, flow: Flow) -> None:
-    """A value that cannot be stored is said, and its effect carried out again; the effects after it are recorded."""
-    made: list[object] = []
+async def test_what_is_no_data_is_given_as_a_binding(world: World, flow: Flow) -> None:
+    """An effect that gives what cannot be stored has failed, and is not carried out again; an object of the host is a binding, which
+    is not stored either and is asked for when the run goes on."""
+    opened: list[object] = []
 
     def connect() -> object:
-        made.append(object())
-        return made[-1]
+        opened.append(object())
+        return opened[-1]
 
-    text = '(begin (define c (connect)) (list (eq? c c) (content (look (at "a"))) (content (look (at "b")))))'
-    warned: list[Event] = []
+    async with flow() as first:
+        for _ in range(2):
+            handle = await first.start(
+                "(try (connect) (catch (e) (get-field e 'code)))", {"connect": connect}, run_id="c"
+            )
+            assert (await handle.result()).value == "durable/no-value"
+    assert len(opened) == 1
+    text = '(list (eq? c c) (content (look (at "a"))) (content (look (at "b"))))'
     world.hold.add("b")
     async with flow() as first:
-        first.subscribe(lambda event: warned.append(event) if isinstance(event, Warning) else None)
-        await first.start(text, {"connect": connect}, run_id="r")
+        await first.start(text, {"c": opened[0]}, run_id="r")
         await world.reached.wait()
-    (said,) = [each for each in warned if isinstance(each, Warning)]
-    assert (said.code, said.path) == ("durable/not-recorded", "0/0.0") and said.span is not None
-    assert said.span.text == "(connect)"
     world.hold.clear()
     async with flow() as second:
         with pytest.raises(JournalError) as caught:
             await second.resume("r")
-        assert caught.value.code == "durable/bindings" and "connect" in caught.value.message
-        assert (await (await second.resume("r", bindings={"connect": connect})).result()).value == [True, "<a>", "<b>"]
-    assert len(made) == 2 and world.done == {"a": 1, "b": 1}
+        assert caught.value.code == "durable/bindings" and "c" in caught.value.message
+        assert (await (await second.resume("r", bindings={"c": opened[0]})).result()).value == [True, "<a>", "<b>"]
+    assert world.done == {"a": 1, "b": 1}
 
 
 def all_bytes(directory: Path) -> bytes:

@@ -211,7 +211,13 @@ class Form(BaseModel):
 def test_what_is_no_data_is_said() -> None:
     """An object of the host has no record; a model becomes the dict of its fields; nothing else is ever guessed."""
     codec = Codec()
-    for value in (object(), [1, {"a": open}], {(1, 2): 3}, b"bytes", TaskResult.complete("", {"c": object()})):
+    for value in (
+        object(),
+        [1, {"a": open}],
+        {(1, 2): 3},
+        bytearray(b"bytes"),
+        TaskResult.complete("", {"c": object()}),
+    ):
         with pytest.raises(NotData):
             codec.encode(value)
     itself: list[Any] = []
