@@ -16,8 +16,8 @@ from agentflow.arguments import (
     base_system_of,
     check_run,
     directory,
+    for_own_adapters,
     notes_of,
-    own_traits,
     patterns,
     policy_of,
     recording_of,
@@ -53,19 +53,21 @@ from agentflow.journal.sqlite import Sync
 from agentflow.journal.urls import is_postgres, open_rates, open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.words import TOOL_FORMS, WORDS
+from agentflow.lib.option_table import over
 from agentflow.lib.redact import Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
 from agentflow.memory.file_memory import FileMemory, default_cache_dir
 from agentflow.memory.rerank import LlmRanker
-from agentflow.providers.base import DEFAULT_GATE
+from agentflow.providers.clocks import Clocks
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import ProcessRates, read_rates
+from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
-from agentflow.providers.traits import Traits, combined
+from agentflow.providers.traits import Traits
 from agentflow.runtime.asking import Approver
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.engine import Engine
@@ -102,9 +104,12 @@ class AgentFlow(OperationMethods, WorkerMethods):
         system: the text that precedes the system text of every task and prompt; None: that of the settings. It is the
             handler's ``base_system_prompt``.
         root: what file tools and the index may see; a sequence for several.
-        base_url: the address of the model server. api_key: its key. Else the SDKs' own environment variables.
+        base_url: the address of the model server; else the variable of the model's SDK. api_key: its key; else
+            ``AGENTFLOW_API_KEY`` for a ``base_url``, or the SDK's variable, which goes to the vendor's hosts alone.
         traits: what that server takes, where it is not known or differs: ``{"limit_field": "max_completion_tokens"}``
-            (:class:`Traits`); over those of the settings.
+            (:class:`Traits`); over those of the settings. clocks: how long its calls may take, in seconds, ``{"first_byte_s": 900}``
+            (:class:`~agentflow.providers.Clocks`). retry: how often and after which wait a failed one is made again,
+            ``{"attempts": 2}`` (:class:`~agentflow.providers.RetryPolicy`).
         provider: a ready ProviderAdapter, instead of ``model``.
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
         sources: propose files for a question, besides those that the index finds (:class:`CandidateSource`).
@@ -168,6 +173,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
         limits: Limits | None = None,
         prices: Mapping[str, Price] | None = None,
         traits: Mapping[str, Any] | Traits | None = None,
+        clocks: Mapping[str, Any] | Clocks | None = None,
+        retry: Mapping[str, Any] | RetryPolicy | None = None,
         rates: Mapping[str, Rate] | None = None,
         durable: str | None = None,
         sync: Sync = "normal",
@@ -218,14 +225,17 @@ class AgentFlow(OperationMethods, WorkerMethods):
         paces = read_rates({**settings.rates, **(rates or {})})
         self._rates = open_rates(durable) if paces and durable is not None else None
         pace = (ProcessRates(paces) if self._rates is None else FleetRates(paces, self._rates)) if paces else None
+        for_own_adapters(provider, traits=traits, clocks=clocks, retry=retry)
         self.router = Router(
             model or settings.model,
             provider=provider,
             base_url=base_url or settings.base_url,
             api_key=api_key.reveal() if isinstance(api_key, Secret) else api_key,
             settings=settings.model_settings,
-            traits=combined(settings.traits, own_traits(traits, provider)),
-            gate=settings.concurrency or DEFAULT_GATE,
+            traits=over(settings.traits, traits),
+            clocks=over(settings.clocks, clocks),
+            retry=over(settings.retry, retry),
+            gate=settings.concurrency,
             prices=Prices(read_prices(prices or {}), offered=read_prices(settings.prices)),
             rates=pace,
         )

@@ -24,7 +24,6 @@ from agentflow.memory.notes import NoteBook, Notes
 from agentflow.observe.files import EventFiles
 from agentflow.observe.recording import Recording
 from agentflow.providers.shown import ShowCall
-from agentflow.providers.traits import Traits
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall
 
@@ -36,17 +35,12 @@ def unknown_parameter(unknown: Iterable[str], face: type[object]) -> Configurati
     return unknown_field(next(iter(unknown)), face.__name__, names - {"settings"})
 
 
-def own_traits(traits: Traits | Mapping[str, Any] | None, provider: object) -> Traits | Mapping[str, Any] | None:
-    """The traits of a flow's model. Raises ConfigurationError (``config/option``) where a ready ``provider`` serves it, which has its own."""
-    if traits is not None and provider is not None:
-        raise wrong_value(
-            "AgentFlow",
-            "traits",
-            traits,
-            "says nothing to provider=, a ready adapter",
-            "give them to the adapter: OpenAIChatProvider(base_url=..., traits={...})",
-        )
-    return traits
+def for_own_adapters(provider: object, **arguments: object) -> None:
+    """Raise ConfigurationError (``config/option``) for what belongs to an adapter that the flow makes, beside a ready ``provider``."""
+    for name, value in arguments.items():
+        if value is not None and provider is not None:
+            written = f"give it to the adapter: OpenAIChatProvider(base_url=..., {name}=...)"
+            raise wrong_value("AgentFlow", name, value, "says nothing to provider=, a ready adapter", written)
 
 
 def recording_of(

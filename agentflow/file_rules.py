@@ -27,6 +27,7 @@ from agentflow.executors.policy import CommandRule
 from agentflow.executors.program_files import ProgramFile, program_files
 from agentflow.lib.trust import is_trusted
 from agentflow.providers.base import DEFAULT_GATE
+from agentflow.providers.retry import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,11 @@ def _is_plain_setting(directory: Path, value: Any) -> bool:
     return not isinstance(value, dict) or cast("dict[str, Any]", value).keys() <= _SAMPLING
 
 
+def _tries_no_more(directory: Path, value: Any) -> bool:
+    attempts = cast("dict[str, Any]", value).get("attempts") if isinstance(value, dict) else None
+    return not isinstance(attempts, int) or attempts <= RetryPolicy().attempts
+
+
 _SAMPLING = frozenset(
     [
         "temperature",
@@ -88,7 +94,9 @@ _LOOK = "look at it, then run agentflow trust"
 _BELOW = FileRule(
     "what lies outside of its directory is not the project's", f"{_LOOK}; or pass it as an option", _lies_below, True
 )
-_FREE = "model fallbacks deny_commands rates prices traits system rerank surface decompose prompt_cache provenance"
+_FREE = (
+    "model fallbacks deny_commands rates prices traits clocks system rerank surface decompose prompt_cache provenance"
+)
 
 FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
     {
@@ -116,6 +124,12 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
             f"without being trusted it may ask for {DEFAULT_GATE} calls at once at most",
             _LOOK,
             permits=lambda directory, count: not isinstance(count, int) or count <= DEFAULT_GATE,
+            trusting=True,
+        ),
+        "retry": FileRule(
+            f"without being trusted it may have a call made {RetryPolicy().attempts} times at most",
+            f"{_LOOK}; or pass retry=",
+            permits=_tries_no_more,
             trusting=True,
         ),
         "model_settings": FileRule(

@@ -22,9 +22,11 @@ from agentflow.file_rules import check_grants, check_names, grants_of
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.trust import FILE_NAME
 from agentflow.providers.address import check_base_url
+from agentflow.providers.clocks import clocks_of
 from agentflow.providers.prices import read_prices
 from agentflow.providers.rates import read_rates
-from agentflow.providers.table import check_model
+from agentflow.providers.retry import retry_of
+from agentflow.providers.table import RouterSettings, check_model
 from agentflow.providers.traits import stated_traits
 
 _ARGUMENTS = "the arguments"
@@ -110,6 +112,11 @@ class Settings(BaseModel):
     """Native request fields of the model's dialect. A file that is not trusted may say those of sampling and thinking."""
     traits: Annotated[dict[str, Any], _judged(stated_traits)] = {}
     """A table of what the model server takes, where it is not known or differs: ``output = "json_object"``."""
+    clocks: Annotated[dict[str, Any], _judged(clocks_of)] = {}
+    """A table of how long model calls may take, in seconds: ``connect_s``, ``first_byte_s``, ``plain_first_byte_s``, ``idle_s``,
+    ``wall_s``."""
+    retry: Annotated[dict[str, Any], _judged(retry_of)] = {}
+    """A table of how failed model calls are made again: ``attempts`` in all, ``base_s``, ``cap_s``, ``retry_after_cap_s``."""
     system: str = ""
     """The base system prompt."""
     concurrency: int | None = None
@@ -132,6 +139,17 @@ class Settings(BaseModel):
     """Rounds in which a task that ran out of context or output is split up by a written program (0: never)."""
     prompt_cache: Literal["5m", "1h", False] | None = None
     """How long providers are asked to keep what prompts begin with: ``5m``, ``1h`` or ``false``; else where it pays."""
+
+    def for_router(self) -> RouterSettings:
+        """The settings of the model's server, as keywords of :class:`~agentflow.providers.table.Router`."""
+        return {
+            "base_url": self.base_url,
+            "settings": self.model_settings,
+            "traits": self.traits or None,
+            "clocks": self.clocks,
+            "retry": self.retry,
+            "gate": self.concurrency,
+        }
 
     def make_limits(self) -> Limits:
         """The limits table as Limits."""

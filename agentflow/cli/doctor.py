@@ -159,7 +159,7 @@ def _model() -> dict[str, Any]:
         settings = load_settings()
         if settings.model is None:
             return {"name": None}
-        router = Router(settings.model, base_url=settings.base_url, traits=settings.traits or None)
+        router = Router(settings.model, **settings.for_router())
         adapter, _ = router.resolve(None)
     except AgentflowError as error:
         return {"name": None, "problem": error.message}

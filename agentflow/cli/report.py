@@ -34,7 +34,7 @@ async def report_runs(
             runs.append(events)
             names.append(summary.run_id)
     settings = load_settings()
-    router = Router(settings.model, base_url=settings.base_url, traits=settings.traits or None)
+    router = Router(settings.model, **settings.for_router())
     path = Path(output or f"{names[0]}.html")
     page = await asyncio.to_thread(lambda: report_html(*runs, wire=wire_of(router)))
     try:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, replace
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.frozen import frozen
 from agentflow.lib.suggest import did_you_mean
 
+T = TypeVar("T")
 Place: TypeAlias = Literal["task", "ask", "text", "atom", "tool"]
 """Where an option may stand: ``@flow.task`` and ``with_options``; ``flow.ask``; ``@task`` of a workflow text in Python;
 ``defatom``; ``@tool`` and ``@flow.tool``."""
@@ -234,6 +236,31 @@ def wrong_value(where: str, name: str, value: object, problem: str, instead: str
     )
 
 
+def over(table: Mapping[str, Any], stated: T | Mapping[str, Any] | None) -> T | Mapping[str, Any] | None:
+    """An argument of several fields over the settings' ``table`` of the same name; None where neither says anything."""
+    if isinstance(stated, Mapping):
+        return {**table, **cast(Mapping[str, Any], stated)}
+    return (table or None) if stated is None else stated
+
+
+def policy_of(kind: type[T], name: str, stated: T | Mapping[str, Any] | None, usual: T | None = None) -> T:
+    """A frozen settings class from an argument ``name``: whole as it was stated, or by field over the ``usual`` one (None: its defaults).
+
+    Raises ConfigurationError (``config/option``) for an unknown field and for what is neither, and what the class raises of a value.
+    """
+    usual = kind() if usual is None else usual
+    if stated is None or isinstance(stated, kind):
+        return usual if stated is None else stated
+    names = [each.name for each in fields(cast(Any, kind))]
+    if not isinstance(stated, Mapping):
+        written = f"write {name}={{'{names[0]}': ...}} or {kind.__name__}({names[0]}=...)"
+        raise wrong_value("AgentFlow", name, stated, f"is neither a mapping nor {kind.__name__}", written)
+    for each in cast(Mapping[str, Any], stated):
+        if each not in names:
+            raise unknown_field(str(each), name, names)
+    return cast(T, replace(cast(Any, usual), **stated))
+
+
 __all__ = [
     "CALLED",
     "FIELDS",
@@ -243,6 +270,8 @@ __all__ = [
     "Place",
     "hint_for",
     "options_of",
+    "over",
+    "policy_of",
     "unknown_field",
     "unknown_option",
     "wrong_value",

@@ -75,10 +75,10 @@ class WaitQueue(Generic[T]):
 class Gate:
     """Lets ``size`` at a time through; the others wait."""
 
-    __slots__ = ("_free", "_queue")
+    __slots__ = ("_free", "_queue", "size")
 
     def __init__(self, size: int) -> None:
-        self._free = size
+        self.size = self._free = size
         self._queue: WaitQueue[None] = WaitQueue()
 
     def take_free(self) -> bool:
@@ -103,7 +103,16 @@ class Gate:
     def release(self) -> None:
         """Make room for the next."""
         waiter = self._queue.first()
-        if waiter is None:
+        if waiter is None or self._free < 0:
             self._free += 1
         else:
+            waiter.set_result(True)
+
+    def resize(self, size: int) -> None:
+        """Let ``size`` at a time through from now on. Those that are through already stay."""
+        more = size - self.size
+        self.size = size
+        self._free += more
+        while self._free > 0 and (waiter := self._queue.first()) is not None:
+            self._free -= 1
             waiter.set_result(True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from agentflow.core.errors import ConfigurationError, clip
+
+_OWN_NAMES = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 
 
 def check_base_url(url: str, where: str = "") -> None:
@@ -47,6 +50,27 @@ def split_query(url: str) -> tuple[str, str]:
     return urlunsplit((*parts[:2], parts.path.rstrip("/"), "", "")), f"?{parts.query}" if parts.query else ""
 
 
+def is_host_of(url: str, ends: tuple[str, ...]) -> bool:
+    """Whether the host of an address is one of ``ends``, or below one."""
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    return any([host == end or host.endswith(f".{end}") for end in ends])
+
+
+def is_own(url: str) -> bool:
+    """Whether an address is on this machine or on a private network, judged by what it says and without asking a name server.
+
+    Names without a dot (of a container, of a machine beside this one) and names under ``.localhost``, ``.local``, ``.internal``,
+    ``.lan`` and ``.home.arpa`` are (RFC 6761, 6762, 8375, and ICANN's reservation of ``.internal``).
+    """
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith(_OWN_NAMES)
+    address = getattr(address, "ipv4_mapped", None) or address
+    return not address.is_global
+
+
 def without_credentials(url: str) -> str:
     """``url`` for display, without user name and password."""
     head, mark, rest = url.partition("://")
@@ -56,4 +80,4 @@ def without_credentials(url: str) -> str:
     return url.replace(host.rpartition("@")[0] + "@", "***@", 1)
 
 
-__all__ = ["check_base_url", "split_query", "without_credentials"]
+__all__ = ["check_base_url", "is_host_of", "is_own", "split_query", "without_credentials"]

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelProfile, ModelRequest, thinking_tokens
 from agentflow.providers import anthropic_wire as messages
-from agentflow.providers.base import HttpAdapter
+from agentflow.providers.address import is_host_of
+from agentflow.providers.base import NO_KEY, HttpAdapter
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.decoding import Decoder
 from agentflow.providers.effort import anthropic_efforts
@@ -21,6 +22,7 @@ from agentflow.providers.wire import Wire
 _PLAIN_LIMIT = 21_333
 """Maximum output tokens of a request that is not streamed. The API's guide asks for streaming where a call may take more than ten
 minutes, at 128,000 tokens an hour by the SDK's estimate."""
+ADDRESS = "https://api.anthropic.com"
 CREDENTIALS = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -33,12 +35,18 @@ CREDENTIALS = (
 
 
 def check_key(base_url: str | None, api_key: str | None) -> None:
-    """Raise ConfigurationError if there is no credential. Checks the environment only, without importing the SDK."""
-    if api_key or any(os.environ.get(name) for name in CREDENTIALS):
+    """Raise ConfigurationError if the server is the vendor's and there is no credential. Looks at the environment only, without
+    importing the SDK."""
+    if api_key or has_credentials():
         return
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    if not (home / "anthropic").exists():
+    if is_host_of(base_url or os.environ.get("ANTHROPIC_BASE_URL") or ADDRESS, AnthropicProvider.hosts):
         raise _no_key()
+
+
+def has_credentials() -> bool:
+    """Whether the environment or the user's directory may hold a credential of Anthropic."""
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return any([os.environ.get(name) for name in CREDENTIALS]) or (home / "anthropic").exists()
 
 
 def _no_key() -> ConfigurationError:
@@ -56,7 +64,8 @@ class AnthropicProvider(HttpAdapter):
     dialect: ClassVar[str] = messages.DIALECT
     provider: ClassVar[str] = "anthropic"
     route: ClassVar[str] = "anthropic"
-    address = "https://api.anthropic.com"
+    address = ADDRESS
+    hosts = ("anthropic.com",)
     address_variable = "ANTHROPIC_BASE_URL"
     _needed = frozenset(["max_tokens"])
     shown_headers = MappingProxyType({"x-api-key": "$ANTHROPIC_API_KEY", "anthropic-version": "2023-06-01"})
@@ -107,7 +116,10 @@ class AnthropicProvider(HttpAdapter):
 
     def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
         """The class of the SDK's client, and its arguments besides the address."""
-        return sdk.AsyncAnthropic, {"api_key": self._api_key}
+        key = self._api_key
+        if key is None and not self._is_vendors and (self._base_url or not has_credentials()):
+            key = NO_KEY  # without an argument the SDK would take the vendor's from the environment
+        return sdk.AsyncAnthropic, {"api_key": key}
 
     def _plain(self, request: ModelRequest) -> bool:
         return self._limit(request) <= _PLAIN_LIMIT

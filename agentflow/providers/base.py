@@ -27,28 +27,38 @@ from agentflow.core.messages import (
     ModelResponse,
     Notice,
     Waiting,
+    thinking_tokens,
 )
 from agentflow.core.ports import RateLimiter
-from agentflow.core.provider_errors import CallTimeout, ProtocolError, RateLimited
+from agentflow.core.provider_errors import (
+    AuthenticationFailed,
+    CallTimeout,
+    FirstByteTimeout,
+    ProtocolError,
+    RateLimited,
+)
 from agentflow.core.work import in_slices
 from agentflow.lib.event_loop import running_loop
 from agentflow.providers import faults, refusals
-from agentflow.providers.address import check_base_url, split_query
+from agentflow.providers.address import check_base_url, is_host_of, split_query
 from agentflow.providers.client_pool import ClientPool
-from agentflow.providers.clocks import Clocks
+from agentflow.providers.clocks import Clocks, clocks_of
 from agentflow.providers.decoding import Decoder, deltas_of, unread
 from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_event_stream, read_whole, send
 from agentflow.providers.halves import Halves, whole_json
 from agentflow.providers.header_text import check_headers
 from agentflow.providers.opening import Opened, Openings
+from agentflow.providers.own_servers import LOOK_CLOCKS, MODELS, OWN_CLOCKS, OWN_GATE, OWN_LIMIT, SLOTS, slots_of
 from agentflow.providers.prices import Prices
-from agentflow.providers.retry import RetryPolicy
+from agentflow.providers.retry import RetryPolicy, retry_of
 from agentflow.providers.servers import traits_of
 from agentflow.providers.sse import SseParser
 from agentflow.providers.traits import Traits, issuer_of, stated_traits
 from agentflow.providers.wire import Wire, body_of, estimate_tokens, parse_json, parse_whole
 
 DEFAULT_GATE = 256
+NO_KEY = "no-key-needed"
+"""Sent in place of a key to a server that needs none, since the SDKs want one."""
 _LENGTHENING = frozenset({*CAP_SETTINGS, "n", "best_of"})
 """Native request fields that may make an answer longer than ``max_output_tokens``."""
 _PING_SIZE = 1_024
@@ -71,9 +81,9 @@ class AdapterOptions(TypedDict, total=False):
 
     base_url: str | None
     api_key: str | None
-    clocks: Clocks | None
-    retry: RetryPolicy | None
-    gate: int
+    clocks: Clocks | Mapping[str, Any] | None
+    retry: RetryPolicy | Mapping[str, Any] | None
+    gate: int | None
     prices: Prices | None
     rates: RateLimiter | None
     settings: dict[str, Any] | None
@@ -86,8 +96,9 @@ class AdapterOptions(TypedDict, total=False):
 class HttpAdapter(ABC):
     """An adapter that reaches its provider over HTTP through an SDK client. Implements ``ProviderAdapter``.
 
-    Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables); ``clocks``, ``retry``; ``gate`` is
-    the maximum number of calls in flight, and the size of the connection pool; ``prices`` for costs; ``rates`` limits
+    Parameters: ``base_url`` and ``api_key`` (default: the SDK's environment variables, whose key goes to the vendor's hosts alone, or to
+    the address that the vendor's own variable names); ``clocks`` and ``retry``, whole or as mappings of what differs from the usual; ``gate`` is
+    the maximum number of calls in flight (None: 256 to a vendor; to a server of one's own as many as it says that it answers at once, or 4); ``prices`` for costs; ``rates`` limits
     requests and tokens per minute; ``settings`` are native request fields of every call, None leaves a
     field out; ``traits`` state what the server takes (:class:`~agentflow.providers.traits.Traits`); ``transport`` is an httpx2 transport
     to use instead of the network; ``aiohttp`` forces or forbids the aiohttp transport (None: use it if installed); ``name``
@@ -102,26 +113,25 @@ class HttpAdapter(ABC):
     def __init__(self, **options: Unpack[AdapterOptions]) -> None:
         if unknown := set(options) - AdapterOptions.__annotations__.keys():
             raise TypeError(f"{type(self).__name__} takes no {', '.join(sorted(unknown))}")
-        gate = options.get("gate", DEFAULT_GATE)
-        if gate < 1:
+        gate = options.get("gate")
+        if gate is not None and gate < 1:
             raise ConfigurationError(f"gate={gate!r}: at least one call must be allowed", code="config/gate")
         self.name = options.get("name") or self.provider
         self._base_url = options.get("base_url")
         self._api_key = options.get("api_key")
-        self._clocks = options.get("clocks") or Clocks()
-        self._retry = options.get("retry") or RetryPolicy()
-        self._gate_size = gate
+        self._own_clocks = options.get("clocks")
+        clocks_of(self._own_clocks)  # refuses what is no clock
+        self._retry = retry_of(options.get("retry"))
+        self._gate = gate
         self._prices = options.get("prices") or Prices()
         self._rates = options.get("rates")
         self._settings = options.get("settings") or {}
         self._stated = options.get("traits")
         if self._stated is not None:
             stated_traits(self._stated)  # refuses what cannot be stated
-        caps = [value for name in CAP_SETTINGS if type(value := self._settings.get(name)) is int]
-        self._cap = min(caps, default=None)
         self._transport = options.get("transport")
         self._aiohttp = options.get("aiohttp")
-        self._opened = Openings(self._open, gate, self.name)
+        self._opened = Openings(self._open, lambda: self._gate_size, self.name)
         self._forms: dict[Any, Any] = {}
 
     @abstractmethod
@@ -183,6 +193,8 @@ class HttpAdapter(ABC):
 
     address: ClassVar[str] = ""
     """The vendor's own address, where no ``base_url`` is given."""
+    hosts: ClassVar[tuple[str, ...]] = ()
+    """The ends of the vendor's host names, to which alone its keys of the environment go."""
     address_variable: ClassVar[str] = ""
     """The variable of the environment that holds an address instead."""
     _needed: ClassVar[frozenset[str]] = frozenset()
@@ -206,6 +218,32 @@ class HttpAdapter(ABC):
         """The address without its query, and the query, which goes behind each path."""
         return split_query(self._address)
 
+    @cached_property
+    def _clocks(self) -> Clocks:
+        """The clocks of each call: as stated, over those that are usual for the server."""
+        return clocks_of(self._own_clocks, OWN_CLOCKS if self.traits.own else Clocks())
+
+    @property
+    def _gate_size(self) -> int:
+        """The most calls in flight: as stated, as many as the server is said to answer at once, or as is usual for it."""
+        return self._gate or self.traits.slots or (OWN_GATE if self.traits.own else DEFAULT_GATE)
+
+    @property
+    def _cap(self) -> int | None:
+        """The maximum of tokens of an answer, by the settings of the adapter."""
+        caps = [value for name in CAP_SETTINGS if type(value := self._settings.get(name)) is int]
+        return min(caps, default=None)
+
+    @property
+    def _is_vendors(self) -> bool:
+        """Whether the address is one of the vendor's own."""
+        return is_host_of(self._address, self.hosts)
+
+    @property
+    def _takes_keys(self) -> bool:
+        """Whether the vendor's keys of the environment are for this address: it is the vendor's, or the vendor's variable names it."""
+        return not self._base_url or self._is_vendors
+
     @property
     def _client_address(self) -> str | None:
         """The address for the SDK's client; None where that knows it by itself."""
@@ -215,7 +253,9 @@ class HttpAdapter(ABC):
     @cached_property
     def traits(self) -> Traits:
         """What the server of this adapter takes: as stated, known or guessed, and without the fields that it has refused."""
-        return traits_of(self.route, self._address, self._stated)
+        traits = traits_of(self.route, self._address, self._stated)
+        # what a transport leads to, a cassette for example, is not known by its address
+        return traits if self._transport is None or "own" in traits.stated else replace(traits, own=False)
 
     @cached_property
     def issuer(self) -> str:
@@ -232,8 +272,17 @@ class HttpAdapter(ABC):
         in_prompt = request.output_schema is not None and not self.profile(request.model).native_json_schema
         return Wire(request, traits or self.traits, self.issuer, self._forms, in_prompt=in_prompt)
 
+    def _bounded(self, request: ModelRequest) -> ModelRequest:
+        """``request`` with a maximum of output tokens where nobody states one and the server would have none."""
+        if not self.traits.own or request.max_output_tokens is not None:
+            return request
+        if any([name in self._settings or name in request.settings for name in CAP_SETTINGS]):
+            return request
+        return replace(request, max_output_tokens=OWN_LIMIT + thinking_tokens({**self._settings, **request.settings}))
+
     def described(self, request: ModelRequest) -> dict[str, Any]:
         """The HTTP request for ``request`` as ``url``, ``headers`` and ``body``, with a variable in place of the key."""
+        request = self._bounded(request)
         headers: dict[str, str] = {"content-type": "application/json", **self.shown_headers}
         path, body = self._written(request, self._wire(request), request.stream, headers)
         return {"url": self._split_address[0] + path, "headers": headers, "body": body}
@@ -244,12 +293,16 @@ class HttpAdapter(ABC):
         if (notice := self._import_notice()) is not None:
             yield ModelDelta(notice=notice)
         opened = self._opened.get(loop) or await self._opened.ready(loop)
+        own = self.traits.own
+        if own:
+            request = self._bounded(request)
         call = HttpCall(request, self._clocks, self.name, self._wire(request))
         watch = call.watch
         number = 0
         refused: list[str] = []
         try:
-            call.streaming = request.stream or not self._plain(request)
+            # a server of one's own goes on with a plain answer that nobody waits for any more, and so keeps its slot
+            call.streaming = request.stream or own or not self._plain(request)
             if request.idempotency_key:
                 call.headers["Idempotency-Key"] = request.idempotency_key
             await self._write(call)
@@ -281,7 +334,11 @@ class HttpAdapter(ABC):
                 except ProviderError as error:
                     self._complete(error, call, number)
                     again = not delivered and await self._without(error, call, refused)
-                    wait = 0.0 if again else None if delivered else self._retry.wait(error, number, call.remaining)
+                    silent = own and isinstance(error, FirstByteTimeout)
+                    if silent:
+                        error.hint = opened.observed.silence(self._clocks.first_byte_s, opened.gate.size)
+                    over = delivered or silent
+                    wait = 0.0 if again else None if over else self._retry.wait(error, number, call.remaining)
                     if self._rates is not None and isinstance(error, RateLimited):
                         self._rates.hold(self._key(call), error.retry_after or wait or 0.0)
                     if wait is None:
@@ -323,6 +380,39 @@ class HttpAdapter(ABC):
     async def count_tokens(self, request: ModelRequest) -> int:
         """Input tokens of ``request``, estimated at four bytes per token."""
         return estimate_tokens(request)
+
+    async def look(self, path: str) -> Any:
+        """The JSON that the server has at ``path``, from its root; None if it has none or says nothing in time. Asks no model."""
+        opened = await self._opened.ready(running_loop())
+        call = HttpCall(ModelRequest((), stream=False), LOOK_CLOCKS, self.name, self._wire(ModelRequest(())))
+        call.path = self._split_address[0].removesuffix("/v1") + path
+        pooled = opened.clients.take()
+        try:
+            answer = await send(pooled, opened.sdk, call)
+            try:
+                return parse_json(await read_whole(answer, b""), "an answer of the server")
+            finally:
+                await answer.aclose()
+        except ProviderError:
+            return None
+        finally:
+            pooled.active -= 1
+            call.watch.close()
+
+    async def slots(self) -> int:
+        """The calls that the server says it answers at once; 0 if it does not say."""
+        for path in (*SLOTS, MODELS):
+            if count := slots_of(path, await self.look(path)):
+                return count
+        return 0
+
+    async def _ask_slots(self, opened: Opened) -> None:
+        """Widen or narrow the gate to what a server of one's own says, once, when a call would have to wait and nobody said it."""
+        if opened.observed.asked or not self.traits.own or self._gate or self.traits.slots:
+            return
+        opened.observed.asked = True
+        if count := await self.slots():
+            opened.gate.resize(count)
 
     async def _count(self, request: ModelRequest, path: str, fields: tuple[str, ...]) -> int:
         """``input_tokens`` from a counting endpoint, which is sent ``fields`` of the body; an estimate if the server has none."""
@@ -383,6 +473,7 @@ class HttpAdapter(ABC):
             if not entered:
                 call.pause()
                 yield [ModelDelta(wait=Waiting("gate"))]
+                await self._ask_slots(opened)
                 await gate.take(priority)
                 entered = True
                 yield [ModelDelta(wait=Waiting("gate", True))]
@@ -395,6 +486,8 @@ class HttpAdapter(ABC):
                     if rates is not None:
                         rates.learn(self._key(call), answer.headers)
                     opening = await answer.opening()
+                    if self.traits.own:
+                        opened.observed.begin(call)
                     if self._is_stream(answer, opening, call.streaming):
                         async with aclosing(self._read_events(answer, opening, call, decoder)) as batches:
                             async for batch in batches:
@@ -402,6 +495,7 @@ class HttpAdapter(ABC):
                     else:
                         yield await self._read_body(answer, opening, call, decoder)
                 finally:
+                    opened.observed.answering.discard(call)
                     await answer.aclose()
             finally:
                 pooled.active -= 1
@@ -503,6 +597,8 @@ class HttpAdapter(ABC):
 
     def _complete(self, error: ProviderError, call: HttpCall, number: int) -> None:
         error.attempts = number
+        if isinstance(error, AuthenticationFailed) and not (self._api_key or self._takes_keys):
+            error.hint = f"keys of the environment go to {' and '.join(self.hosts)} alone: pass api_key=..., or set AGENTFLOW_API_KEY"
         if self._api_key and len(self._api_key) >= _KEY_LENGTH and self._api_key in error.message:
             error.message = error.message.replace(self._api_key, "***")
             error.args = (error.message,)

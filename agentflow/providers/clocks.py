@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from agentflow.core.errors import ConfigurationError
+from agentflow.lib.option_table import policy_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,12 @@ class Clocks:
                     f"Clocks({field.name}={value!r}): a clock is a positive number of seconds, or None",
                     code="config/clocks",
                 )
+
+
+def clocks_of(stated: Clocks | Mapping[str, Any] | None, usual: Clocks | None = None) -> Clocks:
+    """The clocks of a call: as stated, whole or by name over the ``usual`` ones, seconds or None. Raises ConfigurationError
+    (``config/clocks``; ``config/option`` for a clock that there is not)."""
+    return policy_of(Clocks, "clocks", stated, usual)
 
 
 class Watch:

@@ -17,7 +17,7 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import ModelProfile, ModelRequest, thinking_tokens
 from agentflow.providers.anthropic import AnthropicProvider
 from agentflow.providers.aws_events import AwsEventParser
-from agentflow.providers.base import AdapterOptions, EventParser
+from agentflow.providers.base import NO_KEY, AdapterOptions, EventParser
 from agentflow.providers.effort import anthropic_efforts
 from agentflow.providers.exchange import Answer
 from agentflow.providers.wire import Wire, estimate_tokens
@@ -107,6 +107,11 @@ class CloudProvider(AnthropicProvider):
         """Input tokens of ``request``, estimated: not every cloud has a counting endpoint."""
         return estimate_tokens(request)
 
+    @property
+    def _cloud_key(self) -> str | None:
+        """The key, or None for that of the environment, which does not go to an address that is not the vendor's."""
+        return self._api_key or (None if self._takes_keys else NO_KEY)
+
     def _cloud_body(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
         """The model's name, and the body without it."""
         _, body = super()._encode(request, wire, streaming)
@@ -121,6 +126,7 @@ class BedrockProvider(CloudProvider):
     """
 
     route: ClassVar[str] = "bedrock"
+    hosts = ("amazonaws.com",)
     address_variable = "ANTHROPIC_BEDROCK_BASE_URL"
 
     def _own_address(self) -> str:
@@ -132,7 +138,8 @@ class BedrockProvider(CloudProvider):
     def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
         return sdk.AsyncAnthropicBedrock, {
             "aws_region": self._region(),
-            "api_key": self._api_key,
+            # requests are signed for any address, which gives nothing away; a bearer token would
+            "api_key": self._cloud_key if _variable("AWS_BEARER_TOKEN_BEDROCK") else self._api_key,
         }
 
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
@@ -157,6 +164,7 @@ class VertexProvider(CloudProvider):
     """
 
     route: ClassVar[str] = "vertex"
+    hosts = ("googleapis.com",)
     address_variable = "ANTHROPIC_VERTEX_BASE_URL"
 
     def _own_address(self) -> str:
@@ -167,7 +175,7 @@ class VertexProvider(CloudProvider):
 
     def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
         project, region = self._where()
-        return sdk.AsyncAnthropicVertex, {"region": region, "project_id": project, "access_token": self._api_key}
+        return sdk.AsyncAnthropicVertex, {"region": region, "project_id": project, "access_token": self._cloud_key}
 
     def _encode(self, request: ModelRequest, wire: Wire, streaming: bool) -> tuple[str, dict[str, Any]]:
         model, body = self._cloud_body(request, wire, streaming)
@@ -188,10 +196,11 @@ class FoundryProvider(CloudProvider):
     """
 
     route: ClassVar[str] = "foundry"
+    hosts = ("azure.com",)
     address_variable = "ANTHROPIC_FOUNDRY_BASE_URL"
 
     def _own_address(self) -> str:
         return f"https://{_variable('ANTHROPIC_FOUNDRY_RESOURCE') or 'RESOURCE'}.services.ai.azure.com/anthropic"
 
     def _make_client(self, sdk: Any) -> tuple[Any, Mapping[str, Any]]:
-        return sdk.AsyncAnthropicFoundry, {"api_key": self._api_key}
+        return sdk.AsyncAnthropicFoundry, {"api_key": self._cloud_key}

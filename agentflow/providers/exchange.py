@@ -272,6 +272,10 @@ async def _post(client: PooledClient, sdk: Sdk, call: HttpCall) -> Any:
     tries = _STALE_TRIES
     while True:
         try:
+            if not call.body:  # a question about the server, at an address of its own
+                return await client.client.get(
+                    call.path, cast_to=sdk.response, options=options, stream=True, stream_cls=sdk.stream
+                )
             return await client.client.post(
                 client.base_url + call.path,  # Absolute, so that the SDK need not parse its base URL on every call.
                 cast_to=sdk.response,

@@ -10,7 +10,7 @@ from agentflow.core.messages import ModelProfile, ModelRequest
 from agentflow.providers import openai_chat_wire as chat
 from agentflow.providers import openai_responses_wire as responses
 from agentflow.providers import openai_wire as common
-from agentflow.providers.base import HttpAdapter
+from agentflow.providers.base import NO_KEY, HttpAdapter
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.decoding import Decoder
 from agentflow.providers.effort import openai_efforts
@@ -23,6 +23,7 @@ class OpenAIProvider(HttpAdapter):
 
     provider: ClassVar[str] = "openai"
     address = common.ADDRESS
+    hosts = common.HOSTS
     address_variable = common.ADDRESS_VARIABLE
     shown_headers = MappingProxyType({"authorization": "Bearer $OPENAI_API_KEY"})
 
@@ -55,11 +56,11 @@ class OpenAIProvider(HttpAdapter):
 
         from agentflow.providers import transport
 
-        common.check_key(self._address, self._api_key)
+        common.check_key(self._base_url, self._api_key)
         self._prices.load()
         make, size = self._http_clients(openai)
         client = transport.quiet_client(openai.AsyncOpenAI)(
-            api_key=self._api_key or os.environ.get("OPENAI_API_KEY") or common.NO_KEY,
+            api_key=self._api_key or (self._takes_keys and os.environ.get("OPENAI_API_KEY")) or NO_KEY,
             base_url=self._client_address,
             max_retries=0,
             http_client=make(),

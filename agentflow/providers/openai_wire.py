@@ -9,18 +9,18 @@ from typing import Any
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import AudioPart, DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
+from agentflow.providers.address import is_host_of
 from agentflow.providers.decoding import count
 from agentflow.providers.effort import nearest, openai_efforts
 from agentflow.providers.schemas import SchemaForm, tool_form
-from agentflow.providers.servers import row_of
 from agentflow.providers.wire import Wire, record, unsupported
 
 ADDRESS = "https://api.openai.com/v1"
+HOSTS = ("openai.com",)
 ADDRESS_VARIABLE = "OPENAI_BASE_URL"
 _KEEPS_AT_A_PRICE = re.compile(r"gpt-(5\.[6-9]|5\.\d\d|[6-9]|\d\d)").match
 """Models that charge for caching a prompt, which can be turned off.
 https://developers.openai.com/api/docs/guides/prompt-caching"""
-NO_KEY = "no-key-needed"
 _SOUNDS = MappingProxyType({"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"})
 
 
@@ -28,7 +28,7 @@ def check_key(base_url: str | None, api_key: str | None) -> None:
     """Raise ConfigurationError if the server is the vendor's and there is no key."""
     if api_key or os.environ.get("OPENAI_API_KEY"):
         return
-    if row_of("openai", base_url or os.environ.get(ADDRESS_VARIABLE) or ADDRESS).vendor == "openai":
+    if is_host_of(base_url or os.environ.get(ADDRESS_VARIABLE) or ADDRESS, HOSTS):
         raise ConfigurationError(
             "no API key for openai: the environment variable OPENAI_API_KEY is not set",
             code="config/no-key",

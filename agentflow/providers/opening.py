@@ -12,6 +12,7 @@ from agentflow.lib.wait_queue import Gate
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.exchange import Sdk, describe
 from agentflow.providers.header_text import check_headers
+from agentflow.providers.own_servers import Observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +23,17 @@ class Opened:
     sdk: Sdk
     gate: Gate
     throttle: StartThrottle
+    observed: Observed
 
 
 class Openings(dict[asyncio.AbstractEventLoop, Opened]):
     """What an adapter has opened, by event loop: a client belongs to the loop on which it was opened.
 
-    Parameters: ``open`` makes the first client, on a worker thread (imports, certificates); ``gate`` is the maximum number of
-    calls in flight; ``provider`` is the provider's name in errors.
+    Parameters: ``open`` makes the first client, on a worker thread (imports, certificates); ``gate`` gives the maximum number
+    of calls in flight; ``provider`` is the provider's name in errors.
     """
 
-    def __init__(self, open: Callable[[], tuple[ClientPool, Sdk]], gate: int, provider: str) -> None:
+    def __init__(self, open: Callable[[], tuple[ClientPool, Sdk]], gate: Callable[[], int], provider: str) -> None:
         super().__init__()
         self._open = open
         self._gate = gate
@@ -46,7 +48,7 @@ class Openings(dict[asyncio.AbstractEventLoop, Opened]):
         async with self._locks.setdefault(loop, asyncio.Lock()):
             if (opened := self.get(loop)) is None:
                 clients, sdk = await asyncio.to_thread(self._made)
-                opened = self[loop] = Opened(clients, sdk, Gate(self._gate), StartThrottle(loop))
+                opened = self[loop] = Opened(clients, sdk, Gate(self._gate()), StartThrottle(loop), Observed())
             return opened
 
     def _made(self) -> tuple[ClientPool, Sdk]:

@@ -7,8 +7,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 from agentflow.core.errors import ConfigurationError, ProviderError
+from agentflow.lib.option_table import policy_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +29,11 @@ class RetryPolicy:
     retry_after_cap_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or min(self.base_s, self.cap_s, self.retry_after_cap_s) < 0:
+        seconds = (self.base_s, self.cap_s, self.retry_after_cap_s)
+        numbers = all([type(each) in (int, float) and each >= 0 for each in seconds])
+        if not numbers or type(self.attempts) is not int or self.attempts < 1:
             raise ConfigurationError(
-                "RetryPolicy needs attempts of 1 or more and no negative seconds", code="config/retry"
+                f"{self}: attempts are a whole number of 1 or more, and seconds are not negative", code="config/retry"
             )
 
     def wait(self, error: ProviderError, number: int, remaining_s: float | None) -> float | None:
@@ -47,6 +51,12 @@ class RetryPolicy:
             # Jitter keeps calls that failed together from retrying together.
             wait = min(self.cap_s, self.base_s * 2 ** (number - 1)) * (0.5 + random.random() / 2)
         return None if remaining_s is not None and wait >= remaining_s else wait
+
+
+def retry_of(stated: RetryPolicy | Mapping[str, Any] | None) -> RetryPolicy:
+    """The policy as stated, whole or by name over the usual one. Raises ConfigurationError (``config/retry``; ``config/option`` for a
+    name that there is not)."""
+    return policy_of(RetryPolicy, "retry", stated)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

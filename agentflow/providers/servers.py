@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentflow.providers.address import is_own
 from agentflow.providers.traits import UNKNOWN, Traits, stated_traits
 
 _LONG_ID = r"[A-Za-z0-9_-]{1,64}"
@@ -128,7 +129,10 @@ def row_of(route: str, address: str) -> Traits:
 def traits_of(route: str, address: str, stated: Mapping[str, Any] | Traits | None = None) -> Traits:
     """The traits of the server at ``address`` that is spoken to over ``route`` (``openai-chat``, ``openai``, ``anthropic``).
 
-    ``stated`` goes over its row, or over the guess. Raises as :func:`~agentflow.providers.traits.stated_traits`.
+    An address on this machine or on a private network is a server of one's own. ``stated`` goes over its row, or over the guess.
+    Raises as :func:`~agentflow.providers.traits.stated_traits`.
     """
     row = row_of(route, address)
+    if is_own(address):
+        row = replace(row, own=True)
     return row if stated is None else stated_traits(stated, row)

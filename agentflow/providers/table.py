@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.ports import ProviderAdapter, RateLimiter
 from agentflow.lib.suggest import suggest
 from agentflow.providers.address import check_base_url
-from agentflow.providers.base import DEFAULT_GATE, AdapterOptions
-from agentflow.providers.clocks import Clocks
+from agentflow.providers.base import AdapterOptions
+from agentflow.providers.clocks import Clocks, clocks_of
 from agentflow.providers.paced import PacedProvider
 from agentflow.providers.priced import PricedProvider
 from agentflow.providers.prices import Prices
-from agentflow.providers.retry import RetryPolicy
+from agentflow.providers.retry import RetryPolicy, retry_of
 from agentflow.providers.traits import Traits, stated_traits
 
+KEY_VARIABLE = "AGENTFLOW_API_KEY"
+"""The variable with the key of the server that a flow's ``base_url`` names."""
 ENTRY_POINTS = "agentflow.providers"
 """Entry point group of factories that take the keywords of :func:`open_provider` and return a ProviderAdapter."""
 
@@ -53,6 +56,17 @@ _BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
         "vertex": Dialect("clouds", "VertexProvider", "clouds:check_vertex"),
     }
 )
+
+
+class RouterSettings(TypedDict):
+    """The keywords of :class:`Router` that a flow's settings have."""
+
+    base_url: str | None
+    settings: dict[str, Any] | None
+    traits: Mapping[str, Any] | None
+    clocks: Mapping[str, Any]
+    retry: Mapping[str, Any]
+    gate: int | None
 
 
 def dialects() -> list[str]:
@@ -117,9 +131,9 @@ class Router:
         provider: ProviderAdapter | None = None,
         base_urls: Mapping[str, str] | None = None,
         api_keys: Mapping[str, str] | None = None,
-        clocks: Clocks | None = None,
-        retry: RetryPolicy | None = None,
-        gate: int = DEFAULT_GATE,
+        clocks: Clocks | Mapping[str, Any] | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
+        gate: int | None = None,
         prices: Prices | None = None,
         rates: RateLimiter | None = None,
         settings: dict[str, Any] | None = None,
@@ -146,6 +160,7 @@ class Router:
         self._name = model or ""
         if base_url is not None:
             check_base_url(base_url)
+            api_key = api_key or os.environ.get(KEY_VARIABLE)
         if model and provider is None:
             self._dialect, self._name = self._split(model)
         self._base_urls = dict(base_urls or {})
@@ -154,6 +169,8 @@ class Router:
         self._traits = traits
         if traits is not None:
             stated_traits(traits)  # refuses what cannot be stated
+        clocks_of(clocks)
+        retry_of(retry)
         if self._dialect is not None:
             if base_url is not None:
                 self._base_urls.setdefault(self._dialect, base_url)

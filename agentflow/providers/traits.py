@@ -34,6 +34,8 @@ _MEANT: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("response_format", "json_schema", "json_object", "json_mode", "output_config"), "output"),
         **dict.fromkeys(("stream_options", "usage_in_stream", "prompt_cache_key", "store", "without"), "omit"),
         **dict.fromkeys(("role", "developer", "developer_role"), "system_role"),
+        **dict.fromkeys(("local", "private"), "own"),
+        **dict.fromkeys(("parallel", "gate", "concurrency", "n_parallel", "num_parallel"), "slots"),
     }
 )
 """Names that people write for a trait."""
@@ -65,6 +67,9 @@ class Traits:
         pictures: whether the model behind the server takes pictures; if not, pictures that tools give are told in words.
         user_after_results: whether the user may speak directly after the results of tools in Chat Completions.
         omit: request fields that the server refuses, which are left out: ``stream_options``, ``prompt_cache_key``, ``store``.
+        own: whether the server is one of your own rather than a vendor: it answers few calls at once and each slowly. Decided by
+            the address (this machine or a private network) unless stated.
+        slots: the calls that the server answers at once. 0: not known.
         vendor: the name of the row; empty for a server that is not known.
         sure: False where the traits are a guess from the dialect.
         stated: the names that a user stated. source: where the row's rules are documented, and the month they were read.
@@ -91,6 +96,8 @@ class Traits:
     pictures: bool = True
     user_after_results: bool = True
     omit: tuple[str, ...] = ()
+    own: bool = False
+    slots: int = 0
     stated: frozenset[str] = frozenset()
     source: str = ""
 
@@ -173,22 +180,14 @@ def stated_traits(traits: Mapping[str, Any] | Traits, base: Traits | None = None
     return replace(base, **said, stated=base.stated | frozenset(traits))
 
 
-def combined(
-    settings: Mapping[str, Any], traits: Mapping[str, Any] | Traits | None
-) -> Mapping[str, Any] | Traits | None:
-    """What is ``traits`` over what the settings state; None for nothing. Raises as :func:`stated_traits`."""
-    if traits is None or isinstance(traits, Traits):
-        return traits or settings or None
-    stated_traits(traits)
-    return {**settings, **traits}
-
-
 _EXAMPLES: Mapping[str, str] = MappingProxyType(
     {
         "limit_field": "write traits={'limit_field': 'max_completion_tokens'}",
         "output": "write traits={'output': 'json_object'}, 'json_schema' or 'prompt'",
         "omit": "write traits={'omit': ['stream_options']}",
         "system_role": "write traits={'system_role': 'developer'}, 'system' or 'user'",
+        "own": "write traits={'own': True} for a server of your own, False for one that passes calls on to a vendor",
+        "slots": "write traits={'slots': 2}, the calls that the server answers at once",
     }
 )
 STATED: frozenset[str] = frozenset([each.name for each in fields(Traits)]) - _DECIDED_HERE

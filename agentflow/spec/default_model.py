@@ -43,7 +43,6 @@ class DefaultModel:
 
     def _router(self) -> Router:
         if self._opened is None:
-            from agentflow.providers.base import DEFAULT_GATE
             from agentflow.providers.prices import read_prices
             from agentflow.providers.rates import ProcessRates, read_rates
             from agentflow.providers.table import Router
@@ -54,10 +53,7 @@ class DefaultModel:
             paces = read_rates(settings.rates)
             self._opened = Router(
                 self._model or settings.model or DEFAULT_MODEL,
-                base_url=settings.base_url,
-                settings=settings.model_settings,
-                traits=settings.traits or None,
-                gate=settings.concurrency or DEFAULT_GATE,
+                **settings.for_router(),
                 prices=self._prices,
                 rates=ProcessRates(paces) if paces else None,
             )

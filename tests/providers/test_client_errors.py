@@ -32,7 +32,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def outcome(
-    aiohttp: bool, url: str, dialect: str = "openai-chat", key: str | None = "k", **options: Any
+    aiohttp: bool, url: str | None, dialect: str = "openai-chat", key: str | None = "k", **options: Any
 ) -> tuple[Any, int]:
     """The answer or the error of one call, and how many attempts there were."""
     attempts: list[Event] = []
@@ -65,7 +65,10 @@ async def test_a_key_that_no_header_can_hold(
     if place == "environment":
         monkeypatch.setenv(f"{DIALECTS[dialect]}_API_KEY", key)
     async with ModelServer(["ok"]) as server:
-        error, attempts = await outcome(aiohttp, server.url, dialect, key if place == "argument" else None)
+        if place == "environment":
+            monkeypatch.setenv(f"{DIALECTS[dialect]}_BASE_URL", server.url)
+        url = None if place == "environment" else server.url
+        error, attempts = await outcome(aiohttp, url, dialect, key if place == "argument" else None)
     assert isinstance(error, ConfigurationError) and error.code == "config/header"
     assert "API key" in error.message and KEY not in chain(error) and attempts == 0
 

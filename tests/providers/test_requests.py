@@ -25,6 +25,7 @@ def sent(
     dialect: str, request: ModelRequest, address: str = "http://localhost:8000/v1", **options: Any
 ) -> dict[str, Any]:
     """The body of a request."""
+    options.setdefault("traits", {"own": False})
     return open_provider(dialect, base_url=address, api_key="k", **options).described(request)["body"]  # type: ignore[attr-defined]
 
 

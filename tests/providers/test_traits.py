@@ -15,7 +15,7 @@ from agentflow.core.events import Event, Warning
 from agentflow.core.messages import ModelRequest, ToolSpec, user
 from agentflow.core.provider_errors import BadRequest
 from agentflow.providers import RetryPolicy, open_provider
-from agentflow.providers.servers import ROWS, row_of
+from agentflow.providers.servers import ROWS, row_of, traits_of
 from agentflow.settings import load_settings
 from tests.support.model_server import ModelServer, Request
 
@@ -279,7 +279,7 @@ async def test_a_guess_that_does_not_help_is_forgotten() -> None:
                 pass
         await adapter.aclose()
         assert len(server.requests) == 2
-        assert adapter.traits == row_of("openai-chat", server.url)  # type: ignore[attr-defined]
+        assert adapter.traits == traits_of("openai-chat", server.url)  # type: ignore[attr-defined]
 
 
 def test_models_before_structured_output_are_told_the_form_by_the_prompt() -> None:

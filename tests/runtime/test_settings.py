@@ -71,6 +71,8 @@ FROM_A_FILE: dict[str, Any] = {
     "prices": {"openai-chat:llama": {"input": 1, "output": 1}},
     "model_settings": {"temperature": 0},
     "traits": {"output": "json_object"},
+    "clocks": {"first_byte_s": 900},
+    "retry": {"attempts": 1},
     "system": "Be brief.",
     "concurrency": 3,
     "rerank": True,
@@ -90,6 +92,7 @@ IF_IT_IS_TRUSTED: dict[str, list[Any]] = {
     "shell": [True],
     "limits": [{"steps": 10_000_001}, {"output_chars": 1e9}],
     "concurrency": [257],
+    "retry": [{"attempts": 5}],
     "model_settings": [{"tools": [{"type": "web_search"}]}, {"service_tier": "priority"}],
     "mcp": [{"notes": {"command": "npx"}}],
 }

@@ -9,6 +9,7 @@ In a test::
 (see :class:`Reply`), Reply objects, handlers writing raw bytes, or one function of the request; the last one repeats
 when ``repeat`` is set, else running out answers 500. ``by_turn`` takes reply n for a conversation with n tool results.
 With ``cache`` requests in Anthropic's dialect are charged as its prompt cache would (:mod:`tests.support.prompt_cache`).
+``about`` is what the server says of itself, by path, where it is asked with GET (``looks``).
 A request that breaks a rule which any vendor of its dialect has is refused with the vendor's words
 (:func:`tests.support.vendors.rules.general`), unless ``strict`` is False.
 
@@ -75,6 +76,8 @@ class ModelServer:
     by_turn: bool = False
     cache: SimulatedCache | None = None
     strict: bool = True
+    about: dict[str, Any] = field(default_factory=dict)
+    looks: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._next = 0
@@ -119,6 +122,12 @@ class ModelServer:
                 await writer.wait_closed()
 
     async def _answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        if not request.body:  # a question about the server, which has nothing to say of itself but what ``about`` holds
+            self.looks.append(request.path)
+            about = self.about.get(request.path)
+            _write_json(writer, 404 if about is None else 200, about or {"error": {"message": "not found"}}, {})
+            await writer.drain()
+            return True
         if self.record:
             self.requests.append(request)
         if request.path.endswith(("/count_tokens", "/input_tokens")):

@@ -1,0 +1,67 @@
+"""A server of one's own (llama.cpp, Ollama, vLLM on this machine or beside it) is no vendor: it answers few calls at once, and slowly.
+
+Calls beyond what it answers at once wait here, in order of priority, where their clocks stand still. Its first byte may take as
+long as a prompt takes to read on a processor, and a call that was not answered in time is not sent again: the server may still be
+working on it, and a second one would take another of its few slots.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from agentflow.providers.clocks import Clocks
+from agentflow.providers.wire import record, records
+
+OWN_GATE = 4
+"""Calls at once to a server of which nobody says how many it answers."""
+OWN_LIMIT = 2_048
+"""Tokens of an answer where nobody states a maximum: such servers have none, and a small model may never end."""
+OWN_CLOCKS = Clocks(first_byte_s=600.0, wall_s=1_800.0)
+LOOK_CLOCKS = Clocks(connect_s=2.0, first_byte_s=2.0, plain_first_byte_s=2.0, idle_s=2.0, wall_s=5.0)
+"""The clocks of a question about the server itself, which an idle server answers at once."""
+SLOTS = MappingProxyType({"/props": "total_slots", "/info": "max_concurrent_requests"})
+"""Where servers say how many calls they answer at once: llama.cpp (github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md,
+2026-11) and TGI (huggingface.github.io/text-generation-inference, 2026-11). Neither is below ``/v1``."""
+MODELS = "/v1/models"
+_BATCHING = MappingProxyType({"vllm": 256, "sglang": 256})
+"""By ``owned_by`` of a model: servers that put calls into batches, with the usual size of one (``--max-num-seqs`` of vLLM)."""
+_MOST_SLOTS = 4_096
+
+
+def slots_of(path: str, body: Any) -> int:
+    """The calls at once of which a server speaks in its answer at ``path``; 0 if it says nothing that can be one."""
+    if path == MODELS:
+        owners = [model.get("owned_by") for model in records(record(body).get("data"))]
+        return max([_BATCHING.get(owner, 0) for owner in owners if isinstance(owner, str)], default=0)
+    said = record(body).get(SLOTS[path])
+    return said if type(said) is int and 0 < said <= _MOST_SLOTS else 0
+
+
+class Observed:
+    """What the calls to one server of one's own showed: how many answers arrived side by side, and how often none came in time."""
+
+    __slots__ = ("answering", "asked", "timed_out", "widest")
+
+    def __init__(self) -> None:
+        self.answering: set[object] = set()
+        self.widest = self.timed_out = 0
+        self.asked = False
+
+    def begin(self, call: object) -> None:
+        """The answer to ``call`` has begun."""
+        self.answering.add(call)
+        self.widest = max(self.widest, len(self.answering))
+
+    def silence(self, first_byte_s: float | None, gate: int) -> str:
+        """The hint for a call whose first byte did not come in time."""
+        self.timed_out += 1
+        if self.timed_out > 1 and 0 < self.widest < gate:
+            return (
+                f"the server answers {self.widest} at a time, and {gate} calls were sent to it: write traits={{'slots': {self.widest}}} or "
+                f"concurrency={self.widest}, so that the others wait here"
+            )
+        return (
+            f"its first byte did not come within {first_byte_s:g} s, and the call is not sent again while the server may be working on it: "
+            "raise clocks={'first_byte_s': ...}, shorten the prompt, or send fewer calls at once (concurrency=1)"
+        )
