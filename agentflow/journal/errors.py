@@ -23,11 +23,13 @@ def owned_run(run: str) -> JournalError:
     )
 
 
-def other_version(where: str, stored: int, readable: int) -> JournalError:
-    """The error for tables of an unsupported version, later or too early; ``where`` names the database."""
-    use = "or a later one" if stored > readable else "and another database for new runs"
+def other_version(where: str, stored: object, readable: int) -> JournalError:
+    """The error for tables of an unsupported version, later or too early, or that say none (None); ``where`` names the database."""
+    known = int(stored) if isinstance(stored, str | int) and str(stored).isdecimal() else None
+    use = "or a later one" if known is not None and known > readable else "and another database for new runs"
+    said = "does not say its version" if known is None else f"is of version {known}"
     return JournalError(
-        f"{where} is of version {stored}, and this agentflow reads version {readable}",
+        f"{where} {said}, and this agentflow reads version {readable}",
         code="durable/version",
         hint=f"use the agentflow that wrote it, {use}; nothing was run",
     )

@@ -131,11 +131,9 @@ class SqliteFile:
                 hint="name another file: durable='sqlite:///runs.db'",
             )
         row = db.execute("select value from af_meta where key = 'version'").fetchone()
-        version = row[0] if row else ""
-        if not str(version).isdecimal():
-            raise corrupt("it has no version")
-        if int(version) != VERSION:
-            raise other_version(str(self._path), int(version), VERSION)
+        version = row[0] if row else None
+        if version != str(VERSION):
+            raise other_version(str(self._path), version, VERSION)
         if self._path.stat().st_size <= _CHECKED_BYTES:
             (said,) = db.execute("pragma quick_check(1)").fetchone()
             if said != "ok":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
@@ -139,18 +139,21 @@ def successor_of(row: RunRow) -> str | None:
     return row.result.get("successor") if row.status == "cancelled" and row.result else None
 
 
-def another_run(row: RunRow, edited: str | None) -> JournalError:
-    """The error for an id that another run has; ``edited`` is the file's name if only the program's text differs."""
+def another_run(row: RunRow, edited: str | None, differs: Sequence[str] = ()) -> JournalError:
+    """The error for an id that another run has; ``edited`` is the file's name if only the program's text differs, ``differs`` what
+    does."""
     hint = "resume it with the program and the bindings it began with, or choose another run id"
-    details: dict[str, Any] = {}
+    details: dict[str, Any] = {"differs": list(differs)} if differs else {}
     what = "with another program, other bindings, another allow or session"
+    if differs:
+        what = f"otherwise: {', '.join(differs)} {'differs' if len(differs) == 1 else 'differ'}"
     if edited is not None:
         at = successor_of(row) or row.run
         hint = (
             f"agentflow resume {at} --program {edited} adopts the edited program; effects that have not changed"
             f" are not paid for again; from Python flow.resume('{at}', program=...)"
         )
-        details = {"adopt": at}
+        details = {**details, "adopt": at}
         what = "with another text of the program"
     return JournalError(
         f"the durable run '{row.run}' was started {what}", code="durable/mismatch", hint=hint, details=details

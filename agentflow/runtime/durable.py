@@ -268,10 +268,15 @@ class DurableRuns:
         names: list[str] | None,
         session: Session | None,
     ) -> JournalError:
-        """The error for an id that another run has; it says so if only the program's text differs."""
+        """The error for an id that another run has; it says what differs."""
         mark = self.sessions.mark(session)
         edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
-        return another_run(row, source.name if edited and reference_in(source.text) is None else None)
+        differs = [] if identity(row.program) == identity(source.text) else ["the program"]
+        differs += [f"the binding '{name}'" for name in self._input.differing(row, bindings)]
+        differs += [] if row.input["allow"] == names else ["allow"]
+        return another_run(
+            row, source.name if edited and reference_in(source.text) is None else None, differs or ["the session"]
+        )
 
     async def resume(
         self,

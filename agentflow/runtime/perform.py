@@ -71,7 +71,9 @@ class EffectRunner:
     solver: SolverPort | None = None
     workflows: WorkflowPort | None = None
     redactor: Redactor | None = None
-    digests: dict[str, tuple[Tool, str]] = field(default_factory=dict[str, tuple[Tool, str]])
+    digests: dict[str, tuple[Tool, dict[tuple[str, ...], str]]] = field(
+        default_factory=dict[str, tuple[Tool, dict[tuple[str, ...], str]]]
+    )
     outputs: dict[str, tuple[OutputAdapter, DataAdapter[Any]]] = field(
         default_factory=dict[str, tuple[OutputAdapter, DataAdapter[Any]]]
     )
@@ -112,7 +114,7 @@ class EffectRunner:
                 return self.tasks.content(template, request, call)
         if isinstance(effect, TaskCall | ToolCall):
             tool = self.tools.find(effect.name, call)
-            return None if tool is None else self._digest(tool)
+            return None if tool is None else self._digest(tool, effect.arguments)
         return None
 
     def output_of(self, effect: Effect, call: CallContext) -> DataAdapter[Any] | None:
@@ -149,12 +151,22 @@ class EffectRunner:
         refuse_secret(kept[1], f"the task {template.name}")
         return kept[1]
 
-    def _digest(self, tool: Tool) -> str:
-        """A digest of the parameters of a tool, computed once."""
+    def _digest(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        """A digest of the parameters that a call of a tool depends on, computed once: those that it must be given, and those that
+        it is given. A parameter more that may be left out is nothing to a call that leaves it out."""
+        schema = tool.spec.input_schema
         cached = self.digests.get(tool.name)
         if cached is None or cached[0] is not tool:
-            cached = self.digests[tool.name] = (tool, fingerprint("tool", tool.spec.input_schema).hex())
-        return cached[1]
+            cached = self.digests[tool.name] = (tool, {})
+        required = schema.get("required", ())
+        properties: Mapping[str, Any] = schema.get("properties", {})
+        left_out = tuple([name for name in properties if name not in required and name not in arguments])
+        digest = cached[1].get(left_out)
+        if digest is None:
+            kept = {name: each for name, each in properties.items() if name not in left_out}
+            digest = fingerprint("tool", {**schema, "properties": kept}).hex()
+            cached[1][left_out] = digest
+        return digest
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out one effect at ``call`` and return its value. Raises what the port raises, with the effect's span if the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -70,6 +71,13 @@ class StoredInput:
             secret = self.redactor is not None and holds_secret(data, self.redactor)
             stored[name] = None if secret else {"v": data}
         return stored
+
+    def differing(self, row: RunRow, bindings: Mapping[str, Any]) -> list[str]:
+        """The names of the bindings that are stored with a run and differ from ``bindings``."""
+        stored: Mapping[str, Any] = row.input["bindings"]
+        other = json.loads(json.dumps(self.write(bindings)))
+        names = sorted({*stored, *other})
+        return [name for name in names if name not in stored or name not in other or stored[name] != other[name]]
 
     def read(self, row: RunRow, bindings: Mapping[str, Any], *, change: bool = False) -> dict[str, Any]:
         """The bindings of a run: the stored ones, and ``bindings`` for the rest; with ``change`` these may replace or add some.

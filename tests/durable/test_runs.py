@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,7 @@ async def test_records_that_do_not_fit_end_the_run(world: World, flow: Flow, tmp
     text = '(try (list (look (at "a")) (look (at "b"))) (catch (e) "caught") (finally (look (at "tidy"))))'
     await interrupted(world, flow, text, "b")
 
-    async def look(at: str, how: str = "well") -> str:
+    async def look(at: str, how: str) -> str:
         """Look at something."""
         return await world.carry_out(at)
 
@@ -430,3 +431,51 @@ def test_changes_of_a_session_are_data() -> None:
     first.commit((user("after"),))
     second.apply(first.changes_since(mark) or {})
     assert turns(second) == ["after"] == turns(first)
+
+
+async def test_a_tool_may_get_a_parameter_that_is_left_out(world: World, flow: Flow) -> None:
+    """A recorded call still fits a tool with one more optional parameter; nothing is carried out again."""
+    text = '(list (content (look (at "a"))) (content (look (at "b"))))'
+    await interrupted(world, flow, text, "b")
+
+    async def look(at: str, how: str = "well") -> str:
+        """Look at something."""
+        return await world.carry_out(at)
+
+    async with flow(tools=[look]) as second:
+        assert (await (await second.start(text, run_id="r")).result()).value == ["<a>", "<b>"]
+    assert world.done == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "differs"),
+    [
+        ("(+ a 2)", {}, ["the program"]),
+        ("(+ a 1)", {"bindings": {"a": 2}}, ["the binding 'a'"]),
+        ("(+ a 1)", {"bindings": {"a": 1, "b": 2}}, ["the binding 'b'"]),
+        ("(+ a 1)", {"allow": ["look"]}, ["allow"]),
+        ("(+ a 2)", {"bindings": {"a": 3}}, ["the program", "the binding 'a'"]),
+    ],
+)
+async def test_another_run_of_an_id_says_what_differs(
+    flow: Flow, text: str, options: dict[str, Any], differs: list[str]
+) -> None:
+    """Started under the id of another run, the error names exactly what is not as it was."""
+    async with flow() as opened:
+        await (await opened.start("(+ a 1)", {"a": 1}, run_id="r")).result()
+        with pytest.raises(JournalError) as caught:
+            await opened.start(text, **{"bindings": {"a": 1}, **options}, run_id="r")
+    assert caught.value.code == "durable/mismatch" and caught.value.details["differs"] == differs
+
+
+async def test_a_database_without_a_version_is_of_another(flow: Flow, tmp_path: Path) -> None:
+    """An empty table of what the file is says nothing of damage: the version is not known."""
+    async with flow() as opened:
+        await (await opened.start("1", run_id="r")).result()
+    with sqlite3.connect(tmp_path / "runs.db") as db:
+        db.execute("delete from af_meta")
+    db.close()
+    async with flow() as opened:
+        with pytest.raises(JournalError) as caught:
+            await opened.runs()
+    assert caught.value.code == "durable/version" and "does not say" in caught.value.message

@@ -150,11 +150,11 @@ VERSION = len(MIGRATIONS)
 
 async def migrate(db: Connection, name: str) -> None:
     """Bring the tables to this version, one process at a time. Raises JournalError (``durable/version``)."""
-    if await _version(db) == VERSION:
+    if await _version(db, name) == VERSION:
         return
     async with db.transaction():
         await db.execute("select pg_advisory_xact_lock($1)", _MIGRATING)
-        version = await _version(db)
+        version = await _version(db, name)
         if version > VERSION:
             raise other_version(name, version, VERSION)
         if version == 0:
@@ -173,8 +173,11 @@ async def has_table(db: Connection, name: str) -> bool:
     return bool(await db.fetchval(query, name))
 
 
-async def _version(db: Connection) -> int:
-    """The version of the tables; 0 where there are none."""
+async def _version(db: Connection, name: str) -> int:
+    """The version of the tables; 0 where there are none. Raises JournalError (``durable/version``) for tables that say none."""
     if not await has_table(db, "af_meta"):
         return 0
-    return int(await db.fetchval("select value from af_meta where key = 'version'"))
+    version = await db.fetchval("select value from af_meta where key = 'version'")
+    if version is None or not version.isdecimal():
+        raise other_version(name, version, VERSION)
+    return int(version)
