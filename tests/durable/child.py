@@ -20,8 +20,12 @@ import tempfile
 import time
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, Field
 
 from agentflow import AgentFlow, DurableRun, Limits, RunResult, ScriptedProvider, TaskResult
 from agentflow.core.call import CallContext
@@ -144,6 +148,14 @@ def journal(url: str, log: Log, failpoint: Failpoint) -> SqliteJournal | Postgre
     )
 
 
+class Receipt(BaseModel):
+    """What was paid, and when."""
+
+    what: str = Field(alias="whatFor")
+    amount: Decimal
+    at: datetime
+
+
 class World:
     """The tools, the host's callables and the model of the programs."""
 
@@ -196,6 +208,15 @@ class World:
         if at == "bad":
             raise LookupError(said)
         return said
+
+    async def receipt(self, at: str) -> Receipt:
+        """Pay, and give a receipt."""
+        said = await self.carry_out(at, 8)
+        return Receipt(whatFor=said, amount=Decimal("1.10"), at=datetime(2026, 1, 2, tzinfo=UTC))
+
+    async def row(self, at: str) -> dict[str, Any]:
+        said = await self.carry_out(at, 5)
+        return {"said": said, "at": date(2026, 1, 2), "amount": Decimal("2.50"), "tags": {1, 2}, "raw": b"\xff"}
 
     async def call_back(self, function: Any) -> list[Any]:
         assert self.flow is not None
@@ -299,7 +320,7 @@ async def run(job: dict[str, Any]) -> None:
             provider=ScriptedProvider(world.answer),
             root=root,
             tools=[
-                *(world.look, world.flaky, world.inner, world.consult),
+                *(world.look, world.flaky, world.inner, world.consult, world.receipt),
                 tool_from_function(world.pay, idempotent=False),
                 tool_from_function(world.spend, approval=True),
             ],
@@ -314,6 +335,7 @@ async def run(job: dict[str, Any]) -> None:
                 await runs.aclose()
                 return
             bindings = {"host": world.host, "call-back": world.call_back, "call_back": world.call_back}
+            bindings |= {"row": world.row, "receipt-of": world.receipt}
             surface = "python" if job["program"] == "python" else None
             try:
                 program = flow.compile({**PROGRAMS, **WAITING}[job["program"]], bindings=bindings, surface=surface)

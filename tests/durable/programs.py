@@ -167,7 +167,16 @@ for each in first + wide[0]:
 [first, wide, retried, raced, failed, told, evaluated, solved, saved, hosted, asked, counts, see("end"), ["edge", edge, followed, drawn]]
 '''
 
-PROGRAMS = {"forms": FORMS, "tasks": TASKS, "mixed": MIXED, "python": PYTHON}
+TYPES = r"""
+(define numbers (list 1 2 3 4 5 6 7 8 9 10 11 12 13 14))
+(define (one n)
+  (parallel (get-field (receipt (at (format "tool{}" n))) 'parsedContent) (row (format "row{}" n))))
+(define (other n) (list (receipt-of (format "made{}" n)) (row (format "after{}" n))))
+(list (pmap one numbers) (map other numbers) (content (receipt (at "last"))))
+"""
+"""What tools and callables give are models with aliases, and dicts and sets of values that JSON has no form for."""
+
+PROGRAMS = {"forms": FORMS, "tasks": TASKS, "mixed": MIXED, "python": PYTHON, "types": TYPES}
 """Each is run, killed and gone on with; ``mixed`` in a session that lasts, and ``python`` is a text in Python."""
 WAITING = {"waits": WAITS}
 """The one that mostly waits: for answers, approvals and times, everywhere where it can."""
