@@ -25,9 +25,9 @@ def owned_run(run: str) -> JournalError:
 
 def other_version(where: str, stored: object, readable: int) -> JournalError:
     """The error for tables of an unsupported version, later or too early, or that say none (None); ``where`` names the database."""
-    known = int(stored) if isinstance(stored, str | int) and str(stored).isdecimal() else None
-    use = "or a later one" if known is not None and known > readable else "and another database for new runs"
-    said = "does not say its version" if known is None else f"is of version {known}"
+    number = int(stored) if isinstance(stored, str | int) and str(stored).isdecimal() else None
+    use = "or a later one" if number is not None and number > readable else "and another database for new runs"
+    said = "does not say its version" if number is None else f"is of version {number}"
     return JournalError(
         f"{where} {said}, and this agentflow reads version {readable}",
         code="durable/version",
