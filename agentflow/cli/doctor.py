@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentflow.cli.common import Exit, write_json, write_out
 from agentflow.core.errors import AgentflowError
@@ -150,8 +150,10 @@ async def _sandbox(name: str) -> str:
     return "usable"
 
 
-def _model() -> dict[str, Any]:
-    """The model of the settings, and what is known of its server; ``problem`` says why it cannot be asked."""
+async def _model() -> dict[str, Any]:
+    """The model of the settings, and what is known of its server; ``problem`` says why it cannot be asked. A server of one's own is
+    asked what it is, but for no answer of a model."""
+    from agentflow.providers import own_servers
     from agentflow.providers.table import Router
     from agentflow.settings import load_settings
 
@@ -169,7 +171,15 @@ def _model() -> dict[str, Any]:
     named = traits.vendor if traits.sure else "a server that is not known: a field that it refuses is left out"
     shown = {"limit_field": traits.limit_field, "output": traits.output, "stated": sorted(traits.stated)}
     server = str(getattr(adapter, "issuer", "")).partition(" ")[2]
-    return {"name": router.model, "server": server, "known_as": named, "traits": shown}
+    said = {"name": router.model, "server": server, "known_as": named, "traits": shown}
+    if not traits.own:
+        return said
+    try:
+        return {**said, "own": await own_servers.described(cast(Any, adapter).look)}
+    except AgentflowError as error:
+        return {**said, "own": {"reachable": False}, "problem": error.message}
+    finally:
+        await router.aclose()
 
 
 async def doctor(as_json: bool) -> int:
@@ -180,7 +190,7 @@ async def doctor(as_json: bool) -> int:
         "platform": platform.platform(),
         "packages": {name: _package(name) for name in _PACKAGES},
         "keys": {name: bool(os.environ.get(name)) for name in _KEYS},
-        "model": _model(),
+        "model": await _model(),
         "settings": _settings_file(),
         "fts5": _fts5(),
         "embeddings": _embeddings(),
@@ -212,6 +222,11 @@ async def doctor(as_json: bool) -> int:
             traits = ", ".join([f"{name} {value}" for name, value in model["traits"].items() if value])
             write_out(f"{'server':<20}{model['server']} ({model['known_as']}); {traits}\n")
         write_out(f"{'settings':<20}{report['settings']}\n")
+        if "own" in model:
+            own: dict[str, Any] = {**model["own"]}
+            own["models"] = ", ".join(own.get("models", ())) or "not said"
+            shown = "; ".join([f"{name} {value}" for name, value in own.items()])
+            write_out(f"{'':<20}a server of your own: {shown}\n")
         write_out(f"{'fts5':<20}{'yes' if report['fts5'] else 'no'}\n")
         write_out(f"{'embeddings':<20}{report['embeddings']}\n")
         write_out(f"{'serve':<20}{report['serve']}\n")

@@ -7,11 +7,12 @@ working on it, and a second one would take another of its few slots.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import MappingProxyType
 from typing import Any
 
 from agentflow.providers.clocks import Clocks
-from agentflow.providers.wire import record, records
+from agentflow.providers.wire import record, records, string
 
 OWN_GATE = 4
 """Calls at once to a server of which nobody says how many it answers."""
@@ -27,15 +28,34 @@ MODELS = "/v1/models"
 _BATCHING = MappingProxyType({"vllm": 256, "sglang": 256})
 """By ``owned_by`` of a model: servers that put calls into batches, with the usual size of one (``--max-num-seqs`` of vLLM)."""
 _MOST_SLOTS = 4_096
+_MOST_SHOWN = 20
 
 
 def slots_of(path: str, body: Any) -> int:
     """The calls at once of which a server speaks in its answer at ``path``; 0 if it says nothing that can be one."""
     if path == MODELS:
-        owners = [model.get("owned_by") for model in records(record(body).get("data"))]
+        owners = [record(model).get("owned_by") for model in records(record(body).get("data"))]
         return max([_BATCHING.get(owner, 0) for owner in owners if isinstance(owner, str)], default=0)
     said = record(body).get(SLOTS[path])
     return said if type(said) is int and 0 < said <= _MOST_SLOTS else 0
+
+
+async def described(look: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
+    """What a server says of itself, asked by ``look``: whether it is ``reachable``, its ``models`` and ``slots``, and, of llama.cpp, the
+    ``context`` of a slot in tokens and whether its template of prompts knows ``tools``. What it does not say is left out."""
+    bodies = {path: await look(path) for path in (MODELS, *SLOTS)}
+    models = [string(record(each).get("id")) for each in records(record(bodies[MODELS]).get("data"))]
+    props = record(bodies["/props"])
+    context = record(props.get("default_generation_settings")).get("n_ctx")
+    template = props.get("chat_template")
+    said: dict[str, Any] = {
+        "reachable": any([body is not None for body in bodies.values()]),
+        "models": models[:_MOST_SHOWN],
+        "slots": next((slots for path, body in bodies.items() if (slots := slots_of(path, body))), None),
+        "context": context if type(context) is int else None,
+        "tools": "tools" in template if isinstance(template, str) else None,
+    }
+    return {name: value for name, value in said.items() if value not in (None, [])}
 
 
 class Observed:

@@ -41,11 +41,16 @@ class ScriptedProvider:
     ``id``), ``stop_reason``, ``usage`` (a Usage or its fields), ``delay_s``, ``metadata``, ``cost_usd``, or ``error``
     (an exception to raise after the text, or its message); an exception; a ModelResponse; or a function of the
     ModelRequest, plain or async, that returns one of these. ``replies`` may itself be such a function, which then
-    answers every call. ``requests`` records every request. Text streams word by word. Calls beyond the script raise
+    answers every call. ``requests`` records every request, or the last ``keep`` of them, for a process that makes many. Text streams word by word. Calls beyond the script raise
     ConfigurationError.
     """
 
-    def __init__(self, replies: ReplySource = (), *, name: str = "scripted") -> None:
+    def __init__(self, replies: ReplySource = (), *, name: str = "scripted", keep: int | None = None) -> None:
+        if keep is not None and (type(keep) is not int or keep < 0):
+            raise ConfigurationError(
+                f"ScriptedProvider(keep={keep!r}): it is a number of requests, 0 or more, or None for all",
+                code="config/provider",
+            )
         if isinstance(replies, str | Mapping):
             replies = [replies]
         self._function = replies if callable(replies) else None
@@ -53,6 +58,7 @@ class ScriptedProvider:
         self._next = 0
         self.name = name
         self.requests: list[ModelRequest] = []
+        self._keep = keep
 
     def profile(self, model: str) -> ModelProfile:
         """A profile without limits that supports JSON schemas."""
@@ -61,6 +67,8 @@ class ScriptedProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Stream the next reply."""
         self.requests.append(request)
+        if self._keep is not None:
+            del self.requests[: len(self.requests) - self._keep]
         reply = await self._take(request)
         attempt = Attempt(1, self.name, request.model)
         yield ModelDelta(attempt=attempt)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agentflow.cli.doctor import python_note
 from tests.cli.test_command import agentflow
+from tests.support.model_server import ModelServer
 
 
 async def test_doctor_says_what_is_there(tmp_path: Path) -> None:
@@ -37,6 +38,22 @@ async def test_doctor_says_which_server_is_asked_and_what_it_takes(tmp_path: Pat
         json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path, **groq)).out)["model"]["known_as"] == "groq"
     )
     assert "OPENAI_API_KEY" in (await agentflow("doctor", tmp_path=tmp_path, AGENTFLOW_MODEL="openai:gpt-5")).out
+
+
+async def test_doctor_asks_a_server_of_ones_own(tmp_path: Path) -> None:
+    """Whether it is there, and what it says of itself; no model is asked. One that is not there is named as such."""
+    props = {"total_slots": 2, "default_generation_settings": {"n_ctx": 4096}, "chat_template": "{% if tools %}"}
+    about = {"/v1/models": {"data": [{"id": "qwen"}]}, "/props": props}
+    async with ModelServer([], about=about) as server:
+        there = {"AGENTFLOW_MODEL": "openai-chat:m", "AGENTFLOW_BASE_URL": f"{server.url}/v1"}
+        found = json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path, **there)).out)["model"]["own"]
+        shown = (await agentflow("doctor", tmp_path=tmp_path, **there)).out
+        assert not server.requests
+    assert found == {"reachable": True, "models": ["qwen"], "slots": 2, "context": 4096, "tools": True}
+    assert "reachable True; models qwen; slots 2; context 4096; tools True" in shown
+    there = {"AGENTFLOW_MODEL": "openai-chat:m", "AGENTFLOW_BASE_URL": "http://127.0.0.1:9/v1"}
+    done = await agentflow("doctor", "--json", tmp_path=tmp_path, **there)
+    assert done.code == 0 and json.loads(done.out)["model"]["own"] == {"reachable": False}
 
 
 async def test_doctor_says_what_a_cloud_lacks(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, SexpEvaluationError
+from agentflow.core.errors import ConfigurationError
 from agentflow.core.names import VARIABLE, NameInfo
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import compile_program
@@ -143,6 +144,28 @@ async def test_turns_and_answers_are_bounded_by_positive_integers() -> None:
     for wrong in ("0", "2.5", '"3"', "a b"):
         (fault,) = check_program(task(options=f"(max-turns {wrong})"))
         assert fault.code == "defatom/option"
+
+
+@pytest.mark.parametrize("spelled", ["(max_output_tokens 50)", "(max-output-tokens 50)"])
+async def test_hyphens_and_underscores_of_options_are_the_same(spelled: str) -> None:
+    """Either spelling is the option, and both together are that option twice."""
+    async with AgentFlow(provider=ScriptedProvider(["done"])) as flow:
+        await flow.define(task(options=spelled))
+        assert flow.task_system.find_template("t")["max_output_tokens"] == 50
+    (fault,) = check_program(task(options="(max-output-tokens 5) (max_output_tokens 5)"))
+    assert fault.code == "form/duplicate"
+    assert check_program(task(options='(file-paths "a.md")'), allow=["defatom"])[0].code == "name/not-granted"
+
+
+async def test_a_scripted_model_keeps_as_many_requests_as_it_is_told() -> None:
+    """A process that makes many calls does not hold them all."""
+    model = ScriptedProvider(lambda request: "x", keep=2)
+    async with AgentFlow(provider=model) as flow:
+        for number in range(4):
+            await flow.ask(f"question {number}")
+    assert [request.messages[-1].text for request in model.requests] == ["question 2", "question 3"]
+    with pytest.raises(ConfigurationError):
+        ScriptedProvider(keep=-1)
 
 
 def test_an_untrusted_program_takes_no_more_turns_than_the_run_allows() -> None:

@@ -27,6 +27,8 @@ _PAIRS = ("output_format", "history_config", "context", "settings")
 _COUNTS = {"max-turns": "max_turns", "max-output-tokens": "max_output_tokens"}
 """Options whose value is a positive integer, and the fields of the template."""
 _OPTIONS = ("params", "instructions", "output_format", *[each.atom or each.name for each in options_of("atom")])
+_SPELLED = {spelled: name for name in _OPTIONS for spelled in (name, name.replace("-", "_"), name.replace("_", "-"))}
+"""Options by their spellings: hyphens and underscores are the same."""
 _GUARDED = {"file_paths": "system:read_files", "priority": "", "settings": "", "provider_tools": ""}
 """Options an untrusted program needs a grant for; none allows native request fields and a provider's tools, which
 reach what no grant names, nor going before others."""
@@ -52,11 +54,12 @@ def read_definition(a: Analyzer, node: Form, name: Name, options: Sequence[Node]
     """The definition of ``name`` by ``options``. Raises SexpEvaluationError where one is malformed."""
     definition = Definition(node, name, {"name": name.name, "type": "atomic", "params": {}, "stateless": True})
     for option in options:
-        key = head_name(option)
-        if key is None or not isinstance(option, Form):
+        written = head_name(option)
+        if written is None or not isinstance(option, Form):
             raise a.error(option, "defatom/option", "an option of 'defatom' is a list", f"write {USAGE}")
-        if key not in _OPTIONS:
-            raise a.error(option, "defatom/option", f"'defatom' has no option '{key}'", hint_for(key, "atom"))
+        key = _SPELLED.get(written)
+        if key is None:
+            raise a.error(option, "defatom/option", f"'defatom' has no option '{written}'", hint_for(written, "atom"))
         if key in definition.options:
             raise a.error(option, "form/duplicate", f"'defatom' is given '{key}' twice", "give it once")
         if key in _GUARDED and a.allow is not None and _GUARDED[key] not in a.allow:
