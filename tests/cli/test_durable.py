@@ -19,6 +19,7 @@ from agentflow import AgentFlow, ScriptedProvider
 from agentflow.cli.durable import fork_run, resume_run
 from agentflow.cli.options import ForkOptions, ResumeOptions
 from agentflow.cli.run_read import show
+from agentflow.errors import WorkflowError
 from tests.support.children import HANG_S
 from tests.support.commands import said_by
 
@@ -257,7 +258,7 @@ async def test_a_failed_function_is_shown_with_the_line_that_failed(
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("chooser")
     async with module.flow as flow:
-        with pytest.raises(IndexError):
+        with pytest.raises(WorkflowError, match="choose raised IndexError"):
             await (await flow.start(module.choose(["Ada"]), run_id="r")).result()
     importlib.reload(module)
     assert await resume_run("r", ResumeOptions(app="chooser:flow")) == 1

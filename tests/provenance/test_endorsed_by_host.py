@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Provenance, ScriptedProvider, Sink
+from agentflow.errors import WorkflowError
 
 POLICY = Provenance(rules=[Sink("send", "to", allow=["user"])], sources={"fetch": "web"})
 
@@ -160,7 +161,7 @@ async def test_a_resumed_workflow_still_has_what_it_endorsed(tmp_path: Path) -> 
             forward = flow.workflow(forwarding(post))
             if not attempt:
                 handle = await flow.start(forward(), run_id="r")
-                with pytest.raises(ValueError, match="stop here"):
+                with pytest.raises(WorkflowError, match="stop here"):
                     await handle.result()
             else:
                 handle = await flow.resume("r")

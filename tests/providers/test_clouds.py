@@ -43,8 +43,12 @@ def text_of(response: ModelResponse) -> str:
     return "".join(part.text for part in response.parts if isinstance(part, TextPart))
 
 
-async def call(dialect: str, url: str, model: str, *, stream: bool, api_key: str | None = None) -> ModelResponse:
-    adapter = open_provider(dialect, base_url=url, api_key=api_key, retry=RetryPolicy(attempts=1), prices=Prices())
+async def call(
+    dialect: str, url: str, model: str, *, stream: bool, api_key: str | None = None, **options: Any
+) -> ModelResponse:
+    adapter = open_provider(
+        dialect, base_url=url, api_key=api_key, retry=RetryPolicy(attempts=1), prices=Prices(), **options
+    )
     request = ModelRequest(model=model, messages=(Message("user", (TextPart("Capital?"),)),), stream=stream)
     try:
         async for delta in adapter.stream(request):
@@ -82,7 +86,7 @@ async def test_bedrock_streams_frames(pieces: int) -> None:
 async def test_bedrock_answers_whole() -> None:
     """A request that nobody watches is a plain one."""
     async with cloud_server(signed(lambda _: (200, "application/json", json.dumps(MESSAGE).encode()))) as server:
-        assert text_of(await call("bedrock", server.url, MODEL, stream=False)) == "Paris"
+        assert text_of(await call("bedrock", server.url, MODEL, stream=False, traits={"own": False})) == "Paris"
     assert server.asked[0].path == f"/model/{MODEL}/invoke"
 
 

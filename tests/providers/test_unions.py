@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, WorkflowError
 from agentflow.core.events import PartialOutput
 from agentflow.lib.json_schema import check
 from agentflow.lib.tagged_unions import UnionMissed, tagged_unions
@@ -253,7 +253,7 @@ async def test_a_durable_run_gives_the_same_member_again(tmp_path: Any) -> None:
         return "done"
 
     async with flow:
-        with pytest.raises(ValueError, match="once"):
+        with pytest.raises(WorkflowError, match="once"):
             await (await flow.start(whole(), run_id="r")).result()
         assert (await (await flow.resume("r")).result()).value == "done"
     assert seen == [No("x"), No("x")] and len(model.requests) == 1

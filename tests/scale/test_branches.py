@@ -162,7 +162,7 @@ async def test_what_is_no_data_is_refused_before_anything_is_sent(postgres_url: 
     """Procedures that change variables, and values of the host; a value that is none comes back as an error."""
     programs = {
         "closure/not-data": "(let ((n 0)) (pmap :on workers (lambda (x) (set! n x)) '(1 2)))",
-        "branches/no-value": "(let ((n 0)) (parallel :on workers (let ((k 0)) (lambda () (set! k 1)))))",
+        "durable/no-value": "(let ((n 0)) (parallel :on workers (let ((k 0)) (lambda () (set! k 1)))))",
     }
     async with app(postgres_url, tmp_path / "log") as flow, working(flow):
         for code, program in programs.items():

@@ -37,13 +37,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Request:
-    """What a client asked: ``dialect``, ``path``, lower-case ``headers``, the JSON ``body`` and the ``query`` of the address."""
+    """What a client asked: ``dialect``, ``path``, lower-case ``headers``, the JSON ``body`` the ``query`` of the address and the ``method``."""
 
     dialect: Dialect
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
     query: str = ""
+    method: str = "POST"
 
     @property
     def streams(self) -> bool:
@@ -122,7 +123,9 @@ class ModelServer:
                 await writer.wait_closed()
 
     async def _answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        if not request.body:  # a question about the server, which has nothing to say of itself but what ``about`` holds
+        if (
+            request.method == "GET"
+        ):  # a question about the server, which has nothing to say of itself but what ``about`` holds
             self.looks.append(request.path)
             about = self.about.get(request.path)
             _write_json(writer, 404 if about is None else 200, about or {"error": {"message": "not found"}}, {})
@@ -259,7 +262,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
         dialect = "responses"
     elif "/chat/completions" in path:
         dialect = "chat"
-    return Request(dialect, path, headers, json.loads(content or b"{}"), query)
+    return Request(dialect, path, headers, json.loads(content or b"{}"), query, first.split(" ")[0])
 
 
 @contextlib.asynccontextmanager
