@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, cast
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.frozen import frozen
 from agentflow.core.labels import NO_SOURCES, Following, Sources
-from agentflow.core.readers import allowed_readers, is_restriction, kept_from, only_for, readers_of
+from agentflow.core.readers import allowed_readers, check_readers, is_restriction, kept_from, only_for, readers_of
 from agentflow.core.reading import Reading
 
 USER = "user"
@@ -102,6 +102,10 @@ class Sink:
                 code="provenance/policy",
                 hint='write Sink("send", "to", allow=["user", "directory"])',
             )
+        try:
+            check_readers(seen_by)
+        except ValueError as error:
+            raise ConfigurationError(str(error), code="provenance/policy", hint=_HINT) from None
         object.__setattr__(self, "tool", tool)
         object.__setattr__(self, "argument", argument)
         object.__setattr__(self, "allow", allowed)

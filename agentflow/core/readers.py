@@ -32,9 +32,17 @@ class Discloses(Protocol):
 def only_for(readers: Iterable[str]) -> str:
     """The source of a value that these alone may see. Raises ValueError for a name that is none."""
     names = sorted(set(readers))
-    if not all([each and "," not in each for each in names]):
-        raise ValueError(f"readers are names, or patterns of them, without commas; not {names!r}")
+    check_readers(names)
     return _PREFIX + ",".join(names)
+
+
+def check_readers(names: Iterable[str]) -> None:
+    """Raise ValueError for a name or pattern that is empty or holds what keeps several names apart."""
+    for each in names:
+        if not each or _APART.search(each):
+            raise ValueError(
+                f"readers are names, or patterns of them, without blanks, commas, semicolons, bars, brackets and quotes; not {each!r}"
+            )
 
 
 def is_restriction(source: str) -> bool:
@@ -74,14 +82,12 @@ def kept_from(readers: Iterable[str], lists: Iterable[Sequence[str]]) -> list[st
 
 
 def _is_allowed(reader: str, allowed: Sequence[str]) -> bool:
-    """Whether one of the patterns allows a reader, or each of several who are named in one text: ``"ann@hr.example, bob@hr.example"``.
+    """Whether the patterns allow a reader, or each of several who are named in one text: ``"ann@hr.example, bob@hr.example"``.
 
     No part of a pattern stands for what keeps names apart: ``*@hr.example`` is no leave for ``"eve@evil.example, ann@hr.example"``.
     """
-    if any([fnmatchcase(reader, each) and _APART.findall(reader) == _APART.findall(each) for each in allowed]):
-        return True
     several = [each for each in _APART.split(reader) if each]
-    return several not in ([], [reader]) and all([_is_allowed(each, allowed) for each in several])
+    return bool(several) and all([any([fnmatchcase(each, pattern) for pattern in allowed]) for each in several])
 
 
 def _texts(value: Any) -> list[str]:

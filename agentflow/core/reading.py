@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol
 
 from agentflow.core.errors import AgentflowError
@@ -55,7 +56,13 @@ class Guard(Protocol):
         ...
 
     def of_files(self, paths: Iterable[str]) -> Sources:
-        """The sources of the contents of files: ``file:PATH``, relative to a root where they are beneath one."""
+        """The sources of the contents of files: ``file:PATH`` of what a path leads to, relative to a root where that is beneath one,
+        and those of the values that a run wrote it from.
+        """
+        ...
+
+    def writing(self, path: str, sources: Sources) -> AbstractAsyncContextManager[None]:
+        """A block in which a file is written from ``sources``, which it keeps."""
         ...
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
@@ -131,6 +138,11 @@ def files_read(reading: Reading | None, paths: Iterable[str]) -> None:
     """Note that a call has read the contents of files, in a flow with a policy."""
     if reading is not None:
         reading.add(reading.guard.of_files(paths))
+
+
+def written_from(reading: Reading | None, path: str) -> AbstractAsyncContextManager[None]:
+    """A block in which a call writes a file, which in a flow with a policy keeps the sources of what the call has read."""
+    return nullcontext() if reading is None else reading.guard.writing(path, reading.sources)
 
 
 def found_in(reading: Reading | None, paths: Iterable[str]) -> dict[str, Sources]:

@@ -20,7 +20,7 @@ from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.messages import ToolSpec
 from agentflow.core.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.ports import DataContextPort, Tool
-from agentflow.core.reading import found_in
+from agentflow.core.reading import found_in, written_from
 from agentflow.core.reasons import Reason
 from agentflow.core.results import TaskResult
 from agentflow.core.values import plain, to_json
@@ -230,12 +230,13 @@ class SystemTools:
     async def _write_file(self, params: dict[str, Any], call: CallContext) -> TaskResult:
         path, content = params["file_path"], params["content"]
         try:
-            await self._files.write(
-                path,
-                content,
-                overwrite=params.get("overwrite") or False,
-                expected_digest=params.get("expected_digest"),
-            )
+            async with written_from(call.reading, path):
+                await self._files.write(
+                    path,
+                    content,
+                    overwrite=params.get("overwrite") or False,
+                    expected_digest=params.get("expected_digest"),
+                )
         except (PathDenied, FileFailure) as error:
             return TaskResult("FAILED", error.message, notes=Notes(error=_file_error(error)), exception=error)
         return TaskResult.complete(f"wrote {len(content.encode())} bytes to {path}", None, file_path=path)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import DataError, cut
+from agentflow.core.labels import NO_SOURCES, UNKNOWN, Sources
 from agentflow.core.remembered import MAX_KEY, MAX_NOTE, Note, NoteSharing
 from agentflow.core.session import Session
 from agentflow.lib.private_files import make_private_file
@@ -27,6 +28,7 @@ create table if not exists af_note(seq integer primary key, id text not null uni
 create index if not exists af_note_scope on af_note(scope, updated);
 create unique index if not exists af_note_key on af_note(scope, key) where key is not null;
 create virtual table if not exists af_note_terms using fts5(t, tokenize='ascii');
+create table if not exists af_note_source(note text not null, source text not null, primary key(note, source)) without rowid;
 """
 _FIELDS = "n.id, n.scope, n.text, n.key, n.created, n.updated"
 
@@ -45,8 +47,10 @@ class NoteBook:
         self._tokeniser = Tokeniser(20_000)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentflow-notes")
 
-    async def add(self, scope: str, text: str, key: str | None = None) -> Note:
+    async def add(self, scope: str, text: str, key: str | None = None, sources: Sources = NO_SOURCES) -> Note:
         """Store a note. A note with the same key in its scope is replaced; equal texts without a key are stored once.
+
+        ``sources`` are where the text and the key came from; a text that is stored again has those of all times.
 
         Raises DataError: ``notes/size`` for a text or key that is empty or too long.
         """
@@ -59,6 +63,9 @@ class NoteBook:
             where, value = ("key", key) if key is not None else ("key is null and text", text)
             held = db.execute(f"select seq, id from af_note where scope = ? and {where} = ?", (scope, value)).fetchone()
             if held is not None:
+                if key is not None:
+                    db.execute("delete from af_note_source where note = ?", (held[1],))
+                self._put_sources(db, held[1], sources)
                 return self._change(db, held[1], text, now)
             note = Note(secrets.token_hex(4), scope, text, key, now, now)
             row = db.execute(
@@ -66,15 +73,33 @@ class NoteBook:
                 (note.id, scope, key, text, now, now),
             ).lastrowid
             self._put_terms(db, row, text, key)
+            self._put_sources(db, note.id, sources)
             return note
 
         return await self._run(work)
+
+    async def sources(self, notes: Sequence[Note]) -> Sources:
+        """Where notes came from, besides the user."""
+
+        def work(db: sqlite3.Connection) -> Sources:
+            query = "select source from af_note_source where note = ?"
+            return frozenset([row[0] for note in notes for row in db.execute(query, (note.id,))])
+
+        return await self._run(work)
+
+    def _put_sources(self, db: sqlite3.Connection, note: str, sources: Sources) -> None:
+        db.executemany("insert or ignore into af_note_source values (?, ?)", [(note, each) for each in sources])
 
     async def edit(self, note: str, text: str) -> Note:
         """Replace the text of the note with this id. Raises DataError: ``notes/unknown``, ``notes/size``."""
         text = self._redact(text)
         _check(text, None)
-        return await self._run(lambda db: self._change(db, note, text, time.time()))
+
+        def work(db: sqlite3.Connection) -> Note:
+            db.execute("delete from af_note_source where note = ?", (note,))  # the new text is the user's
+            return self._change(db, note, text, time.time())
+
+        return await self._run(work)
 
     def _change(self, db: sqlite3.Connection, note: str, text: str, now: float) -> Note:
         row = db.execute("select seq, key from af_note where id = ?", (note,)).fetchone()
@@ -99,6 +124,7 @@ class NoteBook:
                     raise _unknown(note)
                 db.execute("delete from af_note where seq = ?", row)
                 db.execute("delete from af_note_terms where rowid = ?", row)
+                db.execute("delete from af_note_source where note = ?", (note,))
             return len(set(notes))
 
         return await self._run(work)
@@ -109,6 +135,7 @@ class NoteBook:
         def work(db: sqlite3.Connection) -> int:
             where, values = ("", ()) if scope is None else (" where scope = ?", (scope,))
             db.execute(f"delete from af_note_terms where rowid in (select seq from af_note{where})", values)
+            db.execute(f"delete from af_note_source where note in (select id from af_note{where})", values)
             return db.execute(f"delete from af_note{where}", values).rowcount
 
         return await self._run(work)
@@ -200,14 +227,17 @@ class Notes:
         self._passing = passing
 
     async def remember(self, text: str, key: str | None, call: CallContext) -> Note:
-        """Store a note. Raises DataError."""
+        """Store a note, with where it came from as far as the flow follows that. Raises DataError."""
         book, scope = self._of(call.session)
-        return await book.add(scope, text, key)
+        return await book.add(scope, text, key, UNKNOWN if call.reading is None else call.reading.sources)
 
     async def recall(self, question: str, limit: int, call: CallContext) -> list[Note]:
         """The notes about a question, best first; without a question the latest ones. Raises DataError."""
         book, scope = self._of(call.session)
-        return await (book.search(scope, question, limit) if question.strip() else book.notes(scope, limit))
+        found = await (book.search(scope, question, limit) if question.strip() else book.notes(scope, limit))
+        if call.reading is not None:
+            call.reading.add(await book.sources(found))
+        return found
 
     def _of(self, session: Session) -> tuple[NoteBook, str]:
         if self.sharing == "flow":

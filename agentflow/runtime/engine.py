@@ -31,6 +31,7 @@ from agentflow.core.work import in_slices
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.event_loop import running_loop
+from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
@@ -59,6 +60,7 @@ from agentflow.runtime.run import News, OpenRun, Run, check_name, check_priority
 from agentflow.runtime.strand import Strand
 from agentflow.runtime.strands import host_strand_at
 from agentflow.runtime.tenant import Tenant
+from agentflow.runtime.written_files import WrittenFiles
 from agentflow.tasks.inputs import request_from_arguments
 
 
@@ -111,6 +113,7 @@ class Engine:
         )
         self._solver = solver
         self.roots = roots
+        self._written = WrittenFiles(state_path() / "written.jsonl")
         self._rules = RulesMet(tools, tasks, workflows)
         self._in_force = in_force or PolicyInForce()
         self.compiler = ProgramCompiler(self.effects, self.limits, self._in_force)
@@ -211,7 +214,7 @@ class Engine:
         policy = self._in_force.policy
         if policy is not None:
             self._rules.check_arguments(policy)
-            root.reading = Reading(RunGuard(policy, self.tools, self.tasks, self.roots))
+            root.reading = Reading(RunGuard(policy, self.tools, self.tasks, self.roots, self._written))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
         return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor, self.news, session)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from posixpath import normpath
+from os.path import join, realpath
 from typing import Any, TypeAlias, cast
 
 from agentflow.core.call import CallContext
@@ -24,6 +25,7 @@ from agentflow.core.walk import LEAVES, copied
 from agentflow.core.work import ELEMENTS_PER_STEP, Work, finish, slices
 from agentflow.lib.json_schema import Schema
 from agentflow.lib.schema_capacity import canonical, capacity
+from agentflow.runtime.written_files import WrittenFiles
 
 _NOTED = 10_000
 """Effects whose flow is kept, the latest ones, to show how something came about."""
@@ -55,13 +57,22 @@ _Noted: TypeAlias = "tuple[str, Mapping[str, Sources], Sources, Sources, Span | 
 class RunGuard:
     """A :class:`~agentflow.core.reading.Guard`: the policy in force in one run, and the flows of its effects.
 
-    ``tools`` and ``tasks`` know the flow's, ``roots`` are what paths are relative to. ``denials`` are what was denied so far, or with ``explain`` would have been; ``told``
+    ``tools`` and ``tasks`` know the flow's, ``roots`` are what paths are relative to, ``written`` knows what runs wrote files from. ``denials`` are what was denied so far, or with ``explain`` would have been; ``told``
     the names in the policy of which it was told that nothing has them.
     """
 
-    def __init__(self, policy: Provenance, tools: ToolPort, tasks: TemplatePort, roots: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        policy: Provenance,
+        tools: ToolPort,
+        tasks: TemplatePort,
+        roots: Sequence[str] = (),
+        written: WrittenFiles | None = None,
+    ) -> None:
         self.policy = policy
-        self._roots = [f"{root.rstrip('/')}/" for root in roots]
+        self._written = written
+        self._start = roots[0] if roots else "."
+        self._roots = [f"{realpath(root).rstrip('/')}/" for root in roots]
         self._tools = tools
         self._tasks = tasks
         self.denials: list[Denial] = []
@@ -164,12 +175,22 @@ class RunGuard:
         return NO_SOURCES if source == USER else frozenset((source,))
 
     def of_files(self, paths: Iterable[str]) -> Sources:
-        """``file:PATH`` of each path, relative to a root where it is beneath one."""
-        return frozenset([f"file:{self._relative(path)}" for path in paths])
+        """``file:PATH`` of what each path leads to, relative to a root where that is beneath one, and what a run wrote it from."""
+        sources: Sources = NO_SOURCES
+        for path in paths:
+            real = self._real(path)
+            root = next((root for root in self._roots if real.startswith(root)), "")
+            sources = joined(sources, frozenset((f"file:{real[len(root) :]}",)))
+            if self._written is not None:
+                sources = joined(sources, self._written.sources_of(real))
+        return sources
 
-    def _relative(self, path: str) -> str:
-        root = next((root for root in self._roots if path.startswith(root)), "")
-        return normpath(path[len(root) :])
+    def _real(self, path: str) -> str:
+        return realpath(join(self._start, path))
+
+    def writing(self, path: str, sources: Sources) -> AbstractAsyncContextManager[None]:
+        """A block in which a file is written from ``sources``, which it keeps."""
+        return nullcontext() if self._written is None else self._written.writing(self._real(path), sources)
 
     def written_from(self, task: str, defined: Definitions | None) -> Sources:
         """What the texts of a task were made of by a program."""

@@ -136,7 +136,7 @@ def test_a_file_says_the_same() -> None:
         with pytest.raises(ConfigurationError) as caught:
             Provenance.from_table(wrong)
         assert caught.value.code == "provenance/policy"
-    with pytest.raises(ConfigurationError, match="without commas"):
+    with pytest.raises(ConfigurationError, match="without blanks, commas"):
         Labelled("x", readers=["a,b"])
 
 
@@ -145,10 +145,10 @@ def test_a_file_says_the_same() -> None:
     [
         ("ann@hr.example, bob@hr.example", True),
         (["ann@hr.example", "bob@hr.example"], True),
-        ("HR team", True),
+        ("HR-team", True),
         ("<ann@hr.example>", True),
         (",", False),
-        ("HR team, ann@hr.example", False),
+        ("HR-team, ann@hr.example", True),
         ("eve@evil.example;ann@hr.example", False),
         ("eve@evil.example\tann@hr.example", False),
         ({"eve@evil.example": "ann@hr.example"}, False),
@@ -173,7 +173,7 @@ async def test_everybody_who_is_named_counts(to: Any, is_sent: bool) -> None:
     policy = Provenance(
         rules=[Sink("send", readers_in="to")],
         sources={"salaries": "hr"},
-        readers={"hr": ["*@hr.example", "HR team"]},
+        readers={"hr": ["*@hr.example", "HR-team"]},
     )
     async with AgentFlow(provider=ScriptedProvider(), tools=[salaries, send], provenance=policy) as flow:
         try:
