@@ -39,7 +39,7 @@ from agentflow.cli.plan_text import plan_data, plan_text
 from agentflow.cli.resuming import resume_line
 from agentflow.cli.state import database
 from agentflow.cli.waiting import show_waiting
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.errors import AgentflowError, WorkflowError
 from agentflow.core.source import Source
 from agentflow.core.values import to_json
 from agentflow.lib.terminal import clean
@@ -212,10 +212,9 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | Ch
         if await handle.wait() == "waiting":
             return show_waiting(flow, handle, options)
         result = await handle.result()
-    except AgentflowError:
+    except WorkflowError as error:
+        error.hint = error.hint or _place(error.__cause__)
         raise
-    except Exception as error:
-        raise _raised(error) from error
     finally:
         if handle.replayed:
             saved = handle.saved
@@ -229,12 +228,12 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | Ch
     return show_result(flow, result, options, "sexp" if run is None else Source.of(run.name, "").surface)
 
 
-def _raised(error: Exception) -> SexpEvaluationError:
-    """The error for an exception of a Python workflow's own code, with the place where it was raised."""
+def _place(error: BaseException | None) -> str | None:
+    """Where the exception of a Python workflow's own code was raised; None for one that comes from a record."""
     ours = str(Path(__file__).parents[1])
-    theirs = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
-    hint = f"in {theirs[-1].name}, {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
-    return SexpEvaluationError(f"the workflow raised {type(error).__name__}: {error}", code="host/raised", hint=hint)
+    frames = traceback.extract_tb(None if error is None else error.__traceback__)
+    theirs = [each for each in frames if not each.filename.startswith(ours)]
+    return f"in {theirs[-1].name}, {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
 
 
 @dataclass

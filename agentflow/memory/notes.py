@@ -234,10 +234,10 @@ class Notes:
     async def recall(self, question: str, limit: int, call: CallContext) -> list[Note]:
         """The notes about a question, best first; without a question the latest ones. Raises DataError."""
         book, scope = self._of(call.session)
-        found = await (book.search(scope, question, limit) if question.strip() else book.notes(scope, limit))
+        notes = await (book.search(scope, question, limit) if question.strip() else book.notes(scope, limit))
         if call.reading is not None:
-            call.reading.add(await book.sources(found))
-        return found
+            call.reading.add(await book.sources(notes))
+        return notes
 
     def _of(self, session: Session) -> tuple[NoteBook, str]:
         if self.sharing == "flow":

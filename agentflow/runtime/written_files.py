@@ -50,11 +50,11 @@ class WrittenFiles:
         await self._put(real, sources)
 
     async def _put(self, real: str, sources: Sources) -> None:
-        known = self._read()
-        if known.get(real, NO_SOURCES) == sources:
+        stored = self._read()
+        if stored.get(real, NO_SOURCES) == sources:
             return
         await asyncio.to_thread(self._append, json.dumps([real, sorted(sources)]) + "\n")
-        known[real] = sources
+        stored[real] = sources
 
     def _append(self, line: str) -> None:
         make_private_directory(self._path.parent)

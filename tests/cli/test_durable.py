@@ -263,7 +263,7 @@ async def test_a_failed_function_is_shown_with_the_line_that_failed(
     importlib.reload(module)
     assert await resume_run("r", ResumeOptions(app="chooser:flow")) == 1
     err = capsys.readouterr().err
-    assert "error[host/raised]: the workflow raised IndexError" in err and "Traceback" not in err
+    assert "error[host/raised]: choose raised IndexError" in err and "Traceback" not in err
     assert f"in choose, {tmp_path}/chooser.py:9" in err
     assert await show("r", None, db, as_json=False) == 0
     shown = capsys.readouterr().out
