@@ -257,7 +257,9 @@ def policy_of(kind: type[T], name: str, stated: T | Mapping[str, Any] | None, us
         raise wrong_value("AgentFlow", name, stated, f"is neither a mapping nor {kind.__name__}", written)
     for each in cast(Mapping[str, Any], stated):
         if each not in names:
-            raise unknown_field(str(each), name, names)
+            error = unknown_field(str(each), name, names)
+            error.hint = did_you_mean(str(each), names) or f"the options are {', '.join(names)}"
+            raise error
     return cast(T, replace(cast(Any, usual), **stated))
 
 

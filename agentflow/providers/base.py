@@ -129,6 +129,8 @@ class HttpAdapter(ABC):
         self._stated = options.get("traits")
         if self._stated is not None:
             stated_traits(self._stated)  # refuses what cannot be stated
+        caps = [value for name in CAP_SETTINGS if type(value := self._settings.get(name)) is int]
+        self._cap = min(caps, default=None)
         self._transport = options.get("transport")
         self._aiohttp = options.get("aiohttp")
         self._opened = Openings(self._open, lambda: self._gate_size, self.name)
@@ -227,12 +229,6 @@ class HttpAdapter(ABC):
     def _gate_size(self) -> int:
         """The most calls in flight: as stated, as many as the server is said to answer at once, or as is usual for it."""
         return self._gate or self.traits.slots or (OWN_GATE if self.traits.own else DEFAULT_GATE)
-
-    @property
-    def _cap(self) -> int | None:
-        """The maximum of tokens of an answer, by the settings of the adapter."""
-        caps = [value for name in CAP_SETTINGS if type(value := self._settings.get(name)) is int]
-        return min(caps, default=None)
 
     @property
     def _is_vendors(self) -> bool:
@@ -386,18 +382,24 @@ class HttpAdapter(ABC):
         opened = await self._opened.ready(running_loop())
         call = HttpCall(ModelRequest((), stream=False), LOOK_CLOCKS, self.name, self._wire(ModelRequest(())))
         call.path = self._split_address[0].removesuffix("/v1") + path
+        try:
+            return parse_json(await self._whole(opened, call), "an answer of the server")
+        except ProviderError:
+            return None
+        finally:
+            call.watch.close()
+
+    async def _whole(self, opened: Opened, call: HttpCall) -> bytes:
+        """The whole body that answers a call which asks no model."""
         pooled = opened.clients.take()
         try:
             answer = await send(pooled, opened.sdk, call)
             try:
-                return parse_json(await read_whole(answer, b""), "an answer of the server")
+                return await read_whole(answer, b"")
             finally:
                 await answer.aclose()
-        except ProviderError:
-            return None
         finally:
             pooled.active -= 1
-            call.watch.close()
 
     async def slots(self) -> int:
         """The calls that the server says it answers at once; 0 if it does not say."""
@@ -423,15 +425,9 @@ class HttpAdapter(ABC):
             call.path = path + self._split_address[1]
             call.body = await body_of(request, {name: body[name] for name in fields if name in body})
             await opened.gate.take(request.priority)
-            pooled = opened.clients.take()
             try:
-                answer = await send(pooled, opened.sdk, call)
-                try:
-                    return int(parse_json(await read_whole(answer, b""), "a token count")["input_tokens"])
-                finally:
-                    await answer.aclose()
+                return int(parse_json(await self._whole(opened, call), "a token count")["input_tokens"])
             finally:
-                pooled.active -= 1
                 opened.gate.release()
         except ProviderError as error:
             if error.status in (404, 405, 501):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, DataError
+from agentflow.core.errors import AgentflowError
 from agentflow.core.frozen import frozen
 from agentflow.core.journal import (
     BranchEnd,
@@ -171,9 +171,8 @@ class BranchRuns:
             outcome = {"error": self._codec.encode_error(_cancelled(run.run))}
         elif end.error is not None:
             outcome = {"error": end.error}
-        elif end.value is None:
-            outcome = {"error": self._codec.encode_error(_no_data(run.run))}
         else:
+            assert end.value is not None  # a run whose value is no data has failed
             outcome = {"ok": end.value["v"]}
         races = branch["form"] == RACE
         done = "ok" in outcome and not (races and end.failed)
@@ -227,14 +226,6 @@ def branch_id(run: RunRow, path: str, index: int) -> str:
 
 def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-
-
-def _no_data(run: str) -> AgentflowError:
-    return DataError(
-        f"the value of the branch that the run '{run}' has done is not data, so it stayed with the worker",
-        code="branches/no-value",
-        hint="let the branch return text, numbers, lists or dicts, or leave ':on workers' out",
-    )
 
 
 def _cancelled(run: str) -> AgentflowError:

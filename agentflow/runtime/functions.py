@@ -300,7 +300,7 @@ class WorkflowFunction(_Declared[P, R]):
     def __init__(self, host: Host, function: Callable[P, Awaitable[R]]) -> None:
         super().__init__(host, function, "workflow")
         returns = returns_of(function, self._signature, f"workflow '{self.name}'")
-        self._returns: TypeAdapter[R] | None = adapter_of(returns)
+        self._returns: TypeAdapter[R] | None = _validator_of(returns)
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> FlowCall[R]:
         check_arguments(self.name, arguments, named)
@@ -427,7 +427,7 @@ def reference_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
 
-def adapter_of(kind: Any) -> TypeAdapter[Any] | None:
+def _validator_of(kind: Any) -> TypeAdapter[Any] | None:
     """A validator for ``kind``; None for a type that pydantic does not support."""
     try:
         return TypeAdapter(kind)

@@ -44,7 +44,9 @@ class WrittenFiles:
         await self._put(real, joined(before, sources))
         try:
             yield
-        except Exception:
+        except (
+            Exception
+        ):  # of any kind, raised again: a block that failed wrote nothing. One that was cancelled may have.
             await self._put(real, before)
             raise
         await self._put(real, sources)

@@ -55,3 +55,23 @@ async def test_a_gate_lets_the_most_urgent_through() -> None:
         gate.release()
         tasks[-1].cancel()
     assert passed == [5, 5, 0, -3] and gate.take_free()
+
+
+async def test_a_gate_lets_another_number_through_when_it_is_told() -> None:
+    """A wider gate lets those in who wait; a narrower one lets nobody in until enough have left."""
+    gate = Gate(1)
+    await gate.take()
+    waiting = [asyncio.ensure_future(gate.take()) for _ in range(3)]
+    await asyncio.sleep(0)
+    gate.resize(3)
+    await asyncio.sleep(0)
+    assert [each.done() for each in waiting] == [True, True, False] and not gate.take_free()
+    gate.resize(1)
+    gate.release()
+    gate.release()
+    await asyncio.sleep(0)
+    assert not waiting[2].done()
+    gate.release()
+    await waiting[2]
+    gate.release()
+    assert gate.take_free() and not gate.take_free()

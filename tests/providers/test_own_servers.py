@@ -161,6 +161,23 @@ async def test_a_vendors_key_goes_to_the_vendor_alone(dialect: str, monkeypatch:
         assert "sk-" not in await sent(base_url=server.url)
 
 
+@pytest.mark.parametrize(
+    ("dialect", "variable"), [("foundry", "ANTHROPIC_FOUNDRY_API_KEY"), ("bedrock", "AWS_BEARER_TOKEN_BEDROCK")]
+)
+async def test_a_clouds_key_goes_to_the_cloud_alone(
+    dialect: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a vendor's: the server that base_url names is sent none."""
+    monkeypatch.setenv(variable, "cloud-secret-0123456789")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    async with ModelServer(["hi"], repeat=True, strict=False) as server:
+        provider = open_provider(dialect, base_url=server.url, traits={"own": False})
+        async for _ in provider.stream(ModelRequest((user("hi"),), model="m", max_output_tokens=50)):
+            pass
+        await provider.aclose()
+    assert server.requests and "cloud-secret" not in str(server.requests[0].headers)
+
+
 async def test_a_refused_call_says_where_a_key_would_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """A 401 of a server to which the vendor's key was not sent."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-vendor-0123456789")
@@ -197,6 +214,8 @@ async def test_clocks_and_retries_are_settings(tmp_path: Path) -> None:
         ({"retry": {"attempts": 0}}, "config/retry", ""),
         ({"retry": {"attempts": 2.5}}, "config/retry", ""),
         ({"retry": {"attempt": 2}}, "config/option", "attempts"),
+        ({"retry": {"max_retries": 2}}, "config/option", "the options are attempts"),
+        ({"clocks": {"timeout": 30}}, "config/option", "first_byte_s"),
     ],
 )
 def test_clocks_and_retries_that_there_are_not(options: dict[str, Any], code: str, words: str) -> None:
