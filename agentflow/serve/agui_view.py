@@ -231,7 +231,7 @@ class AguiView:
         outcome = {"type": "interrupt", "interrupts": interrupts}
         return self._close(suspended) + _frames({"type": "RUN_FINISHED", **self._names, "outcome": outcome})
 
-    async def end(self) -> bytes:
+    async def end(self, *, cut_off: bool) -> bytes:  # an event of the protocol says so of no text, so it is an error
         before = self._close({"type": "success"})
         failure = self._run.failure
         if self._run.status == "cancelled":

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from agentflow.core.events import Event, ModelStarted, RunStarted, TaskStarted, TextDelta, ThinkingDelta
+from agentflow.core.errors import ResourceExhausted
+from agentflow.core.events import (
+    Event,
+    ModelFinished,
+    ModelStarted,
+    RunStarted,
+    TaskStarted,
+    TextDelta,
+    ThinkingDelta,
+)
 from agentflow.core.results import TaskResult
 from agentflow.core.values import as_text, plain
 from agentflow.serve.exports import Offer
@@ -21,7 +30,10 @@ class Piece(NamedTuple):
 
 
 class AnswerReader:
-    """Picks the answer out of the events of a run. ``has_text``: whether any of it has arrived."""
+    """Picks the answer out of the events of a run.
+
+    ``has_text``: whether any of it has arrived; ``text`` is the last model answer, once it is complete.
+    """
 
     def __init__(self, offer: Offer | None) -> None:
         self._offer = offer
@@ -29,7 +41,16 @@ class AnswerReader:
         self._tasks: set[int] = set()
         self._models: set[int] = set()
         self._last: int | None = None
+        self._is_cut = False
         self.has_text = False
+        self.text = ""
+
+    def is_cut_off(self, failure: BaseException | None) -> bool:
+        """Whether a run failed because its answer reached the output limit, or filled the context window of its model.
+
+        Clients of chats know this as a way to end, not as an error: what there is of the answer is given to them.
+        """
+        return self._is_cut and isinstance(failure, ResourceExhausted)
 
     def take(self, event: Event) -> Piece | None:
         """The piece of the answer in ``event``; None for every other event."""
@@ -44,6 +65,11 @@ class AnswerReader:
         if isinstance(event, ModelStarted):
             if event.parent in self._tasks:
                 self._models.add(event.seq)
+                self._is_cut, self.text = False, ""
+        elif isinstance(event, ModelFinished):
+            if event.started in self._models and event.response is not None:
+                self._is_cut = event.response.stop_reason in ("max_tokens", "context_window")
+                self.text = event.response.text
         elif isinstance(event, TaskStarted):
             if event.parent == self._run and self._offer is not None and self._offer.answers_at(event.span):
                 self._tasks.add(event.seq)

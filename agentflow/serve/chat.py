@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +24,7 @@ from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.streaming import EventStream
-from agentflow.serve.talk import cannot, start_chat, text_of_run, usage_of, wait_for_end
+from agentflow.serve.talk import Finish, Reply, cannot, reply_of, start_chat, text_of_run, usage_of
 
 _MAX_COMMENT = 200
 
@@ -43,10 +43,10 @@ async def complete(service: Service, request: Request, key: Key) -> Response:
         usage = isinstance(options, dict) and cast("dict[str, Any]", options).get("include_usage") is True
         chunks = chat.chunks(reader.__aiter__(), AnswerReader(offer), usage=usage)
         return EventStream(chunks, {"x-request-id": run.run_id}, after=partial(service.left, run))
-    asked = await wait_for_end(service, request, run, reader)
-    if asked is None and run.failure is not None:
-        return service.failed_answer(run, run.failure)
-    return await json_response(chat.whole(asked), headers={"x-request-id": run.run_id})
+    reply = await reply_of(service, request, run, reader, AnswerReader(offer))
+    if reply.failure is not None:
+        return service.failed_answer(run, reply.failure)
+    return await json_response(chat.whole(reply), headers={"x-request-id": run.run_id})
 
 
 class _Chat:
@@ -57,11 +57,10 @@ class _Chat:
         self._run = run
         self._head = {"id": f"chatcmpl-{run.run_id}", "created": int(run.created), "model": model}
 
-    def whole(self, instead: str | None) -> dict[str, Any]:
-        """The answer of a run that has ended; ``instead`` replaces its text."""
-        text = text_of_run(self._service, self._run) if instead is None else instead
-        message = {"role": "assistant", "content": text, "refusal": None}
-        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+    def whole(self, reply: Reply) -> dict[str, Any]:
+        """The answer of a run that has ended."""
+        message = {"role": "assistant", "content": reply.text, "refusal": None}
+        choice = {"index": 0, "message": message, "finish_reason": reply.finish, "logprobs": None}
         return {
             **self._head,
             "object": "chat.completion",
@@ -73,7 +72,7 @@ class _Chat:
         self, events: AsyncGenerator[Event, None] | Any, answer: AnswerReader, *, usage: bool
     ) -> AsyncGenerator[bytes, None]:
         """The server-sent events of the stream, with the token usage at the end if ``usage``."""
-        run = self._run
+        run, finish = self._run, cast(Finish, "stop")
         yield self._chunk({"role": "assistant", "content": ""})
         async for event in events:
             piece = answer.take(event)
@@ -88,12 +87,14 @@ class _Chat:
                 yield comment
         else:
             await run.wait()
-            if run.failure is not None:
+            if answer.is_cut_off(run.failure):
+                finish = "length"
+            elif run.failure is not None:
                 yield _frame(self._service.fault(run.failure))
                 return
-            if not answer.has_text:
+            elif not answer.has_text:
                 yield self._chunk({"content": text_of_run(self._service, run)})
-        yield self._chunk({}, finish="stop")
+        yield self._chunk({}, finish)
         if usage:
             yield _frame({**self._body(), "choices": [], "usage": usage_data(usage_of(self._run))})
         yield b"data: [DONE]\n\n"
@@ -101,7 +102,7 @@ class _Chat:
     def _body(self) -> dict[str, Any]:
         return {**self._head, "object": "chat.completion.chunk"}
 
-    def _chunk(self, delta: dict[str, Any], finish: Literal["stop"] | None = None) -> bytes:
+    def _chunk(self, delta: dict[str, Any], finish: Finish | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
         return _frame({**self._body(), "choices": [choice]})
 

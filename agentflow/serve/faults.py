@@ -1,4 +1,8 @@
-"""Invalid requests, and all errors as HTTP responses with a body in OpenAI's format."""
+"""Invalid requests, and all errors as HTTP responses with a body in OpenAI's format.
+
+A 5xx status says that the server or a provider is at fault. Clients repeat such requests on their own, so the failure of a
+program is 422: a run that is repeated is paid for again, and mostly fails again.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,19 @@ from agentflow.core.errors import (
     AgentflowError,
     ConfigurationError,
     DataError,
+    HostPanic,
+    JournalError,
     LimitExceeded,
     ProviderError,
+    RunCancelled,
+    SandboxUnavailable,
     SessionBusy,
-    SexpEvaluationError,
     SexpSyntaxError,
-    TaskError,
+    WorkflowError,
 )
 
 _TIMEOUTS = (providers.FirstByteTimeout, providers.IdleTimeout, providers.CallTimeout, providers.ConnectTimeout)
+_OF_THE_SERVER = (ConfigurationError, JournalError, SandboxUnavailable, HostPanic)
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -30,7 +38,14 @@ _TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-_REASONS = {"input_validation_failure": 400, "execution_timeout": 504, "llm_error": 502, "connection_error": 502}
+_REASONS = {
+    "input_validation_failure": 400,
+    "llm_error": 502,
+    "connection_error": 502,
+    "protocol_error": 502,
+    "configuration_error": 500,
+}
+_RAISED = "host/raised"
 
 
 class RequestError(AgentflowError):
@@ -88,22 +103,40 @@ def status_of(error: BaseException) -> int:
     if isinstance(error, RequestError):
         return error.status
     if isinstance(error, LimitExceeded):
-        return 429 if _is_of_key(error) else 504 if error.limit == "wall_s" else 422
+        return 429 if _is_of_key(error) else 422
+    if isinstance(error, providers.RateLimited):
+        return 429
+    if isinstance(error, providers.Overloaded):
+        return 503
+    if isinstance(error, providers.Refused | providers.ContextWindowExceeded):
+        return 422
     if isinstance(error, ProviderError):
-        if isinstance(error, providers.RateLimited):
-            return 429
-        if isinstance(error, providers.Overloaded):
-            return 503
         return 504 if isinstance(error, _TIMEOUTS) else 502
     if isinstance(error, SexpSyntaxError | DataError):
         return 400
+    if not isinstance(error, AgentflowError):
+        return 500
+    if isinstance(error, RunCancelled) or error.code == "durable/interrupted":
+        return 503
     if isinstance(error, SessionBusy):
         return 409
-    if isinstance(error, ConfigurationError):
-        return 500
-    if isinstance(error, TaskError | SexpEvaluationError):
-        return _REASONS.get(error.reason or "", 500)
-    return 500
+    return 500 if isinstance(error, _OF_THE_SERVER) else _REASONS.get(error.reason, 422)
+
+
+def is_of_host(error: BaseException) -> bool:
+    """Whether an exception of the host's code is behind ``error``. What it says may hold anything, and is for the log alone."""
+    return not isinstance(error, AgentflowError) or error.code == _RAISED
+
+
+def failure_of_run(error: BaseException) -> AgentflowError:
+    """The error that clients see for the failure of a run: of an exception of the host's code, its class."""
+    if isinstance(error, AgentflowError) and not is_of_host(error):
+        return error
+    raised = error.__cause__ or error
+    kind = "the code of the host" if isinstance(raised, AgentflowError) else type(raised).__name__
+    shown = WorkflowError(f"the run failed because of {kind}; the server's log has the cause", code=_RAISED)
+    shown.__cause__ = raised
+    return shown
 
 
 def body_of(error: BaseException) -> dict[str, Any]:
@@ -136,16 +169,19 @@ def error_response(
     ``day_left`` are the seconds until the daily limit of the key is reset, for a run that this limit ended. The headers tell
     clients not to repeat a request on their own once its run has started.
     """
+    status = status_of(error)
+    if status == 400 and run_id is not None:
+        status = 422  # the request was good: its run failed
     headers: dict[str, str] = {}
     wait = error.retry_after if isinstance(error, RequestError) else day_left if _is_of_key(error) else None
     if wait is not None:
         headers["retry-after"] = str(max(1, math.ceil(wait)))
-    if status_of(error) == 401:
+    if status == 401:
         headers["www-authenticate"] = "Bearer"
     if run_id is not None:
         headers["x-request-id"] = run_id
         headers["x-should-retry"] = "false"
-    return Response(json.dumps(body or body_of(error)), status_of(error), headers, "application/json")
+    return Response(json.dumps(body or body_of(error)), status, headers, "application/json")
 
 
 def text_field(body: Mapping[str, Any], name: str) -> str | None:
@@ -171,6 +207,8 @@ __all__ = [
     "diagnosis_of",
     "dict_field",
     "error_response",
+    "failure_of_run",
+    "is_of_host",
     "status_of",
     "text_field",
 ]

@@ -37,8 +37,8 @@ class View(Protocol):
         """The events that ask open questions and end the stream."""
         ...
 
-    async def end(self) -> bytes:
-        """The events that report how the run ended."""
+    async def end(self, *, cut_off: bool) -> bytes:
+        """The events that report how the run ended; ``cut_off``: it failed because its answer reached the output limit."""
         ...
 
 
@@ -78,7 +78,7 @@ class Shown(Generic[V]):
                 yield self.view.ask(self.asked.open)
             else:
                 await self.run.wait()
-                yield await self.view.end()
+                yield await self.view.end(cut_off=self._answer.is_cut_off(self.run.failure))
 
         async def over() -> None:
             if not waits:

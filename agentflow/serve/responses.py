@@ -23,8 +23,9 @@ from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.streaming import EventStream
-from agentflow.serve.talk import cannot, start_chat, text_of_run, usage_of, wait_for_end
+from agentflow.serve.talk import Finish, cannot, reply_of, start_chat, text_of_run, usage_of
 
+_STATUS: dict[Finish, str] = {"stop": "completed", "length": "incomplete"}
 _KEPT = ("previous_response_id", "conversation", "prompt")
 
 
@@ -53,12 +54,13 @@ async def respond(service: Service, request: Request, key: Key) -> Response:
     if body.get("stream") is True:
         chunks = answer.events(reader.__aiter__(), AnswerReader(offer))
         return EventStream(chunks, {"x-request-id": run.run_id}, after=partial(service.left, run))
-    asked = await wait_for_end(service, request, run, reader)
-    if asked is None and run.failure is not None:
-        return service.failed_answer(run, run.failure)
-    answer.say(Piece("text", text_of_run(service, run) if asked is None else asked, 0))
-    answer.close()
-    return await json_response(answer.response("completed"), headers={"x-request-id": run.run_id})
+    reply = await reply_of(service, request, run, reader, AnswerReader(offer))
+    if reply.failure is not None:
+        return service.failed_answer(run, reply.failure)
+    answer.say(Piece("text", reply.text, 0))
+    status = _STATUS[reply.finish]
+    answer.close(status)
+    return await json_response(answer.response(status), headers={"x-request-id": run.run_id})
 
 
 def _messages(body: Mapping[str, Any]) -> list[Any]:
@@ -115,6 +117,10 @@ class _Answer:
                 break
         else:
             await self._run.wait()
+            if answer.is_cut_off(self._run.failure):
+                yield b"".join(self.close("incomplete"))
+                yield self._event("response.incomplete", response=self.response("incomplete"))
+                return
             if self._run.failure is not None:
                 yield b"".join(self.close("incomplete"))
                 error = self._service.fault(self._run.failure)["error"]
@@ -194,7 +200,7 @@ class _Answer:
             "created_at": int(self._run.created),
             "status": status,
             "error": error,
-            "incomplete_details": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "instructions": None,
             "metadata": {},
             "model": self._model,
@@ -203,7 +209,7 @@ class _Answer:
             "tool_choice": "auto",
             "tools": [],
             "usage": None
-            if self._run.result is None
+            if self._run.ended is None
             else {
                 "input_tokens": usage.input_tokens,
                 "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},

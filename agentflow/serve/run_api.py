@@ -228,7 +228,8 @@ def asked_data(questions: Mapping[str, Question]) -> list[dict[str, Any]]:
 def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[str, Any]:
     """A run as JSON data, without secrets; ``whole`` includes its result."""
     result, failure = run.result, run.failure
-    usage = None if result is None else result.usage
+    spent = result if result is not None else run.error if isinstance(run.error, AgentflowError) else None
+    usage = None if spent is None else spent.usage
     data: dict[str, Any] = {
         "run_id": run.run_id,
         "export": run.export,
@@ -239,7 +240,7 @@ def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[st
         "waiting": asked_data(run.waits),
         "error": None if failure is None else service.fault(failure)["error"],
         "usage": None if usage is None else _usage_data(usage),
-        "cost_usd": None if result is None else result.cost,
+        "cost_usd": None if spent is None else spent.cost,
     }
     if whole:
         data["value"] = None if result is None else service.redact(plain(result.value))

@@ -29,7 +29,7 @@ from agentflow.runtime.handle import RunResult
 from agentflow.runtime.run import check_name, new_run_id
 from agentflow.serve.client_calls import UNNAMED, Call, Prepared, exists, is_stored
 from agentflow.serve.event_log import EventLog, Position, frame_of
-from agentflow.serve.faults import RequestError
+from agentflow.serve.faults import RequestError, is_of_host
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.key_use import KeyUse
 from agentflow.serve.keys import Admission, Key
@@ -460,8 +460,8 @@ class ServedRuns:
                 )
             )
         admission.free()
-        if run.failure is not None and not isinstance(run.failure, AgentflowError):
-            _log.warning("run %s failed", run.run_id, exc_info=run.failure)  # a host's error, which clients do not see
+        if run.failure is not None and is_of_host(run.failure):
+            _log.warning("run %s failed", run.run_id, exc_info=run.failure)  # clients do not see what it says
         run.end()
         self._forget()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -20,12 +21,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import AgentflowError
+from agentflow.core.errors import AgentflowError, cut
 from agentflow.observe.report.build import live_html
 from agentflow.serve import chat, responses, run_api
 from agentflow.serve.agui import AguiRoute
 from agentflow.serve.exports import Exportable, offers_of
-from agentflow.serve.faults import error_response
+from agentflow.serve.faults import RequestError, error_response
 from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
 from agentflow.serve.mcp.endpoint import McpEndpoint
 from agentflow.serve.readiness import Readiness, is_ready
@@ -50,6 +51,25 @@ class _Raw:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """The response to a request that no route answers, in the form of all errors."""
+    assert isinstance(error, HTTPException)
+    refusal = RequestError(
+        f"{request.method} {cut(request.url.path, 200)} is not answered here",
+        code="serve/no-route",
+        status=error.status_code,
+        hint="docs/serve.md lists the paths and their methods",
+    )
+    response = error_response(refusal)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(error)
 
 
 class FlowServer:
@@ -125,6 +145,7 @@ class FlowServer:
                 Route("/mcp", _Raw(self._answer_mcp)),
             ],
             middleware=[cors] if allowed else [],
+            exception_handlers={HTTPException: _no_route, Exception: _failed},
             lifespan=self._lifespan,
         )
 
@@ -192,8 +213,7 @@ class FlowServer:
         except AgentflowError as error:
             return error_response(error, body=self.service.fault(error))
         except Exception as error:  # noqa: BLE001 - the response says that the server failed, the log has the cause
-            _log.exception("%s %s failed", request.method, request.url.path)
-            return error_response(error)
+            return await _failed(request, error)
 
     async def _answer_mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``/mcp``: pass admitted requests to the SDK."""

@@ -17,7 +17,7 @@ from agentflow.core.session import Session
 from agentflow.lib.suggest import did_you_mean
 from agentflow.serve.client_calls import UNNAMED, Call, Prepared
 from agentflow.serve.exports import Offer
-from agentflow.serve.faults import RequestError, body_of, error_response
+from agentflow.serve.faults import RequestError, body_of, error_response, failure_of_run
 from agentflow.serve.fleet import Fleet
 from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun, ServedRuns
@@ -177,11 +177,12 @@ class Service:
 
     def fault(self, error: BaseException) -> dict[str, Any]:
         """The body of the response for a failed run, without secrets, which a FAILED result may contain."""
-        return self.redact(body_of(error))
+        return self.redact(body_of(failure_of_run(error)))
 
     def failed_answer(self, run: ServedRun, error: BaseException) -> Response:
         """The response for a failed run; for a daily limit of the key it says when the run can be repeated."""
-        return error_response(error, run_id=run.run_id, body=self.fault(error), day_left=run.key.day_left)
+        shown = failure_of_run(error)
+        return error_response(shown, run_id=run.run_id, body=self.fault(shown), day_left=run.key.day_left)
 
 
 __all__ = ["Inputs", "Service"]

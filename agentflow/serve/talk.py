@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from starlette.requests import Request
 
-from agentflow.core.errors import cut
+from agentflow.core.errors import AgentflowError, cut
 from agentflow.core.events import WaitStarted
 from agentflow.core.messages import Message, TextPart, Usage, user
 from agentflow.core.session import Session
 from agentflow.core.work import Work, in_slices, slices
 from agentflow.observe.stream import Subscriber
-from agentflow.serve.answer import text_of
+from agentflow.serve.answer import AnswerReader, text_of
 from agentflow.serve.exports import Offer
 from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Inputs, Service
 
+Finish: TypeAlias = Literal["stop", "length"]
+"""How an answer ended: complete, or cut off at the output limit."""
 _SYSTEM = ("system", "developer")
 _PART = 128
 """Messages that are gone over before others may run."""
@@ -143,14 +145,25 @@ def _role_and_text(row: object, param: str, at: int) -> tuple[str, str]:
     return role, "\n\n".join(texts)
 
 
-async def wait_for_end(service: Service, request: Request, run: ServedRun, events: Subscriber) -> str | None:
-    """Wait for the end of a run that is answered as a whole. If it asks somebody, cancel it and return the text to send.
+class Reply(NamedTuple):
+    """The whole answer of a run that has ended, or the ``failure`` that it ended with."""
+
+    text: str
+    finish: Finish = "stop"
+    failure: BaseException | None = None
+
+
+async def reply_of(
+    service: Service, request: Request, run: ServedRun, events: Subscriber, answer: AnswerReader
+) -> Reply:
+    """Wait for the end of a run that is answered as a whole. A run that asks somebody is cancelled, and the reply says so.
 
     The run is also cancelled if the client disconnects meanwhile.
     """
     asked: str | None = None
     async with service.until_gone(request, run):
         async for event in events:
+            answer.take(event)
             if isinstance(event, WaitStarted) and event.key:
                 asked = cannot(event)
                 break
@@ -158,7 +171,10 @@ async def wait_for_end(service: Service, request: Request, run: ServedRun, event
             await run.wait()
     if asked is not None:
         await run.cancel()
-    return asked
+        return Reply(asked)
+    if answer.is_cut_off(run.failure):
+        return Reply(service.redact(answer.text), "length")
+    return Reply("", failure=run.failure) if run.failure is not None else Reply(text_of_run(service, run))
 
 
 def cannot(event: WaitStarted) -> str:
@@ -175,7 +191,19 @@ def text_of_run(service: Service, run: ServedRun) -> str:
 
 def usage_of(run: ServedRun) -> Usage:
     """The usage of a run, as far as it is known."""
-    return Usage() if run.result is None else run.result.usage
+    if run.result is not None:
+        return run.result.usage
+    return (run.error.usage if isinstance(run.error, AgentflowError) else None) or Usage()
 
 
-__all__ = ["cannot", "conversation", "message_of", "start_chat", "text_of_run", "usage_of", "wait_for_end"]
+__all__ = [
+    "Finish",
+    "Reply",
+    "cannot",
+    "conversation",
+    "message_of",
+    "reply_of",
+    "start_chat",
+    "text_of_run",
+    "usage_of",
+]

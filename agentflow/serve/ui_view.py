@@ -153,19 +153,21 @@ class UiView:
         name = approval.question.partition(" ")[0]
         return name if name in self._service.flow.tools.names() else _APPROVAL
 
-    async def end(self) -> bytes:
+    async def end(self, *, cut_off: bool) -> bytes:
         before = self._stop_speaking()
         failure = self._run.failure
         if self._run.status == "cancelled":
             return before + _frames({"type": "abort", "reason": "the run was cancelled"}) + _DONE
-        if failure is not None:
+        if failure is not None and not cut_off:
             fault = self._service.fault(failure)["error"]
             return before + _frames({"type": "error", "errorText": f"{fault['code']}: {fault['message']}"}) + _DONE
-        if not self._has_text and (text := text_of_run(self._service, self._run)):
+        if failure is None and not self._has_text and (text := text_of_run(self._service, self._run)):
             before += self._say("text", 0, text) + self._stop_speaking()
         data = run_data(self._service, self._run)
         metadata = {name: data[name] for name in ("run_id", "value", "usage", "cost_usd")}
-        finish = await json_bytes({"type": "finish", "finishReason": "stop", "messageMetadata": metadata})
+        finish = await json_bytes(
+            {"type": "finish", "finishReason": "length" if cut_off else "stop", "messageMetadata": metadata}
+        )
         return before + _frames({"type": "finish-step"}) + b"data: " + finish + b"\n\n" + _DONE
 
 

@@ -195,7 +195,7 @@ async def test_failures_of_a_model_are_the_sdks_errors() -> None:
 
 
 async def test_a_failed_result_is_a_failure() -> None:
-    """A program whose value is a FAILED result did not answer; a limit of the run is the caller's matter, not to be retried."""
+    """A program whose value is a FAILED result did not answer, and would not if it was asked again; neither would a run that met a limit."""
 
     @tool
     def fail() -> TaskResult:
@@ -204,7 +204,7 @@ async def test_a_failed_result_is_a_failure() -> None:
 
     exports = {"failing": "(fail)", "long": Export(program="(while true 1)", limits=Limits(steps=1_000))}
     async with AgentFlow(tools=[fail]) as flow, served(flow, exports) as server, openai_client(server) as client:
-        with pytest.raises(openai.InternalServerError, match="no such thing"):
+        with pytest.raises(openai.UnprocessableEntityError, match="no such thing"):
             await client.chat.completions.create(model="failing", messages=say("x"))
         with pytest.raises(openai.UnprocessableEntityError) as caught:
             await client.chat.completions.create(model="long", messages=say("x"))

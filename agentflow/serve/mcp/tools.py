@@ -14,7 +14,7 @@ from agentflow.core.questions import Question
 from agentflow.core.work import in_slices
 from agentflow.serve.answer import text_of
 from agentflow.serve.exports import Offer
-from agentflow.serve.faults import ProgramRefused, body_of, diagnosis_of
+from agentflow.serve.faults import ProgramRefused, body_of, diagnosis_of, failure_of_run
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
 from agentflow.serve.run_api import asked_data, run_data
@@ -118,7 +118,7 @@ def failed(service: Service, error: BaseException) -> CallToolResult:
             f"{each.code} ({diagnosis_of(each)}){f': {each.hint}' if each.hint else ''}" for each in error.diagnostics
         ]
         return refusal(service.redact("\n".join(wrong)))
-    told = body_of(error)["error"]
+    told = body_of(failure_of_run(error))["error"]
     span = error.span if isinstance(error, AgentflowError) else None
     where = f" (line {span.line}, column {span.column})" if span is not None else ""
     return refusal(service.redact(f"{told['code']}{where}: {told['message']}"))
