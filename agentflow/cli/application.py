@@ -19,6 +19,8 @@ _MAKES = (
     "tasks",
     "workflows",
     "notes",
+    "clock",
+    "retries",
     "sandbox",
     "db",
     "mcp_server",

@@ -151,8 +151,10 @@ async def _sandbox(name: str) -> str:
 
 
 async def _model() -> dict[str, Any]:
-    """The model of the settings, and what is known of its server; ``problem`` says why it cannot be asked. A server of one's own is
-    asked what it is, but for no answer of a model."""
+    """The model of the settings, and what is known of its server; ``problem`` says why it cannot be asked.
+
+    A server of one's own is asked about itself, and one that lists models for one short answer, which shows whether it enforces a schema.
+    """
     from agentflow.providers import own_servers
     from agentflow.providers.table import Router
     from agentflow.settings import load_settings
@@ -162,7 +164,7 @@ async def _model() -> dict[str, Any]:
         if settings.model is None:
             return {"name": None}
         router = Router(settings.model, **settings.for_router())
-        adapter, _ = router.resolve(None)
+        adapter, model = router.resolve(None)
     except AgentflowError as error:
         return {"name": None, "problem": error.message}
     traits: Traits | None = getattr(adapter, "traits", None)
@@ -174,12 +176,16 @@ async def _model() -> dict[str, Any]:
     said = {"name": router.model, "server": server, "known_as": named, "traits": shown}
     if not traits.own:
         return said
+    own: dict[str, Any] = {"reachable": False}
     try:
-        return {**said, "own": await own_servers.described(cast(Any, adapter).look)}
+        own = await own_servers.described(cast(Any, adapter).look)
+        if "models" in own:
+            own["schema"] = await own_servers.enforces_schema(adapter, model)
     except AgentflowError as error:
-        return {**said, "own": {"reachable": False}, "problem": error.message}
+        return {**said, "own": own, "problem": error.message}
     finally:
         await router.aclose()
+    return {**said, "own": own}
 
 
 async def doctor(as_json: bool) -> int:

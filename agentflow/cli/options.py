@@ -130,6 +130,22 @@ class FlowOptions(McpOptions, ModelOptions):
             help="A limit of the run: steps, wall_s, turns, tokens, usd, ... (repeatable).",
         ),
     ] = None
+    clock: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--clock",
+            metavar="NAME=SECONDS",
+            help="How long a model call may take: connect_s, first_byte_s, plain_first_byte_s, idle_s, wall_s; none for no limit (repeatable).",
+        ),
+    ] = None
+    retries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--retries",
+            metavar="NAME=NUMBER",
+            help="How a failed model call is made again: attempts (1 for never), base_s, cap_s, retry_after_cap_s (repeatable).",
+        ),
+    ] = None
     max_cost: Annotated[
         float | None,
         typer.Option("--max-cost", metavar="USD", min=0, help="Maximum cost of the run; can only lower a limit."),
@@ -377,17 +393,22 @@ def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
     """Apply ``name=number`` options to ``base``. Raises UsageError, and ConfigurationError for an unknown limit."""
     from agentflow.settings import read_limits
 
+    return read_limits(numbers_of("--limit", texts, lambda name: read_limits({name: None})), base)
+
+
+def numbers_of(option: str, texts: Iterable[str], check_name: Callable[[str], object]) -> dict[str, Any]:
+    """The ``name=number`` texts of a repeatable option. Raises UsageError, and what ``check_name`` raises for an unknown name."""
     values: dict[str, Any] = {}
     for text in texts:
         name, _, number = text.partition("=")
+        check_name(name)
         try:
             values[name] = None if number == "none" else float(number) if "." in number else int(number)
         except ValueError:
-            read_limits({name: None})  # report an unknown name first
             raise UsageError(
-                f"--limit {text}: a limit is a number, or none", hint=f"write --limit {name}=1000"
+                f"{option} {text}: the value is a number, or none", hint=f"write {option} {name}=1000"
             ) from None
-    return read_limits(values, base)
+    return values
 
 
 @contextlib.asynccontextmanager
@@ -406,10 +427,14 @@ def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
     if options.app is not None:
         return _application(options.app, options, overrides)
     from agentflow.app import AgentFlow
+    from agentflow.providers.clocks import clocks_of
+    from agentflow.providers.retry import retry_of
 
     settings = options.settings()
     arguments: dict[str, Any] = {
         "settings": settings,
+        "clocks": numbers_of("--clock", options.clock or (), lambda name: clocks_of({name: 1})),
+        "retry": numbers_of("--retries", options.retries or (), lambda name: retry_of({name: 1})),
         "limits": parse_limits(options.limit or (), settings.make_limits()).lowered(
             options.max_cost, options.max_tokens
         ),

@@ -7,10 +7,14 @@ working on it, and a second one would take another of its few slots.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any
 
+from agentflow.core.messages import ModelRequest, user
+from agentflow.core.ports import ProviderAdapter
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.wire import record, records, string
 
@@ -27,6 +31,15 @@ SLOTS = MappingProxyType({"/props": "total_slots", "/info": "max_concurrent_requ
 MODELS = "/v1/models"
 _BATCHING = MappingProxyType({"vllm": 256, "sglang": 256})
 """By ``owned_by`` of a model: servers that put calls into batches, with the usual size of one (``--max-num-seqs`` of vLLM)."""
+_PROBE_S = 60.0
+"""Seconds that the answer to one short prompt may take, in which a server may have to load its model."""
+_ADMITTED = {"colour": "green"}
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"colour": {"type": "string", "enum": ["green"]}},
+    "required": ["colour"],
+    "additionalProperties": False,
+}
 _MOST_SLOTS = 4_096
 _MOST_SHOWN = 20
 
@@ -56,6 +69,29 @@ async def described(look: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
         "tools": "tools" in template if isinstance(template, str) else None,
     }
     return {name: value for name, value in said.items() if value not in (None, [])}
+
+
+async def enforces_schema(adapter: ProviderAdapter, model: str) -> bool:
+    """Whether a server keeps its model to an output schema: it is asked for one colour under a schema that admits another alone.
+
+    Costs one short answer. Raises ProviderError if there is none.
+    """
+    request = ModelRequest(
+        (user("Answer with the one word red, and with nothing else."),),
+        model=model,
+        output_schema=_SCHEMA,
+        max_output_tokens=64,
+        timeout_s=_PROBE_S,
+    )
+    text = ""
+    async with aclosing(adapter.stream(request)) as deltas:
+        async for delta in deltas:
+            if delta.response is not None:
+                text = delta.response.text
+    try:
+        return json.loads(text) == _ADMITTED
+    except ValueError:
+        return False
 
 
 class Observed:

@@ -248,6 +248,11 @@ BAD: list[tuple[list[str], bytes, int, list[str]]] = [
     (["eval", "1", "--events-file", "."], b"", 2, ["--events-file", "directory"]),
     (["eval", "1", "-b", "nonsense"], b"", 2, ["nonsense", "name=value"]),
     (["eval", "1", "--limit", "stps=3"], b"", 2, ["stps", "steps"]),
+    (["eval", "1", "--clock", "frist_byte_s=3"], b"", 2, ["frist_byte_s", "first_byte_s"]),
+    (["eval", "1", "--clock", "wall_s=soon"], b"", 2, ["--clock wall_s=soon", "--clock wall_s=1000"]),
+    (["eval", "1", "--clock", "idle_s=0"], b"", 2, ["idle_s", "positive"]),
+    (["eval", "1", "--retries", "attempts=0"], b"", 2, ["attempts", "1 or more"]),
+    (["eval", "1", "--retries", "3"], b"", 2, ["'3'", "attempts, base_s"]),
     (["eval", "(define (f) (f)) (f)", "--limit", "steps=1000"], b"", 5, ["limits/steps", "1,000"]),
     (["eval", "(define (f) (f)) (f)", "--limit", "wall_s=0.2", "--limit", "steps=none"], b"", 124, ["wall"]),
     (["eval", ASK], b"", 4, ["model"]),
@@ -275,6 +280,25 @@ async def test_bad_input_gets_one_screen_and_its_exit_code(
     assert done.out == ""
     for words in said:
         assert words in done.err, done.err
+
+
+async def test_clocks_and_retries_are_options(tmp_path: Path) -> None:
+    """``--retries attempts=1`` asks once, over a file that says more; a ``--clock`` ends a call whose first byte does not come."""
+    (tmp_path / "agentflow.toml").write_text("[retry]\nattempts = 3\nbase_s = 0.01\n")
+    busy = Reply(status=503, error={"type": "api_error", "message": "busy"})
+    asked: dict[str, int] = {}
+    for name, options in {
+        "file": (),
+        "option": ("--retries", "attempts=1"),
+        "wait": ("--clock", "first_byte_s=0.2"),
+    }.items():
+        server = ModelServer([Reply("late", delay_s=30) if name == "wait" else busy], repeat=True)
+        async with server:
+            there = {"AGENTFLOW_MODEL": "openai-chat:m", "AGENTFLOW_BASE_URL": f"{server.url}/v1"}
+            done = await agentflow("eval", ASK, *options, tmp_path=tmp_path, cwd=tmp_path, **there)
+        assert done.code == 4, done.err
+        asked[name] = len(server.requests)
+    assert asked == {"file": 3, "option": 1, "wait": 1}
 
 
 async def test_values_print_as_text_or_json(tmp_path: Path) -> None:

@@ -41,16 +41,18 @@ async def test_doctor_says_which_server_is_asked_and_what_it_takes(tmp_path: Pat
 
 
 async def test_doctor_asks_a_server_of_ones_own(tmp_path: Path) -> None:
-    """Whether it is there, and what it says of itself; no model is asked. One that is not there is named as such."""
+    """Whether it is there, what it says of itself, and whether its model is kept to a schema. One that is not there is named as such."""
     props = {"total_slots": 2, "default_generation_settings": {"n_ctx": 4096}, "chat_template": "{% if tools %}"}
     about = {"/v1/models": {"data": [{"id": "qwen"}]}, "/props": props}
-    async with ModelServer([], about=about) as server:
+    async with ModelServer(['{"colour": "green"}', "red"], about=about) as server:
         there = {"AGENTFLOW_MODEL": "openai-chat:m", "AGENTFLOW_BASE_URL": f"{server.url}/v1"}
         found = json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path, **there)).out)["model"]["own"]
         shown = (await agentflow("doctor", tmp_path=tmp_path, **there)).out
-        assert not server.requests
-    assert found == {"reachable": True, "models": ["qwen"], "slots": 2, "context": 4096, "tools": True}
-    assert "reachable True; models qwen; slots 2; context 4096; tools True" in shown
+        assert ["response_format" in each.body for each in server.requests] == [True, True]
+        failed = json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path, **there)).out)["model"]
+    assert found == {"reachable": True, "models": ["qwen"], "slots": 2, "context": 4096, "tools": True, "schema": True}
+    assert "reachable True; models qwen; slots 2; context 4096; tools True; schema False" in shown
+    assert failed["own"]["reachable"] and "schema" not in failed["own"] and failed["problem"]
     there = {"AGENTFLOW_MODEL": "openai-chat:m", "AGENTFLOW_BASE_URL": "http://127.0.0.1:9/v1"}
     done = await agentflow("doctor", "--json", tmp_path=tmp_path, **there)
     assert done.code == 0 and json.loads(done.out)["model"]["own"] == {"reachable": False}
