@@ -320,15 +320,22 @@ class CallContext:
             self.emit(ToolProgress, progress=progress, total=total, message=message)
 
     def program_loaded(self, source: Source, language: str = "sexp") -> None:
-        """Publish the text of a program, or of a host's file, that is run for the first time in this run."""
-        run = self.run
-        if run.watched and source.digest not in run.programs:
-            run.programs.add(source.digest)
-            text = source.text
+        """Publish the text of a program that is run for the first time in this run; of a function of the host its lines, with those
+        of the same file that ran before.
+        """
+        run, lines = self.run, source.lines
+        if run.watched and (source.digest, lines) not in run.programs:
+            shown = [each for digest, each in run.programs if digest == source.digest and each is not None]
+            run.programs.add((source.digest, lines))
+            if lines is not None and any([first <= lines[0] and lines[1] <= last for first, last in shown]):
+                return  # it stands in a function that is shown
+            text = source.text if lines is None else source.only([*shown, lines])
             if len(text) > MAX_PROGRAM_BYTES // 4:
                 text = text.encode("utf-8", "replace")[:MAX_PROGRAM_BYTES].decode("utf-8", "ignore")
                 text = text[: text.rfind("\n") + 1] or text  # not within a secret, as far as lines go
-            self.emit(ProgramLoaded, name=source.name, digest=source.digest, text=text, language=language)
+            if text or lines is None:
+                name, digest, host = source.name, source.digest, lines is not None
+                self.emit(ProgramLoaded, name=name, digest=digest, text=text, language=language, host=host)
 
     def of_line(self, line: object) -> LineCall:
         """This call for Python code whose effects are numbered: they are done on ``line``."""

@@ -170,7 +170,8 @@ class AgentflowError(Exception):
         """The diagnostic as text: code and message, span with excerpt and caret, hint, program frames."""
         lines = [f"error[{self.code}]: {self.message}"]
         if self.span is not None:
-            lines += [f"  --> {self.span}", _indent(self.span.excerpt())]
+            at = f"{self.span.source.place}:{self.span.line}:{self.span.column}"
+            lines += [f"  --> {at}", _indent(self.span.excerpt())]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         if self.frames:

@@ -138,16 +138,18 @@ class RunFinished(FinishedBase):
 @frozen
 class ProgramLoaded(EventBase):
     """A program text runs for the first time in this run: the main program, an evaluated one, a workflow or a solution, or
-    the Python file of a workflow.
+    a Python function of the host (``host``).
 
     Spans named ``name`` point into ``text``, which is cut after 256 KiB; ``digest`` is that of the whole text;
-    ``language`` is ``sexp`` or ``python``.
+    ``language`` is ``sexp`` or ``python``. Of a file of the host ``name`` is without directories, and ``text`` has the functions of it that
+    the run has called so far, each on its own lines; a later event of that file has them all.
     """
 
     name: str = ""
     digest: str = ""
     text: str = ""
     language: str = "sexp"
+    host: bool = False
 
 
 @frozen

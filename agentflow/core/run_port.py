@@ -17,7 +17,7 @@ from agentflow.core.messages import Usage
 from agentflow.core.names import CompiledTask
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
+from agentflow.core.source import Lines, Source
 from agentflow.core.spending import Purse
 from agentflow.core.templates import TaskTemplate
 
@@ -155,8 +155,8 @@ class RunPortOf(RunServicesOf[C], Protocol[C]):
         ...
 
     @property
-    def programs(self) -> set[str]:
-        """The digests of the texts whose loading was published."""
+    def programs(self) -> set[tuple[str, Lines | None]]:
+        """The digests of the texts whose loading was published, with the lines of each that were; None: all."""
         ...
 
     @property

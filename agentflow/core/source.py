@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -16,6 +17,9 @@ Surface: TypeAlias = Literal["sexp", "python"]
 PYTHON_TEXT = "<python>"
 """The name of a text in Python that is in no file."""
 _EXCERPT_WIDTH = 160
+Lines: TypeAlias = tuple[int, int]
+"""The first and the last of some lines of a text, from 1."""
+NO_LINES: Lines = (1, 0)
 is_file_name = re.compile(r"""[^()\[\]{}"';\n]+\.(?:sexp|py)""").fullmatch
 """Matches a program text that looks like the name of a program file, given where the text was wanted."""
 
@@ -58,6 +62,22 @@ class Source:
         """16-byte blake2b of the text in hex: identifies the content, regardless of the name."""
         return hashlib.blake2b(self.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
+    @property
+    def place(self) -> str:
+        """Where whoever runs the program finds the text: its name, unless that leaves directories out."""
+        return self.name
+
+    @property
+    def lines(self) -> Lines | None:
+        """The lines that events may show; None for a program, which they show whole."""
+        return None
+
+    def only(self, lines: Iterable[Lines]) -> str:
+        """The text with every other line empty, so that positions stay what they are."""
+        texts = self.text.split("\n")
+        kept = {number for first, last in lines for number in range(first, last + 1)}
+        return "\n".join([text if at in kept else "" for at, text in enumerate(texts[: max(kept, default=0)], 1)])
+
     def position(self, offset: int) -> tuple[int, int]:
         """Line and column (both from 1) of a character offset."""
         line = bisect_right(self.line_starts, offset)
@@ -74,6 +94,37 @@ class Source:
     def span(self, start: int, end: int) -> Span:
         """The span of the characters ``start`` to ``end`` (exclusive)."""
         return Span(self, start, end)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HostSource(Source):
+    """The Python file of a function of the host.
+
+    ``name`` is without directories. Events show the ``lines`` of the function and nothing else of ``file``, whose name is its path.
+    """
+
+    file: Source
+    shown: Lines
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """Offset of the first character of each line, in order."""
+        return self.file.line_starts
+
+    @cached_property
+    def digest(self) -> str:
+        """That of the whole file."""
+        return self.file.digest
+
+    @property
+    def place(self) -> str:
+        """The path of the file."""
+        return self.file.name
+
+    @property
+    def lines(self) -> Lines | None:
+        """The lines of the function."""
+        return self.shown
 
 
 @frozen

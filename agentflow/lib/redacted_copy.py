@@ -8,6 +8,7 @@ contents are unknown, are kept.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import operator
@@ -249,7 +250,7 @@ class _Copier:
         if isinstance(value, BaseException):
             return self._error(value)
         if names := _fields(kind):
-            return self._dataclass(value, names) if kind is not Source else self._leaf(self._source(value))
+            return self._leaf(self._source(value)) if isinstance(value, Source) else self._dataclass(value, names)
         if isinstance(value, list):
             return self._list(cast(list[Any], value))
         if isinstance(value, tuple | set | frozenset) and not isinstance(value, PartialValues):
@@ -312,9 +313,9 @@ class _Copier:
 
     def _source(self, value: Source) -> Source:
         """A copy of a program text that keeps all positions, and the digest of the original."""
-        copy = Source(value.name, self._redactor.mask(value.text))
-        copy.__dict__["digest"] = value.digest
-        return copy
+        shown = copy.copy(value)
+        shown.__dict__.update(text=self._redactor.mask(value.text), digest=value.digest)
+        return shown
 
     def _error(self, error: BaseException) -> _Copying:
         """A copy of an error with the same class, attributes, traceback and notes, and with copies of its causes."""

@@ -137,7 +137,9 @@ class RunView:
         elif kind == "run_finished":
             self._end(event)
         elif kind == "program_loaded":
-            self.texts.setdefault(str(event.get("name")), str(event.get("text")))
+            name = str(event.get("name"))
+            if event.get("host") or name not in self.texts:
+                self.texts[name] = str(event.get("text"))
         elif kind == "policy_denied":
             if len(self.denials) < MOST_WARNINGS:
                 self.denials.append(str(event.get("message")))

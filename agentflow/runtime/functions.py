@@ -419,7 +419,8 @@ class ProgramFunction(Generic[R]):
 
 def source_of(host: Host, function: Callable[..., Any]) -> Source:
     """The Python file in which a function is written."""
-    return host.spans.source(inspect.unwrap(function).__code__.co_filename)
+    inner = inspect.unwrap(function)
+    return host.spans.source(inner.__code__, inner.__globals__)
 
 
 def reference_of(function: Callable[..., Any]) -> str:

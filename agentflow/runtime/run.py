@@ -27,6 +27,7 @@ from agentflow.core.run_port import UnderWay
 from agentflow.core.scope import Scope
 from agentflow.core.session import Session
 from agentflow.core.shared_list import plain_result
+from agentflow.core.source import Lines
 from agentflow.core.spending import Purse
 from agentflow.core.work import in_slices
 from agentflow.lang.charging import BYTES_PER_CHARACTER
@@ -91,7 +92,7 @@ class Run:
         self.slice = 1 if journal is None else journal.records.run.slice
         self.watched = fanout.watched
         self.streaming = fanout.streaming
-        self.programs: set[str] = set()
+        self.programs: set[tuple[str, Lines | None]] = set()
         self.budget = Budget(limits, beside=beside)
         if journal is not None:
             journal.records.parking.watch(self.budget.permits)

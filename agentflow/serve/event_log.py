@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Position: TypeAlias = tuple[int, int]
 """The position of an event in its run: the slice, and the event's number in the slice."""
@@ -32,11 +32,17 @@ _position = attrgetter("position")
 
 
 class Entry(NamedTuple):
-    """An event: its position, its ``frame`` of the stream, and for a delta the number of the event it is a piece of."""
+    """An event: its position, its ``frame`` of the stream, and for a delta the number of the event it is a piece of; ``bare`` is the
+    frame for readers who may not see everything, if that is another one."""
 
     position: Position
     frame: bytes
     piece_of: int | None
+    bare: bytes | None = None
+
+    def shown(self, everything: bool) -> bytes:
+        """The frame for a reader who may see ``everything``, or not."""
+        return self.frame if everything or self.bare is None else self.bare
 
 
 class EventLog:
@@ -55,14 +61,23 @@ class EventLog:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, position: Position, frame: bytes, *, piece_of: int | None = None, ends: int | None = None) -> None:
-        """Append an event. ``piece_of``: the event that a delta is a piece of; ``ends``: the event whose pieces end with this one."""
+    def add(
+        self,
+        position: Position,
+        frame: bytes,
+        *,
+        bare: bytes | None = None,
+        piece_of: int | None = None,
+        ends: int | None = None,
+    ) -> None:
+        """Append an event, with the frame for readers who may not see everything, if that is another. ``piece_of``: the event that a
+        delta is a piece of; ``ends``: the event whose pieces end with this one."""
         if ends is not None:
             self._drop_pieces((position[0], ends))
         if piece_of is not None:
             whole = (position[0], piece_of)
             self._pieces[whole] = self._pieces.get(whole, 0) + 1
-        self._entries.append(Entry(position, frame, piece_of))
+        self._entries.append(Entry(position, frame, piece_of, bare))
         self.size += len(frame)
         if len(self._entries) > self._max_events or self.size > self._max_bytes:
             self._drop_oldest()
@@ -100,12 +115,12 @@ class EventLog:
             end += 1
         return self._entries[start:end]
 
-    def lines(self, limit: int = MAX_LINES) -> str:
-        """The kept events without deltas as JSON lines: the last ones, at most ``limit`` bytes."""
+    def lines(self, limit: int = MAX_LINES, *, everything: bool = True) -> str:
+        """The kept events without deltas as JSON lines: the last ones, at most ``limit`` bytes; ``everything``: see :meth:`follow`."""
         lines: list[bytes] = []
         for entry in reversed(self._entries):
             if entry.piece_of is None:
-                lines.append(entry.frame.partition(b"data: ")[2].rstrip())
+                lines.append(entry.shown(everything).partition(b"data: ")[2].rstrip())
                 limit -= len(lines[-1]) + 1
                 if limit < 0:
                     lines.pop()
@@ -121,10 +136,13 @@ class EventLog:
         if not self._news.is_set():
             self._news.set()
 
-    async def follow(self, position: Position, earlier: Earlier) -> AsyncGenerator[bytes, None]:
+    async def follow(
+        self, position: Position, earlier: Earlier, *, everything: bool = True
+    ) -> AsyncGenerator[bytes, None]:
         """The events after ``position``, the kept ones and then new ones, until the last.
 
-        ``earlier`` supplies dropped events, at the start and whenever the reader has fallen behind.
+        ``earlier`` supplies dropped events, at the start and whenever the reader has fallen behind. ``everything``: the reader may see
+        what :func:`bare` leaves out.
         """
         while True:
             if self.cut is not None and position < self.cut:
@@ -136,13 +154,24 @@ class EventLog:
             entries = self.since(position)
             if entries:
                 position = entries[-1].position
-                yield b"".join([each.frame for each in entries])
+                yield b"".join([each.shown(everything) for each in entries])
             elif self.closed:
                 return
             else:
                 if self._news.is_set():
                     self._news = asyncio.Event()  # the waiters of the previous one have been woken
                 await self._news.wait()
+
+
+def bare(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An event as it is shown to readers who may not see the host's Python: the same object, if it holds none.
+
+    Of an event recorded when nothing said whose Python it holds, all is left out.
+    """
+    if event.get("type") != "program_loaded" or not event.get("host", event.get("language") == "python"):
+        return event
+    name = str(event.get("name")).replace("\\", "/").rpartition("/")[2]
+    return {**event, "name": name, "text": ""}
 
 
 def frame_of(position: Position, data: bytes) -> bytes:
@@ -160,4 +189,4 @@ def parse_position(text: str) -> Position | None:
     return int(slice_text), int(seq)
 
 
-__all__ = ["Earlier", "Entry", "EventLog", "Position", "frame_of", "parse_position"]
+__all__ = ["Earlier", "Entry", "EventLog", "Position", "bare", "frame_of", "parse_position"]

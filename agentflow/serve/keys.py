@@ -110,6 +110,11 @@ class Key:
         return self._fleet if self.rules is None else self.rules.fleet
 
     @property
+    def may_see_host(self) -> bool:
+        """Whether the key may see what is the host's: the Python of its workflows, and what of its settings is wrong."""
+        return self.may_see_fleet
+
+    @property
     def day(self) -> int:
         """The current day in UTC, counted from 1970."""
         return int(self._clock() // _DAY_S)

@@ -25,7 +25,7 @@ from agentflow.core.questions import Question
 from agentflow.core.values import plain
 from agentflow.runtime.handle import Recorded
 from agentflow.serve.client_calls import Call
-from agentflow.serve.event_log import Position, frame_of, parse_position
+from agentflow.serve.event_log import Position, bare, frame_of, parse_position
 from agentflow.serve.faults import RequestError, dict_field, text_field
 from agentflow.serve.fleet import FleetRun
 from agentflow.serve.json_body import json_bytes, json_response
@@ -145,12 +145,13 @@ async def read_events(service: Service, request: Request, key: Key) -> Response:
         )
     if isinstance(run, FleetRun):
         return EventStream(service.fleet.events(run.run_id, after), {"x-request-id": run.run_id})
-    earlier = partial(_recorded, service.flow.records, run.run_id)
-    return EventStream(run.log.follow(after, earlier), {"x-request-id": run.run_id})
+    everything = key.may_see_host
+    earlier = partial(_recorded, service.flow.records, run.run_id, everything)
+    return EventStream(run.log.follow(after, earlier, everything=everything), {"x-request-id": run.run_id})
 
 
 async def _recorded(
-    records: Recorded | None, run_id: str, after: Position, until: Position
+    records: Recorded | None, run_id: str, everything: bool, after: Position, until: Position
 ) -> AsyncGenerator[bytes, None]:
     """The events between two positions from the run's record; a ``gap`` event reports those it does not have."""
     position = after
@@ -158,7 +159,7 @@ async def _recorded(
         if records is not None:
             async with aclosing(records.batches(run_id, after)) as batches:
                 async for batch in batches:
-                    events = [event for event in batch if event_id(event) <= until]
+                    events = [event if everything else bare(event) for event in batch if event_id(event) <= until]
                     if events:
                         yield b"".join([frame_of(event_id(event), await json_bytes(event)) for event in events])
                         position = event_id(events[-1])

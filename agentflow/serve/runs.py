@@ -28,7 +28,7 @@ from agentflow.runtime.durable_run import DurableRun, RunInfo
 from agentflow.runtime.handle import RunResult
 from agentflow.runtime.run import check_name, new_run_id
 from agentflow.serve.client_calls import UNNAMED, Call, Prepared, exists, is_stored
-from agentflow.serve.event_log import EventLog, Position, frame_of
+from agentflow.serve.event_log import EventLog, Position, bare, frame_of
 from agentflow.serve.faults import RequestError, is_of_host
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.key_use import KeyUse
@@ -162,11 +162,12 @@ class ServedRun:
     async def keep_events(self) -> None:
         """Encode events for readers as they arrive, until :meth:`end`."""
         while (event := await self._unsent.next()) is not None:
-            data = await json_bytes(event.to_dict(self._text))
-            position = (event.slice, event.seq)
+            data, position = event.to_dict(self._text), (event.slice, event.seq)
+            shown = bare(data)
             self.log.add(
                 position,
-                frame_of(position, data),
+                frame_of(position, await json_bytes(data)),
+                bare=None if shown is data else frame_of(position, await json_bytes(shown)),
                 piece_of=event.parent if isinstance(event, DeltaBase) else None,
                 ends=event.started if isinstance(event, FinishedBase) else None,
             )

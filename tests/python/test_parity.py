@@ -13,7 +13,7 @@ import pytest
 from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider, Usage
 from agentflow.core.events import DeltaBase
 from agentflow.errors import AgentflowError
-from agentflow.events import Event, FinishedBase, RunFinished
+from agentflow.events import Event, FinishedBase, ProgramLoaded, RunFinished
 
 Written = Callable[[AgentFlow], Awaitable[Any]]
 
@@ -212,11 +212,12 @@ async def after(work: Awaitable[Any], flow: AgentFlow, n: int) -> list[Any]:
 
 
 def without_places(events: list[Event]) -> Counter[Any]:
-    """What was published: kinds and paths, with outcomes. Pieces of streamed text are not counted."""
+    """What was published: kinds and paths, with outcomes. Pieces of streamed text and texts of programs, of which Python has one for each
+    function, are not counted."""
     return Counter(
         (type(e).__name__, e.path, getattr(e, "outcome", None), getattr(e, "name", None) if e.path != "0" else None)
         for e in events
-        if not isinstance(e, DeltaBase)
+        if not isinstance(e, DeltaBase | ProgramLoaded)
     )
 
 

@@ -241,7 +241,7 @@ async def test_a_call_names_the_line_it_was_made_on(tmp_path: Path) -> None:
             await flow.ask("Answer.")  # this line
     (started,) = [e for e in seen if isinstance(e, TaskStarted)]
     assert started.span is not None and failed.value.span is not None
-    assert started.span.text == 'flow.ask("Answer.")' and started.span.source.name == __file__
+    assert started.span.text == 'flow.ask("Answer.")' and started.span.source.name == __name__
     assert "this line" in failed.value.span.source.line(failed.value.span.line)
     assert [e.name for e in seen if isinstance(e, RunStarted)] == ["ask"]
 

@@ -90,7 +90,7 @@ async def test_every_use_is_refused_by_name(use: str) -> None:
     with pytest.raises(WorkflowError) as refused:
         USES[use](call)
     assert refused.value.code == "python/not-awaited"
-    assert f"ask(...) at {__file__}" in refused.value.message
+    assert f"ask(...) at {__name__}" in refused.value.message
     assert "await ask(...)" in (refused.value.hint or "")
     call.close()
 

@@ -33,7 +33,7 @@ class Run {
     this.end = Math.max(this.end, time);
     const type = event.type;
     if (type === "program_loaded") {
-      if (!this.programs.has(event.name)) this.programs.set(event.name, { text: event.text, language: event.language || "sexp" });
+      if (event.host || !this.programs.has(event.name)) this.programs.set(event.name, { text: event.text, language: event.language || "sexp" });
       return;
     }
     if (type === "program_bounds") { this.most = event.most || {}; return; }

@@ -126,10 +126,11 @@ class FlowMcp:
             text, kind = language_card(), "text/markdown"
         elif uri.startswith(RUNS):
             try:
-                run = self._service.runs.find(uri.removeprefix(RUNS), self._key_of(context))
+                key = self._key_of(context)
+                run = self._service.runs.find(uri.removeprefix(RUNS), key)
             except RequestError:
                 raise _no_resource(context, uri) from None
-            text, kind = run.log.lines(), "application/x-ndjson"
+            text, kind = run.log.lines(everything=key.may_see_host), "application/x-ndjson"
         else:
             raise _no_resource(context, uri)
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])

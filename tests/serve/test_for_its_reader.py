@@ -1,0 +1,118 @@
+"""What leaves a server is for its reader: whoever only uses it learns nothing of the host's code, settings and files."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from agentflow import AgentFlow
+from agentflow.observe.files import read_events
+from agentflow.observe.report.build import report_html
+from tests.support.serve_clients import by, keys_of
+from tests.support.served import Served, served
+
+MODULE = '''
+import agentflow
+
+DISCOUNT_OF_RIVALS = "constant-of-the-module"
+
+
+def beside():
+    return "function-beside"
+
+
+async def helper(flow):
+    return await flow.call_tool("double", n=2)  # line-of-helper
+
+
+def make(flow):
+    other = "constant-of-make"
+
+    @flow.workflow
+    async def audit(message: str) -> str:
+        """Audit."""
+        return f"{message} {await helper(flow)}"  # line-of-audit
+
+    return audit
+'''
+HIDDEN = ("constant-of-the-module", "function-beside", "constant-of-make")
+OWN = ("line-of-audit", "line-of-helper")
+
+
+def double(n: int) -> int:
+    """Twice as much."""
+    return 2 * n
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Iterator[ModuleType]:
+    """A module of a host, in a directory whose name is nobody's business."""
+    path = tmp_path / "private-home" / "shop.py"
+    path.parent.mkdir()
+    path.write_text(MODULE)
+    spec = importlib.util.spec_from_file_location("shop", path)
+    assert spec is not None and spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules["shop"] = loaded
+    spec.loader.exec_module(loaded)
+    yield loaded
+    del sys.modules["shop"]
+
+
+async def text_of_run(server: Served, name: str | None, export: str = "audit") -> str:
+    """All that a run's events say to a key, from the first on; the run is ``ada``'s."""
+    body = {"export": export, "bindings": {"message": "Hello"}}
+    begun = await server.post("/runs", body, headers={} if name is None else by("ada"))
+    assert begun.status_code == 201, begun.text
+    path = f"/runs/{begun.json()['run_id']}/events"
+    return (await server.get(path, headers={} if name is None else by(name))).text
+
+
+async def test_records_and_reports_have_the_functions_of_the_run_and_nothing_else(
+    tmp_path: Path, module: ModuleType
+) -> None:
+    """Of the file of a workflow: the lines of the functions that the run called, where they stand; no directory, nothing beside them."""
+    async with AgentFlow(tools=[double], record=tmp_path / "records") as flow:
+        result = await flow.run(module.make(flow)("Hello"))
+        assert result.value == "Hello 4"
+    (path,) = [
+        each for each in (tmp_path / "records").rglob("*") if each.is_file() and "run_started" in each.read_text()
+    ]
+    said = path.read_text()
+    assert all([own in said for own in OWN]) and "shop.py" in said
+    assert not [each for each in (*HIDDEN, "private-home") if each in said]
+    events = list(read_events(path.read_bytes().splitlines()))
+    loaded = [each for each in events if each["type"] == "program_loaded"]
+    whole = MODULE.split("\n")
+    lines = loaded[-1]["text"].split("\n")
+    assert [at for at, line in enumerate(lines) if line and line != whole[at]] == []
+    page = gzip.decompress(base64.b64decode(report_html(events).split('id="data">')[1].split("<")[0])).decode()
+    assert all([own in page for own in OWN])
+    assert not [each for each in (*HIDDEN, "private-home") if each in page]
+
+
+async def test_python_of_the_host_is_shown_to_operators_alone(tmp_path: Path, module: ModuleType) -> None:
+    """A key reads the events of its runs without the source of the workflow; one for the fleet, and a server that shows it, with it."""
+    keys = keys_of(tmp_path, ada="", eve="fleet = true")
+    async with AgentFlow(tools=[double], record=tmp_path / "records") as flow:
+        exports = [module.make(flow)]
+        async with served(flow, exports, keys=keys) as server:
+            mine, theirs = await text_of_run(server, "ada"), await text_of_run(server, "eve")
+        async with served(flow, exports) as server:
+            anyones = await text_of_run(server, None)
+        async with served(flow, exports, fleet=True) as server:
+            operators = await text_of_run(server, None)
+    for said in (mine, theirs, anyones, operators):
+        assert '"program_loaded"' in said and '"source":"shop.py"' in said.replace(" ", "")
+        assert not [each for each in (*HIDDEN, "private-home") if each in said]
+    for said in (theirs, operators):
+        assert all([own in said for own in OWN])
+    for said in (mine, anyones):
+        assert not [own for own in OWN if own in said]
