@@ -37,6 +37,8 @@ from agentflow.core.journal import (
     StoredSession,
     WorkerInfo,
 )
+from agentflow.core.names import CompiledTask
+from agentflow.core.ports import Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.work import Work
 
@@ -90,16 +92,17 @@ class ReusePort(Protocol):
 
     async def once(
         self,
-        kind: str,
-        name: str,
+        gives: Tool | CompiledTask,
         content: object,
         reuse: str,
         call: CallContext,
         work: Callable[[], Awaitable[TaskResult]],
     ) -> TaskResult:
-        """The result of ``work``, which ``call`` is the call of, or that of an equal ``content`` not longer ago than ``reuse``.
+        """The result of ``work``, the run of the task or tool ``gives`` that ``call`` is the call of, or that of an equal
+        ``content`` not longer ago than ``reuse``.
 
-        Of equal calls at one time one is carried out. Only successes are kept. Raises what the work raises.
+        Of equal calls at one time one is carried out. Only successes are kept, and each gives what reading it gives. Raises what
+        the work raises, and ConfigurationError for a type whose values cannot be stored (``durable/no-value``, ``durable/secret``).
         """
         ...
 

@@ -244,7 +244,7 @@ class ToolRegistry:
             grants = None if call.grants is None else sorted(call.grants)
             content = [arguments, tool.spec.input_schema, grants, tool.reference]
             work = partial(self._run, tool, scope, arguments)
-            result = await self._reuse.once("tool", name, content, tool.reuse, inner, work)
+            result = await self._reuse.once(tool, content, tool.reuse, inner, work)
         else:
             result = await self._run(tool, scope, arguments)
         if edited:

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar, cast, get_args, get_type_hints
 import pydantic
 from pydantic import BaseModel, PydanticUserError, Secret, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, SchemaValidator
 from typing_extensions import is_typeddict
 
 from agentflow.core.errors import ConfigurationError, JournalError, clip
@@ -35,10 +35,8 @@ R = TypeVar("R")
 _FREE: Final = frozenset({Any, object, None, NoneType, TaskResult})
 """Annotations that say nothing, or what the encoding of programs knows better."""
 _SECRETS = (SecretStr, SecretBytes, Secret)
-_NAMED: Final[Mapping[str, bool]] = (
-    {"by_alias": False, "by_name": True} if tuple(map(int, pydantic.VERSION.split(".")[:2])) >= (2, 11) else {}
-)
-"""How data by the names of fields is read; older versions of pydantic cannot."""
+_READS_NAMES: Final = tuple(map(int, pydantic.VERSION.split(".")[:2])) >= (2, 11)
+"""Whether validators read data by the names of fields when asked to."""
 _CODEC = Codec()
 
 
@@ -48,13 +46,14 @@ class DataAdapter(Generic[R]):
     ``checks``: data that needs no adapter is validated as the type, too, as at doors where the annotation says what is given.
     """
 
-    __slots__ = ("_adapter", "checks", "kind", "secret")
+    __slots__ = ("_adapter", "_named", "checks", "kind", "secret")
 
     def __init__(self, kind: Any, adapter: OutputAdapter, *, checks: bool) -> None:
         self.kind = kind
         self.checks = checks
         self.secret = None if kind is None else _secret_in(kind, set())
         self._adapter = adapter
+        self._named: SchemaValidator | None = None
 
     def write(self, value: R) -> Any:
         """``value`` as a value of programs, or Shaped. Raises NotData for one that reading would not give again."""
@@ -90,20 +89,27 @@ class DataAdapter(Generic[R]):
             return self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
         adapter = cast("TypeAdapter[Any]", self._adapter)
         mode, by_alias = _FORMS[form]
-        return adapter.dump_python(value, mode=mode, by_alias=by_alias or not _NAMED, round_trip=True, warnings=False)
+        return adapter.dump_python(value, mode=mode, by_alias=by_alias, round_trip=True, warnings=False)
 
     def _read(self, form: str, data: Any) -> Any:
         if form == "tagged":
             return self._adapter.validate_python(data)
         adapter = cast("TypeAdapter[Any]", self._adapter)
         mode, by_alias = _FORMS[form]
-        named: Any = {} if by_alias else _NAMED
+        named: Any = {"by_alias": False, "by_name": True} if not by_alias and _READS_NAMES else {}
+        reader = adapter if by_alias or _READS_NAMES else self._by_names(adapter)
         if mode == "json":
             try:
-                return adapter.validate_json(json.dumps(data), **named)
+                return reader.validate_json(json.dumps(data), **named)
             except ValueError:  # JSON text has no form for halves of characters
                 pass
-        return adapter.validate_python(data, **named)
+        return reader.validate_python(data, **named)
+
+    def _by_names(self, adapter: TypeAdapter[Any]) -> SchemaValidator:
+        """What reads data by the names of fields, for versions of pydantic that have to be built for it."""
+        if self._named is None:
+            self._named = SchemaValidator(_without_aliases(adapter.core_schema))
+        return self._named
 
     def _gives(self, read: Callable[[], Any], value: Any) -> bool:
         """Whether ``read()`` is ``value``, or what the annotation makes of it."""
@@ -219,6 +225,27 @@ def _fields_of(kind: Any) -> list[Any]:
         with contextlib.suppress(NameError, TypeError):
             return list(get_type_hints(shape, include_extras=True).values())
     return []
+
+
+def _without_aliases(schema: Any) -> Any:
+    """A schema of pydantic's core in which no field is read by another name than its own."""
+    if isinstance(schema, list):
+        return [_without_aliases(each) for each in cast("list[Any]", schema)]
+    if isinstance(schema, tuple):  # a choice of a union with its label
+        return tuple([_without_aliases(each) for each in cast("tuple[Any, ...]", schema)])
+    if not isinstance(schema, dict):
+        return schema
+    parts = cast("dict[str, Any]", schema)
+    aliased = str(parts.get("type")).endswith("-field")
+    return {
+        key: each if key in _NO_SCHEMAS else _without_aliases(each)
+        for key, each in parts.items()
+        if not (aliased and key == "validation_alias")
+    }
+
+
+_NO_SCHEMAS: Final = frozenset({"cls", "default", "expected", "metadata", "serialization"})
+"""Parts of a schema that hold values, and no schema of what is read."""
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -58,7 +58,8 @@ class Generations:
             check_name(as_run, None, self._stored.redactor)
         base, program, values = await self.changed(run_id, change, source, bindings)
         source, allow = program.source, base.input["allow"]
-        fields = {**base.input, "name": source.name, "bindings": self._stored.write(values)}
+        stored = self._stored.write(values)
+        fields = {**base.input, "name": source.name, "bindings": stored}
         if limits is not None:
             fields["limits"] = limits_data(limits)
         text = self._stored.text(source)
@@ -70,7 +71,7 @@ class Generations:
             row = await self._create(as_run or change.run_id(base, text), base, change, new)
         if row.digest != digest:
             raise another_run(row, None)
-        return row, program, values
+        return row, program, self._stored.as_read(stored, values)
 
     async def changed(
         self, run_id: str, change: Change, source: Source | None, bindings: Mapping[str, Any]

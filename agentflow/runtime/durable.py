@@ -146,8 +146,9 @@ class DurableRuns:
                     )
                 return await self._runs.follow(row)
             payer = tenant if isinstance(tenant, Tenant) else None
+            values = await beside(is_long(bindings), self._input.as_read, new.input["bindings"], bindings)
             return await self._runs.go_on(
-                row, program, bindings, limits, approve, self._on_inflight, session, retry=retry, tenant=payer
+                row, program, values, limits, approve, self._on_inflight, session, retry=retry, tenant=payer
             )
 
     def _limits_of(self, row: RunRow) -> Limits:

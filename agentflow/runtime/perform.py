@@ -33,7 +33,7 @@ from agentflow.core.events import ContextStarted
 from agentflow.core.host_code import HostCode
 from agentflow.core.host_threads import on_thread
 from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.names import CompiledTask, NameInfo, OutputAdapter, Template, permitted
+from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
 from agentflow.core.ports import SolverPort, TemplatePort, Tool, ToolPort, WorkflowPort
 from agentflow.core.provenance import unlabelled
 from agentflow.core.reading import found_in
@@ -47,9 +47,10 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
 from agentflow.runtime.calls import calling_span
-from agentflow.runtime.data_adapter import DataAdapter, adapter_of, refuse_secret
+from agentflow.runtime.data_adapter import DataAdapter, adapter_of
 from agentflow.runtime.endorsing import endorsed
 from agentflow.runtime.fingerprints import fingerprint
+from agentflow.runtime.typed_output import Outputs
 
 _log = logging.getLogger(__name__)
 _program_log = logging.getLogger("agentflow.program")
@@ -61,7 +62,7 @@ class EffectRunner:
 
     ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
     ``redactor`` removes secrets from what programs log. ``digests`` are those of tools' parameters, by name, ``outputs`` the
-    adapters of tasks' output classes.
+    adapters of what tasks and tools give.
     """
 
     tasks: TemplatePort
@@ -74,9 +75,7 @@ class EffectRunner:
     digests: dict[str, tuple[Tool, dict[tuple[str, ...], str]]] = field(
         default_factory=dict[str, tuple[Tool, dict[tuple[str, ...], str]]]
     )
-    outputs: dict[str, tuple[OutputAdapter, DataAdapter[Any]]] = field(
-        default_factory=dict[str, tuple[OutputAdapter, DataAdapter[Any]]]
-    )
+    outputs: Outputs = field(default_factory=Outputs)
 
     def describe(self, name: str) -> NameInfo | None:
         """The kind and the arguments of the task or tool called ``name``, a task before a tool; None if there is neither."""
@@ -124,32 +123,17 @@ class EffectRunner:
         """
         match effect:
             case TaskCall():
-                template = self.tasks.find_compiled(effect.name, call.definitions)
-                if template is None:
-                    return self._of_tool(effect.name, call)
-                return None if template.output_adapter is None else self._of_task(template, template.output_adapter)
+                gives = self.tasks.find_compiled(effect.name, call.definitions) or self.tools.find(effect.name, call)
+                return None if gives is None else self.outputs.of(gives)
             case ToolCall():
-                return self._of_tool(effect.name, call)
+                tool = self.tools.find(effect.name, call)
+                return None if tool is None else self.outputs.of(tool)
             case Step():
                 return adapter_of(effect.declared or effect.function, f"the step {effect.name}", checks=True)
             case HostCall():
                 return adapter_of(effect.function, effect.name or "the host function", checks=False)
             case _:
                 return None
-
-    def _of_tool(self, name: str, call: CallContext) -> DataAdapter[Any] | None:
-        tool = self.tools.find(name, call)
-        if tool is None or tool.function is None or tool.kind == "subtask":
-            return None
-        return adapter_of(tool.function, f"the tool {name}", checks=False)
-
-    def _of_task(self, template: CompiledTask, output: OutputAdapter) -> DataAdapter[Any]:
-        kept = self.outputs.get(template.name)
-        if kept is None or kept[0] is not output:
-            adapter = DataAdapter[Any](template.template.output_model, output, checks=True)
-            kept = self.outputs[template.name] = (output, adapter)
-        refuse_secret(kept[1], f"the task {template.name}")
-        return kept[1]
 
     def _digest(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         """A digest of the parameters that a call of a tool depends on, computed once: those that it must be given, and those that

@@ -12,11 +12,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from agentflow.core.call import CallContext, RunPort
+from agentflow.core.errors import JournalError
 from agentflow.core.events import EffectReplayed
 from agentflow.core.forwarding import ForwardingRun
+from agentflow.core.frozen import frozen
 from agentflow.core.journal import StoredResult
 from agentflow.core.labels import bare, box, outer_sources
 from agentflow.core.messages import Usage
+from agentflow.core.names import CompiledTask
+from agentflow.core.ports import Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.reuse import seconds_of
 from agentflow.core.store_ports import ResultStore
@@ -24,10 +28,12 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted_json
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, read_usage
+from agentflow.runtime.data_adapter import DataAdapter
 from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.meter import Meter
 from agentflow.runtime.records import without_permit
+from agentflow.runtime.typed_output import Outputs, as_data, from_data
 
 T = TypeVar("T", bound=TaskResult)
 
@@ -39,25 +45,36 @@ class Reuse:
         self._store = store
         self._redactor = redactor
         self._codec = Codec(following=lambda: True)
+        self._outputs = Outputs()
         self._flights: dict[tuple[int, bytes], _Flight] = {}
 
     async def once(
-        self, kind: str, name: str, content: object, reuse: str, call: CallContext, work: Callable[[], Awaitable[T]]
+        self,
+        gives: Tool | CompiledTask,
+        content: object,
+        reuse: str,
+        call: CallContext,
+        work: Callable[[], Awaitable[T]],
     ) -> T:
-        """The result of ``work``, or that of an equal call that is no older than ``reuse``, such as ``"1d"``."""
-        digest = fingerprint("reuse", kind, name, content)
+        """The result of ``work``, or that of an equal call that is no older than ``reuse``, such as ``"1d"``.
+
+        ``gives`` is the task or tool that is called. Raises ConfigurationError for one whose values cannot be stored
+        (``durable/no-value``, ``durable/secret``).
+        """
+        asked = _Asked("tool" if isinstance(gives, Tool) else "task", gives.name, self._outputs.of(gives), call)
+        digest = fingerprint("reuse", asked.kind, asked.name, content)
         key = (id(asyncio.get_running_loop()), digest)
         while (flight := self._flights.get(key)) is not None:
             if any([each.contains(call) for each in self._flights.values()]):
-                return await self._result(None, kind, name, digest, reuse, call, work)  # it would wait for itself
+                return await self._result(None, asked, digest, reuse, work)  # it would wait for itself
             budget = call.run.budget
             async with without_permit(budget.permits if isinstance(budget, Budget) else None):
                 await flight.ended.wait()
-            if flight.result is not None:
-                return cast(T, self._answer(flight.result, call))
+            if flight.result is not None and (answer := self._answer(flight.result, asked)) is not None:
+                return cast(T, answer)
         flight = self._flights[key] = _Flight(call)
         try:
-            return await self._result(flight, kind, name, digest, reuse, call, work)
+            return await self._result(flight, asked, digest, reuse, work)
         finally:
             del self._flights[key]
             flight.ended.set()
@@ -65,30 +82,26 @@ class Reuse:
     async def _result(
         self,
         flight: _Flight | None,
-        kind: str,
-        name: str,
+        asked: _Asked,
         digest: bytes,
         reuse: str,
-        call: CallContext,
         work: Callable[[], Awaitable[T]],
     ) -> T:
         stored = await self._store.find(digest, time.time() - seconds_of(reuse))
-        if stored is None:
-            value, stored = await self._carry_out(kind, name, call, work)
+        answer = None if stored is None else self._answer(stored, asked)
+        if answer is None:
+            value, stored = await self._carry_out(asked, work)
             if stored is None:
                 return value
             await self._store.keep(digest, stored)
-            answer = self._read(stored, call)
-        else:
-            answer = self._answer(stored, call)
+            answer = self._read(stored, asked)
         if flight is not None:
             flight.result = stored
         return answer
 
-    async def _carry_out(
-        self, kind: str, name: str, call: CallContext, work: Callable[[], Awaitable[T]]
-    ) -> tuple[T, StoredResult | None]:
+    async def _carry_out(self, asked: _Asked, work: Callable[[], Awaitable[T]]) -> tuple[T, StoredResult | None]:
         """The result of ``work``, and its stored form: None for a failure, or for a result that is not data."""
+        call, name = asked.call, asked.name
         run = call.run = _MeteredRun(call.run)
         session = call.session
         if "/~" in call.path:
@@ -101,7 +114,8 @@ class Reuse:
         if value.status != "COMPLETE" or value.problem() is not None:
             return value, None
         try:
-            labelled = value if call.reading is None else box(value, call.reading.given())
+            outcome = value if asked.adapter is None else as_data(asked.adapter, value)
+            labelled = outcome if call.reading is None else box(outcome, call.reading.given())
             data, turns = self._codec.encode(labelled), None if changes is None else self._codec.encode(changes)
         except NotData:
             return value, None
@@ -110,11 +124,16 @@ class Reuse:
             name = self._redactor.redact(name)
         usage, cost = run.meter.usage, run.meter.cost
         return value, StoredResult(
-            kind=kind, name=name, value=data, turns=turns, usage=usage, cost=cost, at=time.time()
+            kind=asked.kind, name=name, value=data, turns=turns, usage=usage, cost=cost, at=time.time()
         )
 
-    def _answer(self, stored: StoredResult, call: CallContext) -> Any:
-        usage = read_usage(stored.usage)
+    def _answer(self, stored: StoredResult, asked: _Asked) -> Any:
+        """A stored result as that of this call; None for one that the class of its value takes no more."""
+        call, usage = asked.call, read_usage(stored.usage)
+        try:
+            answer = self._read(stored, asked)
+        except JournalError:
+            return None
         if stored.turns is not None:
             call.session.apply(self._codec.decode(stored.turns))
         journal = call.run.journal
@@ -131,14 +150,24 @@ class Reuse:
                 usage=usage,
                 cost_usd=stored.cost,
             )
-        return self._read(stored, call)
+        return answer
 
-    def _read(self, stored: StoredResult, call: CallContext) -> Any:
-        """A stored result; the call has read where it came from."""
-        value = self._codec.decode(stored.value)
+    def _read(self, stored: StoredResult, asked: _Asked) -> Any:
+        """A stored result; the call has read where it came from. Raises JournalError (``durable/mismatch``)."""
+        value, call = self._codec.decode(stored.value), asked.call
         if call.reading is not None:
             call.reading.add(outer_sources(value))
-        return bare(value)
+        return from_data(asked.adapter, bare(value), f"the {asked.kind} {asked.name}", call.path)
+
+
+@frozen
+class _Asked:
+    """The call of a task or tool: its name, and what writes and reads its values."""
+
+    kind: str
+    name: str
+    adapter: DataAdapter[Any] | None
+    call: CallContext
 
 
 class _Flight:

@@ -11,6 +11,7 @@ from agentflow.core.errors import JournalError
 from agentflow.core.journal import RunRow
 from agentflow.core.limits import Limits
 from agentflow.core.source import Source
+from agentflow.core.walk import LEAVES
 from agentflow.core.work import in_slices
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted, redaction
@@ -71,6 +72,14 @@ class StoredInput:
             secret = self.redactor is not None and holds_secret(data, self.redactor)
             stored[name] = None if secret else {"v": data}
         return stored
+
+    def as_read(self, stored: Mapping[str, Any], bindings: Mapping[str, Any]) -> dict[str, Any]:
+        """``bindings``, of which :meth:`write` made ``stored``, as a run that goes on reads them: a model is the dict of its fields
+        from the beginning, and not from the first restart on."""
+        return {
+            name: value if type(value) in LEAVES or stored[name] is None else self._codec.decode(stored[name]["v"])
+            for name, value in bindings.items()
+        }
 
     def differing(self, row: RunRow, bindings: Mapping[str, Any]) -> list[str]:
         """The names of the bindings that are stored with a run and differ from ``bindings``."""

@@ -113,7 +113,7 @@ class TaskRunner:
             None if call.grants is None else sorted(call.grants),
         ]
         work = partial(self._run, compiled, request, step, options)
-        return await self.reuse.once("task", compiled.name, content, compiled.template.reuse, step, work)
+        return await self.reuse.once(compiled, content, compiled.template.reuse, step, work)
 
     async def _file_digests(self, compiled: CompiledTemplate, request: SubtaskRequest) -> list[list[str]]:
         files = self.sources.files

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
+import agentflow
 from agentflow import AgentFlow, ScriptedProvider, TaskResult
 from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, JournalError
 from agentflow.events import Event, Warning
@@ -41,6 +42,11 @@ class Lives:
 
         pay.__annotations__["return"] = self.kind
         return pay
+
+    def reply(self, request: Any) -> str:
+        """An answer of a model that gives the value."""
+        self.calls += 1
+        return self.value if self.kind is str else TypeAdapter(self.kind).dump_json(self.value, by_alias=True).decode()
 
     def flow(self, **options: Any) -> AgentFlow:
         flow = AgentFlow(**{"provider": ScriptedProvider(["x"]), **options}, durable=self._database)
@@ -126,13 +132,7 @@ async def callable_of_a_program(lives: Lives) -> None:
 
 
 async def answer(lives: Lives) -> None:
-    said = lives.value if lives.kind is str else TypeAdapter(lives.kind).dump_json(lives.value, by_alias=True).decode()
-
-    def reply(request: Any) -> str:
-        lives.calls += 1
-        return said
-
-    flow = lives.flow(provider=ScriptedProvider(reply))
+    flow = lives.flow(provider=ScriptedProvider(lives.reply))
 
     @flow.workflow
     async def work() -> str:
@@ -144,6 +144,31 @@ async def answer(lives: Lives) -> None:
         handle = await flow.start(work(), run_id="r")
         if await handle.wait() != "waiting":
             await handle.result()
+
+
+async def reused(lives: Lives, flow: AgentFlow) -> None:
+    """Note what ``(pay)`` gives in runs of different ids, of which only ``reuse`` answers the second one."""
+
+    def note(paid: Any) -> None:
+        lives.seen.append(data_of(paid))
+
+    async with flow:
+        lives.lives += 1
+        await (await flow.start("(begin (note (pay)) 1)", {"note": note}, run_id=f"r{lives.lives}")).result()
+
+
+async def reused_tool(lives: Lives) -> None:
+    await reused(lives, lives.flow(tools=[agentflow.tool(reuse="1d", reuse_key="this test")(lives.pay())]))
+
+
+async def reused_task(lives: Lives) -> None:
+    async def pay() -> Any:
+        """Pay."""
+
+    pay.__annotations__["return"] = lives.kind
+    flow = lives.flow(provider=ScriptedProvider(lives.reply))
+    flow.task(reuse="1d")(pay)
+    await reused(lives, flow)
 
 
 def stored_in(where: Path) -> bytes:
@@ -163,7 +188,11 @@ DOORS: dict[str, Callable[[Lives], Any]] = {
     "tool": tool,
     "callable of a program": callable_of_a_program,
     "answer": answer,
+    "reused tool": reused_tool,
+    "reused task": reused_task,
 }
+ASKED = ("answer", "reused task")
+TOOLS = ("tool", "reused tool")
 NO_ANSWER = {
     "half a character",
     "infinity",
@@ -185,7 +214,7 @@ NO_ANSWER = {
 @pytest.mark.parametrize("name", TYPES)
 async def test_a_value_comes_back(tmp_path: Path, name: str, door: str) -> None:
     """Behind each door there is an equal value of the same type, live and from the record, and nothing was done twice."""
-    if door == "answer" and name in NO_ANSWER:
+    if door in ASKED and name in NO_ANSWER:
         pytest.skip("no answer of a model")
     if door == "argument" and name == "decimal that is no number":
         pytest.skip("pydantic takes none")
@@ -193,13 +222,37 @@ async def test_a_value_comes_back(tmp_path: Path, name: str, door: str) -> None:
     lives = Lives(tmp_path, kind, value)
     await lives.twice(door)
     expected = value
-    if door in ("tool", "callable of a program") and isinstance(value, tuple) and type(value) is tuple:
+    if door in (*TOOLS, "callable of a program") and isinstance(value, tuple) and type(value) is tuple:
         expected = list(value)  # of which programs have no other
-    if door == "tool" and (value is None or isinstance(value, str)):
+    if door in TOOLS and (value is None or isinstance(value, str)):
         expected = "" if value is None else str(value)  # the text of its result
+    if door == "reused task" and not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        expected = lives.seen[0]  # a value of the class, or JSON data
     assert len(lives.seen) == 2 and all([is_same(each, expected) for each in lives.seen]), lives.seen
     assert lives.calls == (0 if door == "argument" else 1)
     assert lives.warnings == []
+
+
+async def test_a_reused_result_whose_class_has_changed_is_made_anew(tmp_path: Path) -> None:
+    """What was kept for other runs and is no value of the class as it is now is carried out again."""
+    lives = Lives(tmp_path, Plain, TYPES["model"][1])
+    await reused_tool(lives)
+    lives.kind, lives.value = Customer, TYPES["model with an alias"][1]
+    await lives.twice("reused tool")
+    assert lives.calls == 2 and lives.seen[1:] == [lives.value] * 2
+
+
+@pytest.mark.parametrize("name", ["a secret", "a class of the host"])
+@pytest.mark.parametrize("door", ["reused tool", "reused task"])
+async def test_what_is_never_stored_is_not_declared_to_be_reused(tmp_path: Path, name: str, door: str) -> None:
+    """A tool or task whose results no record could give again says so when it is called, and is not carried out each time."""
+    if door == "reused task" and name != "a secret":
+        pytest.skip("no model is asked for it")
+    lives = Lives(tmp_path, *REFUSED[name])
+    with pytest.raises(ConfigurationError) as caught:
+        await DOORS[door](lives)
+    assert caught.value.code == ("durable/secret" if name == "a secret" else "durable/no-value")
+    assert lives.calls == 0 and b"correct-horse" not in stored_in(tmp_path)
 
 
 @pytest.mark.parametrize("door", ["step", "end", "tool", "callable of a program"])
@@ -260,6 +313,30 @@ async def test_an_argument_that_is_not_stored_is_kept_by_reference(tmp_path: Pat
         await (await flow.resume("r", bindings={"thing": value})).result()
     assert lives.seen[-1] == value
     assert b"correct-horse" not in stored_in(tmp_path)
+
+
+@pytest.mark.parametrize("name", TYPES)
+async def test_a_binding_of_a_program_is_one_thing(tmp_path: Path, name: str) -> None:
+    """What a program is bound to is the same before and after a restart: data as it is, a model the dict of its fields, and what
+    no data stands for, for which who resumes the run is asked, the object."""
+    lives = Lives(tmp_path, *TYPES[name])
+    given: dict[str, Any] = {"note": lives.seen.append, "thing": lives.value}
+    async with lives.flow() as flow:
+        handle = await flow.start(f"(begin (note thing) {YES} (note thing) 1)", given, run_id="r")
+        assert await handle.wait() == "waiting"
+    async with lives.flow() as flow:
+        try:
+            handle = await flow.resume("r", bindings={"note": lives.seen.append})
+        except JournalError as error:
+            assert error.code == "durable/bindings"
+            assert not isinstance(lives.value, BaseModel) or name in ("model read by a path", "model with bytes")
+            handle = await flow.resume("r", bindings=given)
+        assert await handle.wait() == "waiting"
+        await flow.send("r", handle.waiting[0].key, True)
+        await handle.result()
+    first, second = lives.seen
+    assert is_same(first, second)
+    assert is_same(first, lives.value) or isinstance(first, dict | list | str | int)
 
 
 async def test_a_failed_step_may_be_caught(tmp_path: Path) -> None:
