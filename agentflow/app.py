@@ -56,6 +56,7 @@ from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.lib.option_table import over
 from agentflow.lib.redact import Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
+from agentflow.lib.secret_forms import passwords_in
 from agentflow.memory.file_memory import FileMemory, default_cache_dir
 from agentflow.memory.rerank import LlmRanker
 from agentflow.providers.clocks import Clocks
@@ -209,7 +210,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
         base_system = base_system_of(system, settings.system)
         roots = roots or [settings.root, *settings.roots]
         self.limits = limits or settings.make_limits()
-        self.redactor = Redactor.from_environment(os.environ, [api_key] if api_key else [])
+        passwords = [each for url in (durable or "").split() for each in passwords_in(url)]
+        self.redactor = Redactor.from_environment(os.environ, [*passwords, *([api_key] if api_key else [])])
 
         self.files = FileAccessManager([directory("root", each) for each in roots])
         self.commands = CommandExecutor(

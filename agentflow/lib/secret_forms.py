@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from string import ascii_letters, digits
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 MIN_SECRET = 6
 """Length of the shortest secret searched for: a shorter one would redact ordinary words."""
@@ -32,7 +32,7 @@ _PLAIN_WORDS = frozenset({"dir", "directory", "file", "id", "name", "path", "soc
 _WORKING_DIRECTORY = "PWD"
 """The shell's own variable; redacting its value would hide the path of every file below it."""
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<user>[^/@\s:]*)(?::(?P<password>[^/@\s]*))?@")
+_USER_INFO = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://(?P<user>[^/@\s:]*)(?::(?P<password>[^/\s]*))?@")
 _TOKEN = r"[A-Za-z0-9_\-]"
 # the prefix of a key, and the pattern of the whole key; a stream holds text back from such a prefix on
 _KEYS: tuple[tuple[str, str], ...] = (
@@ -156,11 +156,18 @@ def secrets_of(name: str, value: str) -> list[str]:
     """The secrets in an environment variable."""
     if len(value) < MIN_NAMED or name == _WORKING_DIRECTORY:
         return []
-    if (login := _USER_INFO.match(value)) is not None:
-        password = login.group("password") or ""
-        return [value, *([password] if len(password) >= MIN_SECRET else [])]
+    if _USER_INFO.match(value) is not None:
+        return [value, *passwords_in(value)]
     words = [word.lower() for word in _NAME_WORDS.findall(name)]
     return [value] if _SECRET_WORDS.intersection(words) and words[-1] not in _PLAIN_WORDS else []
+
+
+def passwords_in(address: str) -> list[str]:
+    """The passwords in an address, before its host or in its query, each as it is written and as it is sent."""
+    query = address.partition("?")[2].partition("#")[0]
+    written = [login.group("password") or ""] if (login := _USER_INFO.match(address)) is not None else []
+    written += [value for name, _, value in (each.partition("=") for each in query.split("&")) if "password" in name]
+    return [each for text in written for each in {text, unquote(text), unquote_plus(text)} if len(each) >= MIN_SECRET]
 
 
 def _any_of(texts: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -116,3 +117,21 @@ async def test_python_of_the_host_is_shown_to_operators_alone(tmp_path: Path, mo
         assert all([own in said for own in OWN])
     for said in (mine, anyones):
         assert not [own for own in OWN if own in said]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ada:hunter%2Ftwo22@127.0.0.1:1/runs",
+        "postgresql://ada@127.0.0.1:1/runs?password=hunter%2Ftwo22",
+        "postgresql://ada@127.0.0.1:1/runs postgresql://ada:hunter%2Ftwo22@127.0.0.1:1/more",
+    ],
+)
+async def test_the_password_of_a_database_is_a_secret(url: str) -> None:
+    """Wherever in the address it stands, as it is written there and as it is sent: what a run says does not show it."""
+    pytest.importorskip("asyncpg")
+    seen: list[Any] = []
+    async with AgentFlow(durable=url) as flow:
+        flow.subscribe(seen.append)
+        await flow.run('(log-message "refused: hunter%2Ftwo22, hunter/two22")')
+    assert "refused: [redacted], [redacted]" in str([each.to_dict() for each in seen])
