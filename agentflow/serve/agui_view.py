@@ -191,7 +191,11 @@ class AguiView:
             return b""
         if event.outcome == "ok":
             return _frames({"type": "SUBAGENT_FINISHED", **named, "outcome": {"type": "success"}})
-        fault = self._service.fault(event.error)["error"] if event.error is not None else {"message": event.outcome}
+        fault = (
+            self._service.fault(self._run, event.error)["error"]
+            if event.error is not None
+            else {"message": event.outcome}
+        )
         return _frames(
             {
                 "type": "SUBAGENT_ERROR",
@@ -237,7 +241,7 @@ class AguiView:
         if self._run.status == "cancelled":
             return before + _frames({"type": "RUN_FINISHED", **self._names, "outcome": {"type": "cancelled"}})
         if failure is not None:
-            fault = self._service.fault(failure)["error"]
+            fault = self._service.fault(self._run, failure)["error"]
             return before + _frames({"type": "RUN_ERROR", "message": fault["message"], "code": fault["code"]})
         if not self._has_text and (text := text_of_run(self._service, self._run)):
             before += self._say("text", 0, text) + self._stop_speaking()

@@ -90,7 +90,7 @@ class _Chat:
             if answer.is_cut_off(run.failure):
                 finish = "length"
             elif run.failure is not None:
-                yield _frame(self._service.fault(run.failure))
+                yield _frame(self._service.fault(run, run.failure))
                 return
             elif not answer.has_text:
                 yield self._chunk({"content": text_of_run(self._service, run)})

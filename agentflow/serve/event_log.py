@@ -11,7 +11,9 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from agentflow.serve.faults import bare_error
 
 Position: TypeAlias = tuple[int, int]
 """The position of an event in its run: the slice, and the event's number in the slice."""
@@ -164,14 +166,31 @@ class EventLog:
 
 
 def bare(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An event as it is shown to readers who may not see the host's Python: the same object, if it holds none.
+    """An event as it is shown to readers who may not see the host: the same object, if it says nothing of that.
 
+    Left out are the host's Python, the address of its model server, and what its settings and servers have to do with an error.
     Of an event recorded when nothing said whose Python it holds, all is left out.
     """
-    if event.get("type") != "program_loaded" or not event.get("host", event.get("language") == "python"):
-        return event
-    name = str(event.get("name")).replace("\\", "/").rpartition("/")[2]
-    return {**event, "name": name, "text": ""}
+    if event.get("type") == "program_loaded" and event.get("host", event.get("language") == "python"):
+        name = str(event.get("name")).replace("\\", "/").rpartition("/")[2]
+        return {**event, "name": name, "text": ""}
+    shown = {**event, "server": ""} if event.get("server") else event
+    if (error := _bare(shown.get("error"))) is not None:
+        shown = {**shown, "error": error}
+    result = _fields(shown.get("result"))
+    if (error := _bare(_fields(result.get("notes")).get("error"))) is not None:
+        shown = {**shown, "result": {**result, "content": error["message"], "notes": {"error": error}}}
+    return shown
+
+
+def _fields(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _bare(error: object) -> dict[str, Any] | None:
+    """An error in place of one that readers may not see who may not see the host; None if they may."""
+    told = bare_error(_fields(error)) if error else None
+    return None if told is error else told
 
 
 def frame_of(position: Position, data: bytes) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from starlette.responses import Response
 
@@ -46,13 +46,32 @@ _REASONS = {
     "configuration_error": 500,
 }
 _RAISED = "host/raised"
+_SERVERS = frozenset({"config", "durable", "sandbox"})
+"""Families of codes of what the server alone can mend."""
+_SERVERS_OWN = {
+    500: "the server cannot do this as it is set up; its log has the cause",
+    502: "the model's provider failed; the server's log has the cause",
+    503: "the model's provider is overloaded; ask again later",
+    504: "the model's provider took too long; ask again later",
+}
+"""The message of an error that is no matter of who asks, by status."""
+
+
+class Reader(NamedTuple):
+    """Who is told of an error: an ``operator``, who can mend the server; the ``author`` of what failed, whom its hint tells what to write."""
+
+    operator: bool = False
+    author: bool = True
+
+
+CLIENT = Reader()
 
 
 class RequestError(AgentflowError):
     """A request that is refused or invalid.
 
     ``status`` is the HTTP status, ``param`` the invalid field; ``retry_after`` the seconds after which the request may be
-    repeated.
+    repeated. ``hint`` says to clients what to send instead, ``setting`` to operators what to set.
     """
 
     default_code = "serve/request"
@@ -66,8 +85,10 @@ class RequestError(AgentflowError):
         hint: str | None = None,
         param: str | None = None,
         retry_after: float | None = None,
+        setting: str | None = None,
     ) -> None:
         super().__init__(message, code=code, hint=hint)
+        self.setting = setting
         self.status = status
         self.param = param
         self.retry_after = retry_after
@@ -139,14 +160,44 @@ def failure_of_run(error: BaseException) -> AgentflowError:
     return shown
 
 
-def body_of(error: BaseException) -> dict[str, Any]:
-    """The response body: ``message`` with the hint, ``type`` by status, ``param``, our ``code``.
+def is_of_server(error: BaseException) -> bool:
+    """Whether what ``error`` says is about the server or its provider, and no matter of who asks."""
+    if isinstance(error, RequestError | RunCancelled) or getattr(error, "code", "") in ("durable/interrupted", _RAISED):
+        return False
+    return status_of(error) >= 500
+
+
+def bare_error(error: dict[str, Any]) -> dict[str, Any]:
+    """The error in an event as those see it who may not see the host: the same object, if it is a matter of who asks.
+
+    ``error`` is what :meth:`AgentflowError.to_dict` gave, or stands for an exception of the host.
+    """
+    code = str(error.get("code"))
+    of_server = code in ("exception", _RAISED) or code.partition("/")[0] in _SERVERS
+    status = 500 if of_server else _REASONS.get(str(error.get("reason")), 422)
+    if status < 500:
+        return error
+    return {name: error[name] for name in ("code", "type", "reason") if name in error} | {
+        "message": _SERVERS_OWN[status]
+    }
+
+
+def message_of(error: AgentflowError, reader: Reader) -> str:
+    """What ``reader`` is told of an error."""
+    if is_of_server(error) and not reader.operator:
+        return _SERVERS_OWN.get(status_of(error), _SERVERS_OWN[500])
+    setting = error.setting if isinstance(error, RequestError) and reader.operator else None
+    hint = error.hint if reader.operator or reader.author else None
+    return ": ".join([each for each in (error.message, setting or hint) if each])
+
+
+def body_of(error: BaseException, reader: Reader = CLIENT) -> dict[str, Any]:
+    """The response body: ``message`` as for ``reader``, ``type`` by status, ``param``, our ``code``.
 
     For a sent program also ``diagnostics``, each with ``code``, ``message``, ``hint`` and ``span``.
     """
     if isinstance(error, AgentflowError):
-        message = f"{error.message}: {error.hint}" if error.hint else error.message
-        code = error.code
+        message, code = message_of(error, reader), error.code
     else:
         message, code = "the server failed; its log has the cause", "internal/error"
     param = error.param if isinstance(error, RequestError) else None
@@ -202,6 +253,7 @@ def dict_field(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 __all__ = [
     "ProgramRefused",
+    "Reader",
     "RequestError",
     "body_of",
     "diagnosis_of",
@@ -209,6 +261,8 @@ __all__ = [
     "error_response",
     "failure_of_run",
     "is_of_host",
+    "is_of_server",
+    "message_of",
     "status_of",
     "text_field",
 ]

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from agentflow.core.errors import clip
+from agentflow.core.errors import AgentflowError, clip
 from agentflow.core.events import Event, ModelFinished, SubtaskStarted, ToolFinished, ToolStarted, as_data
 from agentflow.core.questions import Question
 from agentflow.serve.answer import AnswerReader, Piece
@@ -131,7 +131,10 @@ def text_of_result(event: ToolFinished) -> str:
     """The result or the error of a tool call, cut to the shown length."""
     if event.result is not None:
         return clip(event.result.content, MAX_TEXT)
-    return event.outcome if event.error is None else clip(str(event.error), MAX_TEXT)
+    error = event.error
+    if error is None:
+        return event.outcome
+    return clip(error.message, MAX_TEXT) if isinstance(error, AgentflowError) else type(error).__name__
 
 
 __all__ = ["Shown", "View", "arguments_of", "come_back", "subtask_name", "text_of_model", "text_of_result"]

@@ -41,7 +41,8 @@ class Door:
                 f"this server is not called '{cut(name, 100)}'",
                 code="serve/host",
                 status=421,
-                hint="start it with --allow-host NAME for each of its names",
+                hint="ask by one of its own names",
+                setting="start it with --allow-host NAME for each of its names",
             )
         origin = request.headers.get("origin")
         if origin is None or origin in self._origins:
@@ -51,7 +52,7 @@ class Door:
                 f"pages of '{cut(origin, 100)}' may not use this server",
                 code="serve/origin",
                 status=403,
-                hint="start it with --allow-origin for each site whose pages may use it",
+                setting="start it with --allow-origin for each site whose pages may use it",
             )
 
     def key_called(self, name: str) -> Key | None:
@@ -62,6 +63,11 @@ class Door:
     def knows(self, request: Request) -> bool:
         """Whether a request has a key, or needs none."""
         return self._find(request) is not None
+
+    def is_operator(self, request: Request) -> bool:
+        """Whether a request's key may hear of the server's settings."""
+        key = self._find(request)
+        return key is not None and key.may_see_host
 
     def _find(self, request: Request) -> Key | None:
         if self._keys is None:

@@ -123,7 +123,7 @@ class _Answer:
                 return
             if self._run.failure is not None:
                 yield b"".join(self.close("incomplete"))
-                error = self._service.fault(self._run.failure)["error"]
+                error = self._service.fault(self._run, self._run.failure)["error"]
                 failed = self.response("failed", {"code": error["code"], "message": error["message"]})
                 yield self._event("response.failed", response=failed)
                 return

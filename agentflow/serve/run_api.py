@@ -26,7 +26,7 @@ from agentflow.core.values import plain
 from agentflow.runtime.handle import Recorded
 from agentflow.serve.client_calls import Call
 from agentflow.serve.event_log import Position, bare, frame_of, parse_position
-from agentflow.serve.faults import RequestError, dict_field, text_field
+from agentflow.serve.faults import Reader, RequestError, dict_field, failure_of_run, text_field
 from agentflow.serve.fleet import FleetRun
 from agentflow.serve.json_body import json_bytes, json_response
 from agentflow.serve.keys import Key
@@ -64,7 +64,7 @@ async def begin_run(service: Service, request: Request, key: Key) -> Response:
         run = await service.start(offer, inputs, key, call=call, labels=labels, lasting=True)
     root = request.scope.get("root_path", "")
     headers = {"location": f"{root}/runs/{run.run_id}", "x-request-id": run.run_id}
-    return await json_response(run_data(service, run), 201, headers)
+    return await json_response(run_data(service, run, key), 201, headers)
 
 
 async def _digest(body: Mapping[str, Any]) -> bytes:
@@ -94,7 +94,7 @@ async def list_runs(service: Service, request: Request, key: Key) -> Response:
 
     ``fleet`` is true for a key that may, so that a page asks for nothing that it would not get.
     """
-    runs = [run_data(service, run, whole=False) for run in service.runs if run.is_shown_to(key)]
+    runs = [run_data(service, run, key, whole=False) for run in service.runs if run.is_shown_to(key)]
     elsewhere = await service.fleet.list() if key.may_see_fleet else []
     others = [
         fleet_data(service, FleetRun(info=info, waits={})) for info in elsewhere if info.run_id not in service.runs
@@ -110,7 +110,7 @@ async def show_fleet(service: Service, request: Request, key: Key) -> Response:
             "this key does not show what workers have to do",
             code="serve/not-yours",
             status=403,
-            hint="fleet = true in its table of the keys file; without keys agentflow serve --fleet",
+            hint="ask whoever runs the server for a key that shows it",
         )
     return await json_response({"queues": [asdict(each) for each in await service.fleet.load()]})
 
@@ -118,7 +118,7 @@ async def show_fleet(service: Service, request: Request, key: Key) -> Response:
 async def show_run(service: Service, request: Request, key: Key) -> Response:
     """``GET /runs/{id}``: one run, with its result or error."""
     run = await _run_of(service, request, key)
-    return await json_response(fleet_data(service, run) if isinstance(run, FleetRun) else run_data(service, run))
+    return await json_response(fleet_data(service, run) if isinstance(run, FleetRun) else run_data(service, run, key))
 
 
 async def _run_of(service: Service, request: Request, key: Key) -> ServedRun | FleetRun:
@@ -179,7 +179,7 @@ async def cancel_run(service: Service, request: Request, key: Key) -> Response:
         await service.fleet.cancel(run.run_id)
         return await show_run(service, request, key)
     await run.cancel()
-    return await json_response(run_data(service, run))
+    return await json_response(run_data(service, run, key))
 
 
 async def answer_run(service: Service, request: Request, key: Key) -> Response:
@@ -226,8 +226,8 @@ def asked_data(questions: Mapping[str, Question]) -> list[dict[str, Any]]:
     ]
 
 
-def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[str, Any]:
-    """A run as JSON data, without secrets; ``whole`` includes its result."""
+def run_data(service: Service, run: ServedRun, key: Key | None = None, *, whole: bool = True) -> dict[str, Any]:
+    """A run as JSON data for ``key``, or that of the run, without secrets; ``whole`` includes its result."""
     result, failure = run.result, run.failure
     spent = result if result is not None else run.error if isinstance(run.error, AgentflowError) else None
     usage = None if spent is None else spent.usage
@@ -239,7 +239,7 @@ def run_data(service: Service, run: ServedRun, *, whole: bool = True) -> dict[st
         "ended": run.ended,
         "labels": run.labels,
         "waiting": asked_data(run.waits),
-        "error": None if failure is None else service.fault(failure)["error"],
+        "error": None if failure is None else service.fault(run, failure, key)["error"],
         "usage": None if usage is None else _usage_data(usage),
         "cost_usd": None if spent is None else spent.cost,
     }
@@ -261,7 +261,9 @@ def fleet_data(service: Service, run: FleetRun) -> dict[str, Any]:
         "ended": run.ended,
         "labels": dict(info.labels),
         "waiting": asked_data(run.waits),
-        "error": error if run.failure is None else service.fault(run.failure)["error"],
+        "error": error
+        if run.failure is None
+        else service.refusal(failure_of_run(run.failure), Reader(operator=True))["error"],
         "usage": None if usage is None else _usage_data(usage),
         "cost_usd": None if result is None else result.cost,
         "value": None if result is None else service.redact(plain(result.value)),

@@ -29,7 +29,7 @@ from agentflow.runtime.handle import RunResult
 from agentflow.runtime.run import check_name, new_run_id
 from agentflow.serve.client_calls import UNNAMED, Call, Prepared, exists, is_stored
 from agentflow.serve.event_log import EventLog, Position, bare, frame_of
-from agentflow.serve.faults import RequestError, is_of_host
+from agentflow.serve.faults import RequestError, is_of_host, is_of_server
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.key_use import KeyUse
 from agentflow.serve.keys import Admission, Key
@@ -461,7 +461,7 @@ class ServedRuns:
                 )
             )
         admission.free()
-        if run.failure is not None and is_of_host(run.failure):
+        if run.failure is not None and (is_of_host(run.failure) or is_of_server(run.failure)):
             _log.warning("run %s failed", run.run_id, exc_info=run.failure)  # clients do not see what it says
         run.end()
         self._forget()

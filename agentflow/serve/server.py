@@ -26,7 +26,7 @@ from agentflow.observe.report.build import live_html
 from agentflow.serve import chat, responses, run_api
 from agentflow.serve.agui import AguiRoute
 from agentflow.serve.exports import Exportable, offers_of
-from agentflow.serve.faults import RequestError, error_response
+from agentflow.serve.faults import Reader, RequestError, error_response, is_of_server, message_of
 from agentflow.serve.keys import APPROVAL_TTL, Key, Keys, read_keys
 from agentflow.serve.mcp.endpoint import McpEndpoint
 from agentflow.serve.readiness import Readiness, is_ready
@@ -120,6 +120,7 @@ class FlowServer:
             max_age=600,
         )
         self.grace: float | None = grace
+        self._logged: set[str] = set()
         self._responses = OpenResponses()
         self._signals = contextlib.ExitStack()
         self._hurry = asyncio.Event()
@@ -211,7 +212,7 @@ class FlowServer:
             self._door.check_site(request)
             return await handler(self.service, request, self._door.key_of(request))
         except AgentflowError as error:
-            return error_response(error, body=self.service.fault(error))
+            return self._refused(error, request)
         except Exception as error:  # noqa: BLE001 - the response says that the server failed, the log has the cause
             return await _failed(request, error)
 
@@ -222,15 +223,25 @@ class FlowServer:
             self._door.check_site(request)
             await self._mcp.serve(scope, receive, send, self._door.key_of(request))
         except AgentflowError as error:
-            await error_response(error)(scope, receive, send)
+            await self._refused(error, request)(scope, receive, send)
 
     async def _at_the_door(self, handler: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
         """The response of ``handler`` to a request that needs no key, if it is addressed to this server."""
         try:
             self._door.check_site(request)
         except AgentflowError as error:
-            return error_response(error)
+            return self._refused(error, request)
         return await handler(request)
+
+    def _refused(self, error: AgentflowError, request: Request) -> Response:
+        """The response to a refused request. What to set is told to operators alone, and once of each code to the log."""
+        reader = Reader(operator=self._door.is_operator(request))
+        to_set = is_of_server(error) or (isinstance(error, RequestError) and error.setting is not None)
+        if to_set and error.code not in self._logged:
+            self._logged.add(error.code)
+            said = self.service.redact(message_of(error, Reader(operator=True)))
+            _log.warning("%s %s was refused: %s", request.method, request.url.path, said)
+        return error_response(error, body=self.service.refusal(error, reader))
 
     async def _page(self, request: Request) -> Response:
         """``GET /``: the live page. It contains no run data; it loads them with the key that is typed into it."""

@@ -17,7 +17,7 @@ from agentflow.core.session import Session
 from agentflow.lib.suggest import did_you_mean
 from agentflow.serve.client_calls import UNNAMED, Call, Prepared
 from agentflow.serve.exports import Offer
-from agentflow.serve.faults import RequestError, body_of, error_response, failure_of_run
+from agentflow.serve.faults import Reader, RequestError, body_of, error_response, failure_of_run
 from agentflow.serve.fleet import Fleet
 from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun, ServedRuns
@@ -131,7 +131,8 @@ class Service:
                 "this server does not run programs sent by clients",
                 code="serve/programs",
                 status=403,
-                hint="call one of its exports, or start the server with --programs",
+                hint="call one of its exports",
+                setting="start the server with --programs, and give the key programs = true",
             )
         grants = self.programs if allow is None else self.programs & frozenset(allow)
 
@@ -175,14 +176,20 @@ class Service:
         """``value``, text or data with texts, without secrets."""
         return self.flow.redact(value)
 
-    def fault(self, error: BaseException) -> dict[str, Any]:
-        """The body of the response for a failed run, without secrets, which a FAILED result may contain."""
-        return self.redact(body_of(failure_of_run(error)))
+    def fault(self, run: ServedRun, error: BaseException, key: Key | None = None) -> dict[str, Any]:
+        """The body of the response for a failed run, without secrets, which a FAILED result may contain; ``key`` reads it, or that of the
+        run."""
+        reader = Reader(operator=(key or run.key).may_see_host, author=run.export == PROGRAM)
+        return self.refusal(failure_of_run(error), reader)
+
+    def refusal(self, error: BaseException, reader: Reader) -> dict[str, Any]:
+        """The body of the response for a refused request, without secrets."""
+        return self.redact(body_of(error, reader))
 
     def failed_answer(self, run: ServedRun, error: BaseException) -> Response:
         """The response for a failed run; for a daily limit of the key it says when the run can be repeated."""
         shown = failure_of_run(error)
-        return error_response(shown, run_id=run.run_id, body=self.fault(shown), day_left=run.key.day_left)
+        return error_response(shown, run_id=run.run_id, body=self.fault(run, shown), day_left=run.key.day_left)
 
 
 __all__ = ["Inputs", "Service"]

@@ -159,7 +159,7 @@ class UiView:
         if self._run.status == "cancelled":
             return before + _frames({"type": "abort", "reason": "the run was cancelled"}) + _DONE
         if failure is not None and not cut_off:
-            fault = self._service.fault(failure)["error"]
+            fault = self._service.fault(self._run, failure)["error"]
             return before + _frames({"type": "error", "errorText": f"{fault['code']}: {fault['message']}"}) + _DONE
         if failure is None and not self._has_text and (text := text_of_run(self._service, self._run)):
             before += self._say("text", 0, text) + self._stop_speaking()

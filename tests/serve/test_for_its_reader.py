@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow
+from agentflow import AgentFlow, ScriptedProvider, TaskError
+from agentflow.core.provider_errors import AuthenticationFailed
+from agentflow.events import ToolFinished
 from agentflow.observe.files import read_events
 from agentflow.observe.report.build import report_html
+from agentflow.serve.front_end import text_of_result
 from tests.support.serve_clients import by, keys_of
 from tests.support.served import Served, served
 
@@ -135,3 +138,67 @@ async def test_the_password_of_a_database_is_a_secret(url: str) -> None:
         flow.subscribe(seen.append)
         await flow.run('(log-message "refused: hunter%2Ftwo22, hunter/two22")')
     assert "refused: [redacted], [redacted]" in str([each.to_dict() for each in seen])
+
+
+class Unset(ScriptedProvider):
+    """A model whose server says what of the host's settings is wrong."""
+
+    async def stream(self, request: Any) -> Any:
+        raise AuthenticationFailed("the key in SHOP_KEY was refused by 10.1.2.3", hint="set SHOP_KEY")
+        yield
+
+
+ASK = '(defatom ask (params (q)) (instructions "{{q}}")) (value-of (ask (q message)))'
+HOSTS = ("SHOP_KEY", "10.1.2.3", "--allow-host", "--programs", "fleet = true")
+
+
+async def test_errors_of_the_server_are_told_to_operators(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A stranger is told that the server failed, at every door; an operator what to set, and the log, too."""
+    keys = keys_of(tmp_path, ada="", eve="fleet = true")
+    async with AgentFlow(provider=Unset()) as flow, served(flow, {"ask": ASK}, keys=keys) as server:
+        begun = await server.post("/runs", {"export": "ask", "bindings": {"message": "x"}}, headers=by("ada"))
+        path = f"/runs/{begun.json()['run_id']}"
+        events = {who: (await server.get(f"{path}/events", headers=by(who))).text for who in ("ada", "eve")}
+        shown = {who: (await server.get(path, headers=by(who))).text for who in ("ada", "eve")}
+        body = {"model": "ask", "messages": [{"role": "user", "content": "x"}]}
+        chat = await server.post("/v1/chat/completions", body, headers=by("ada"))
+        assert chat.status_code == 502
+        for text in (events["ada"], shown["ada"], chat.text):
+            assert "provider/authentication" in text and not [each for each in HOSTS if each in text]
+        assert all(["SHOP_KEY" in text for text in (events["eve"], shown["eve"])])
+    assert "SHOP_KEY" in caplog.text
+
+
+REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "another name": ("GET", "/runs", {"host": "shop.example"}),
+    "a page of another site": ("GET", "/runs", {"origin": "http://shop.example"}),
+    "a program": ("POST", "/runs", {}),
+    "the fleet": ("GET", "/fleet", {}),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_refusals_speak_to_their_reader(what: str, tmp_path: Path) -> None:
+    """Nobody but an operator hears of options and settings of the server; what a client may do instead everybody hears."""
+    method, path, headers = REFUSED[what]
+    keys = keys_of(tmp_path, ada="", eve="fleet = true")
+    async with AgentFlow() as flow, served(flow, {"ask": ASK}, keys=keys) as server:
+        said: dict[str, str] = {}
+        for who in ("ada", "eve"):
+            content = {"json": {"program": "(+ 1 2)"}} if method == "POST" else {}
+            answer = await server.client.request(method, path, headers={**by(who), **headers}, **content)
+            assert answer.status_code >= 400 or (what, who) == ("the fleet", "eve")
+            said[who] = answer.text
+    assert not [each for each in ("--", "= true") if each in said["ada"]]
+    assert "--" in said["eve"] or what == "the fleet"
+
+
+async def test_what_a_tool_raised_is_shown_without_where(module: ModuleType) -> None:
+    """Front ends are sent the message of a tool's error, and not the line of the host's file in which it was called."""
+    flow = AgentFlow(tools=[double])
+    error = TaskError(
+        "no such order",
+        span=flow.spans.source(test_what_a_tool_raised_is_shown_without_where.__code__, globals()).span(0, 1),
+    )
+    event = ToolFinished("r", 1, 2, "0", 1, None, 0.0, started=1, outcome="error", duration_s=0.0, error=error)
+    assert text_of_result(event) == "no such order"

@@ -61,7 +61,7 @@ class McpEndpoint:
                 "this server does not offer MCP: a package is missing",
                 code="serve/no-mcp",
                 status=501,
-                hint="pip install 'agentflow[mcp]' on the server",
+                setting="pip install 'agentflow[mcp]' on the server",
             )
         # in a thread, since the import takes more than a second
         server_module: Any = await asyncio.to_thread(import_module, "agentflow.serve.mcp.server")

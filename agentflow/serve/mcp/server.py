@@ -15,7 +15,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from agentflow.core.errors import AgentflowError, cut
 from agentflow.lang.card import language_card
-from agentflow.serve.faults import RequestError, dict_field, text_field
+from agentflow.serve.faults import Reader, RequestError, dict_field, text_field
 from agentflow.serve.keys import APPROVAL_TTL, Key
 from agentflow.serve.mcp.calls import ToolCall, can_ask
 from agentflow.serve.mcp.endpoint import KEY
@@ -78,7 +78,7 @@ class FlowMcp:
             else:
                 call = await self._begin(key, params.name, params.arguments or {}, attended=can_ask(context))
         except AgentflowError as error:
-            return failed(self._service, error)
+            return failed(self._service, error, self._service.refusal(error, Reader(operator=key.may_see_host)))
         return await call.follow(context)
 
     async def _begin(self, key: Key, tool: str, arguments: dict[str, Any], *, attended: bool) -> ToolCall:

@@ -14,7 +14,7 @@ from agentflow.core.questions import Question
 from agentflow.core.work import in_slices
 from agentflow.serve.answer import text_of
 from agentflow.serve.exports import Offer
-from agentflow.serve.faults import ProgramRefused, body_of, diagnosis_of, failure_of_run
+from agentflow.serve.faults import ProgramRefused, diagnosis_of
 from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
 from agentflow.serve.run_api import asked_data, run_data
@@ -88,7 +88,7 @@ def tools_of(service: Service, key: Key) -> list[Tool]:
 async def result_of(service: Service, run: ServedRun) -> CallToolResult:
     """The result of a run that has ended: text, and data with the run's id and its cost; or the error."""
     if run.failure is not None:
-        return failed(service, run.failure)
+        return failed(service, run.failure, service.fault(run, run.failure))
     assert run.result is not None
     data = run_data(service, run)
     wanted = {name: data[name] for name in ("value", "run_id", "usage", "cost_usd")}
@@ -111,14 +111,14 @@ async def waiting_of(service: Service, run: ServedRun, questions: Mapping[str, Q
     return CallToolResult(content=[TextContent(text=sendable(text))], structured_content=structured)
 
 
-def failed(service: Service, error: BaseException) -> CallToolResult:
-    """The result for an error: its message, position and hint, so that a model can correct its call."""
+def failed(service: Service, error: BaseException, body: dict[str, Any]) -> CallToolResult:
+    """The result for an error with its ``body``: message, position and hint, so that a model can correct its call."""
     if isinstance(error, ProgramRefused):
         wrong = [
             f"{each.code} ({diagnosis_of(each)}){f': {each.hint}' if each.hint else ''}" for each in error.diagnostics
         ]
         return refusal(service.redact("\n".join(wrong)))
-    told = body_of(failure_of_run(error))["error"]
+    told = body["error"]
     span = error.span if isinstance(error, AgentflowError) else None
     where = f" (line {span.line}, column {span.column})" if span is not None else ""
     return refusal(service.redact(f"{told['code']}{where}: {told['message']}"))
