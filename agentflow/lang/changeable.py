@@ -47,7 +47,7 @@ class Changeable:
 
     def _sweep(self) -> None:
         """Forget the containers to which nothing else refers."""
-        self._entries = {at: entry for at, entry in self._entries.items() if getrefcount(entry[0]) > _IN_ENTRY}
+        self._entries = {at: entry for at, entry in self._entries.items() if getrefcount(entry[0]) > IN_ENTRY}
         self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._entries))
 
     def is_noted(self, container: Any) -> bool:
@@ -55,34 +55,32 @@ class Changeable:
         return id(container) in self._entries
 
 
-def upgraded(changeable: Changeable, value: Any, sources: Sources, references: int) -> Any:
+def upgraded(changeable: Changeable, value: Any, sources: Sources, others: int) -> Any:
     """The value of a variable that may be changed because of ``sources``, or what is in it may: it says them from now on.
 
-    ``references`` are those to the value where it came in by a parameter. A container that has no other is noted.
+    ``others`` are the references to the value beside that of the variable. A container that has none is noted.
     """
     if type(value) is Label:
-        if _is_alone(changeable, value, references) and not sources <= changeable.sources(value.value):
+        if _is_alone(changeable, value, others) and not sources <= changeable.sources(value.value):
             _note(changeable, value.value, joined(value.sources, sources))
     elif (
-        type(value) in CONTAINERS
-        and references == _BY_PARAMETER + changeable.is_noted(value)
-        and not sources <= changeable.sources(value)
+        type(value) in CONTAINERS and others == changeable.is_noted(value) and not sources <= changeable.sources(value)
     ):
         _note(changeable, value, sources)
     return box(value, sources)
 
 
-def note_if_alone(changeable: Changeable, value: Any, references: int) -> None:
+def note_if_alone(changeable: Changeable, value: Any, others: int) -> None:
     """Note a container that stands in a box, where nothing but the box refers to it, and nothing but a variable to the box."""
-    if type(value) is Label and _is_alone(changeable, value, references):
+    if type(value) is Label and _is_alone(changeable, value, others):
         changeable.note(value.value, value.sources)
 
 
-def _is_alone(changeable: Changeable, boxed: Label, references: int) -> bool:
+def _is_alone(changeable: Changeable, boxed: Label, others: int) -> bool:
     return (
-        references == _BY_PARAMETER
+        not others
         and type(boxed.value) in CONTAINERS
-        and getrefcount(boxed.value) == _IN_ENTRY + changeable.is_noted(boxed.value)
+        and getrefcount(boxed.value) == IN_ENTRY + changeable.is_noted(boxed.value)
     )
 
 
@@ -105,12 +103,12 @@ def _note(changeable: Changeable, container: Any, sources: Sources) -> None:
             if type(each) is Label:
                 if (
                     type(each.value) in CONTAINERS
-                    and getrefcount(each) == _BY_PARAMETER
-                    and getrefcount(each.value) == _IN_ENTRY + changeable.is_noted(each.value)
+                    and getrefcount(each) == _IN_LOOP
+                    and getrefcount(each.value) == IN_ENTRY + changeable.is_noted(each.value)
                 ):
                     changeable.note(each.value, sources)
                     pending.append(each.value)
-            elif type(each) in CONTAINERS and getrefcount(each) == _BY_PARAMETER + changeable.is_noted(each):
+            elif type(each) in CONTAINERS and getrefcount(each) == _IN_LOOP + changeable.is_noted(each):
                 changeable.note(each, sources)
                 pending.append(each)
 
@@ -125,16 +123,17 @@ def _in_entry() -> int:
     return getrefcount(entry[0])
 
 
-def _by_parameter() -> int:
-    value: list[Any] = []
-    return _count(value)
+def _in_loop() -> int:
+    value: list[list[Any]] = [[]]
+    for each in value:
+        return getrefcount(each)
+    raise AssertionError
 
 
-def _count(value: Any) -> int:
-    return getrefcount(value)
-
-
-_IN_ENTRY = _in_entry()
-"""References to a value that is part of one other."""
-_BY_PARAMETER = _by_parameter()
-"""References to the value of a variable, where a function that was called with it looks."""
+IN_ENTRY = _in_entry()
+"""References to a value that is part of one other, where it is looked at as that part."""
+_IN_LOOP = _in_loop()
+"""References to an element of a container, where a loop over it looks."""
+HELD = IN_ENTRY + 1
+"""References to the value of a variable that is handed to a function in a tuple, where the function looks into that. As an argument of its own
+some interpreters count it and others do not, and from 3.14 on this differs by the place of the call: variables are borrowed where that can be proved."""

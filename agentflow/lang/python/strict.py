@@ -61,31 +61,40 @@ def leave(rt: StrictRuntime, before: Sources) -> None:
 # -- variables ----------------------------------------------------------------------------------------------------
 
 
-def upgraded(rt: StrictRuntime, value: Any, since: Sources, private: bool) -> Any:
-    """The value of a variable that may be changed by what has just been chosen, or what is in it.
+def upgraded(rt: StrictRuntime, held: tuple[Any], since: Sources, private: bool) -> Any:
+    """The value of a variable, ``held`` for :data:`~agentflow.lang.changeable.HELD`, that may be changed by what has just been chosen, or what is in it.
 
     It is marked if it is ``private``, so that only the function here sees it: whatever jumps over a change of it ends that, or marks it, too. Else
     only if it says already that it may be changed because of ``since``, the ambient sources before the choice.
     """
-    references = getrefcount(value)
+    others = getrefcount(held[0]) - changeable.HELD
+    return _upgraded(rt, held[0], since, private, others)
+
+
+def _upgraded(rt: StrictRuntime, value: Any, since: Sources, private: bool, others: int) -> Any:
     if rt.ambient and (private or since <= changeable.said(rt.changeable, value)):
-        return changeable.upgraded(rt.changeable, value, rt.ambient, references)
+        return changeable.upgraded(rt.changeable, value, rt.ambient, others)
     return value
 
 
-def readied(rt: StrictRuntime, value: Any, since: Sources, private: bool, more: Sources) -> Any:
+def readied(rt: StrictRuntime, held: tuple[Any], since: Sources, private: bool, more: Sources) -> Any:
     """The value of a variable in which something is changed now, because of ``more`` besides."""
-    references = getrefcount(value)
+    others = getrefcount(held[0]) - changeable.HELD
+    return _readied(rt, held[0], since, private, more, others)
+
+
+def _readied(rt: StrictRuntime, value: Any, since: Sources, private: bool, more: Sources, others: int) -> Any:
     sources = joined(joined(rt.ambient, more), outer_sources(value))
     if sources and (private or since <= changeable.said(rt.changeable, value)):
-        return changeable.upgraded(rt.changeable, value, sources, references)
+        return changeable.upgraded(rt.changeable, value, sources, others)
     return value
 
 
 def upgrade(rt: StrictRuntime, cell: Cell, name: str, since: Sources, assigned: bool) -> None:
     """The same as :func:`upgraded` for a variable of the environment, which has perhaps no value; ``assigned``: it may get one."""
     if cell.v is not UNBOUND:
-        cell.v = upgraded(rt, cell.v, since, False)
+        others = getrefcount(cell.v) - changeable.IN_ENTRY
+        cell.v = _upgraded(rt, cell.v, since, False, others)
     elif assigned and since <= rt.changeable.unbound.get(name, NO_SOURCES):
         rt.changeable.unbound[name] = joined(rt.changeable.unbound.get(name, NO_SOURCES), rt.ambient)
 
@@ -93,7 +102,8 @@ def upgrade(rt: StrictRuntime, cell: Cell, name: str, since: Sources, assigned: 
 def ready(rt: StrictRuntime, cell: Cell, since: Sources, more: Sources) -> None:
     """The same as :func:`readied` for a variable of the environment."""
     if cell.v is not UNBOUND:
-        cell.v = readied(rt, cell.v, since, False, more)
+        others = getrefcount(cell.v) - changeable.IN_ENTRY
+        cell.v = _readied(rt, cell.v, since, False, more, others)
 
 
 def value_before(rt: StrictRuntime, cell: Cell, name: str) -> Any:
@@ -140,18 +150,19 @@ def fresh(rt: StrictRuntime, container: Any) -> None:
     rt.changeable.note(bare(container), rt.ambient)
 
 
-def born(rt: StrictRuntime, value: Any) -> Any:
-    """What a function gave, which is in a variable there: of a container that is nowhere but in this box, all that will refer to it says what the box does."""
+def born(rt: StrictRuntime, held: tuple[Any]) -> Any:
+    """What a function gave, which is in a variable there and ``held``: of a container that is nowhere but in this box, all that will refer to it says what the box does."""
+    others = getrefcount(held[0]) - changeable.HELD
+    value = held[0]
     if type(value) is Sliced:
         return begun(_born(rt, value))
-    references = getrefcount(value)
-    changeable.note_if_alone(rt.changeable, value, references)
+    changeable.note_if_alone(rt.changeable, value, others)
     return value
 
 
 def _born(rt: StrictRuntime, value: Sliced) -> Work[Any]:
     result = yield from value.work
-    return born(rt, result)
+    return born(rt, (result,))
 
 
 def permit(rt: StrictRuntime, reference: Any, more: Sources) -> None:

@@ -95,7 +95,9 @@ class StrictChanges:
             mark = g.ours(strict.ready, g.cell(name), self.since(), more)
         else:
             read, store, private = self.local(var)
-            mark = ast.NamedExpr(store, g.ours(strict.readied, read, self.since(), private, more), **g.loc)
+            mark = ast.NamedExpr(
+                store, g.ours(strict.readied, g.tuple_of([read]), self.since(), private, more), **g.loc
+            )
         if not tests:
             return mark
         test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests, **g.loc)

@@ -316,7 +316,7 @@ class StrictPython(StrictChanges):
         if isinstance(var, str):
             return g.ours(strict.upgrade, g.cell(var), g.const(var), before, g.const(target.assigned))
         read, store, private = self.local(var)
-        marked = g.ours(strict.upgraded, read, before, private)
+        marked = g.ours(strict.upgraded, g.tuple_of([read]), before, private)
         return ast.NamedExpr(store, marked, **g.loc)
 
     def bind(self, name: str, value: ast.expr) -> list[ast.stmt]:

@@ -167,13 +167,13 @@ def _telling(twin: Callable[..., Any], word: str, needs_rt: bool, *, keys: bool)
             for each in named.values():
                 rt.raise_to(sources_of(each))
         value = twin(rt, *arguments, **named)
-        return keyed(rt, value) if keys else born(rt, value)
+        return keyed(rt, value) if keys else born(rt, (value,))
 
     def alone(rt: Any, *arguments: Any) -> Any:
         if rt.trying:
             rt.raise_to(_seen(word, arguments))
         value = twin(*arguments)
-        return keyed(rt, value) if keys else born(rt, value)
+        return keyed(rt, value) if keys else born(rt, (value,))
 
     return with_strand if needs_rt else alone
 
@@ -194,7 +194,7 @@ def _waiting(twin: Callable[..., Any]) -> Callable[..., Any]:
         if rt.trying:
             look_outside(rt, value)
         value = rt.left(before, value)
-        return born(rt, value)
+        return born(rt, (value,))
 
     return calling
 
@@ -345,7 +345,7 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
     result = _METHOD(rt, name, value, arguments, keywords)
     if type(container) is OrderedSet or (name == "copy" and type(container) is dict):
         return keyed(rt, result)
-    return born(rt, result)
+    return born(rt, (result,))
 
 
 def _rebound(rt: Any, env: SexpEnvironment, cell: Cell, name: str) -> Callable[..., Any]:
