@@ -94,6 +94,8 @@ async def _in_thread(
     async with limiter:
         future = loop.run_in_executor(_HOST, job)
         try:
+            if future.done():  # from Python 3.14 on, when the thread was faster: what it published waits in the loop
+                await asyncio.sleep(0)
             result = await future
         except asyncio.CancelledError:
             job.left = not job.ended
