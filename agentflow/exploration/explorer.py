@@ -1,23 +1,16 @@
-"""Explores programs written by models, for ``solve``, before they act."""
+"""The explorer of a flow. Exploration is a tenth of the package, so it is imported with the first program that is tried out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from importlib import import_module
+from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.names import CompiledTask
 from agentflow.core.ports import TemplatePort, ToolPort
 from agentflow.core.source import Source
-from agentflow.exploration.findings import Exploration, Finding
-from agentflow.exploration.rehearsal import Rehearsal, Setting, tools_of
-from agentflow.exploration.search import explore
-from agentflow.exploration.virtual_time import in_virtual_time
-
-RUNS = 100
-"""Maximum number of runs in such an exploration."""
-_DATA = (str, int, float, bool, type(None))
 
 
 @dataclass(frozen=True)
@@ -34,51 +27,9 @@ class FlowExplorer:
 
         Empty if ``inputs`` are not plain data, since the program cannot be tried then.
         """
-        if not _is_data(inputs):
-            return ()
-        setting = Setting(bindings=inputs, templates=self._tasks(call), tools=self._tools(), grants=allow)
-        source = program if isinstance(program, Source) else Source("<program>", program)
-
-        async def work(stopped: Callable[[], bool]) -> Exploration:
-            return await explore(Rehearsal(source, setting), RUNS, stopped)
-
-        return [_rendered(finding) for finding in (await in_virtual_time(work)).errors]
-
-    def _tasks(self, call: CallContext) -> tuple[CompiledTask, ...]:
-        """The tasks of the flow, where those that programs defined around the call take precedence."""
-        registered = [self.templates.find_compiled(name) for name in self.templates.template_names()]
-        tasks = {each.name: each for each in registered if each is not None}
-        for name in call.definitions.tasks() if call.definitions is not None else ():
-            own = self.templates.find_compiled(name, call.definitions)
-            if own is not None:
-                tasks[name] = own
-        return tuple(tasks.values())
-
-    def _tools(self) -> Any:
-        registered = [self.tools.find(name) for name in self.tools.names()]
-        return tools_of([each for each in registered if each is not None])
+        # on a thread, since the import takes a tenth of a second
+        module: Any = await asyncio.to_thread(import_module, "agentflow.exploration.flow_rehearsal")
+        return await module.FlowRehearsal(self.templates, self.tools).explore(program, allow, inputs, call)
 
 
-def _rendered(finding: Finding) -> str:
-    """A finding with its position in the text and the answers that cause it."""
-    if finding.kind == "endless" or finding.error is None:
-        return str(finding)
-    when = f"\n  this happens when {finding.when}" if finding.when else ""
-    return f"{finding.error.render()}{when}"
-
-
-def _is_data(value: Any) -> bool:
-    """Whether a value is JSON data, without procedures and objects of the host."""
-    pending = [value]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, Mapping):
-            pending.extend(cast("Mapping[Any, Any]", each).values())
-        elif isinstance(each, list | tuple):
-            pending.extend(cast("list[Any]", each))
-        elif not isinstance(each, _DATA):
-            return False
-    return True
-
-
-__all__ = ["RUNS", "FlowExplorer"]
+__all__ = ["FlowExplorer"]

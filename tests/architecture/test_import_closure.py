@@ -1,0 +1,38 @@
+"""What somebody pays who imports agentflow and runs one task: only the part of the package that does it is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ONE_TASK = """
+import asyncio, sys
+from agentflow import AgentFlow, ScriptedProvider
+async def main():
+    async with AgentFlow(provider=ScriptedProvider(["x"])) as flow:
+        await flow.run('(defatom ask (params (q)) (instructions "{{q}}")) (value-of (ask (q "Why?")))')
+asyncio.run(main())
+print(*sorted([name for name in sys.modules if name.partition(".")[0] == "agentflow"]))
+"""
+MODULES, LINES = 490, 86_000
+"""A ratchet: lower it when a room is imported later, never raise it."""
+LATER = ("agentflow.lang.python", "agentflow.lang.bounds.python", "agentflow.serve", "agentflow.cli", "agentflow.lsp")
+
+
+def test_one_task_loads_a_part_of_the_package() -> None:
+    """No second compiler, no exploration, no server, no command; and no more modules and lines than were loaded last time."""
+    done = subprocess.run([sys.executable, "-c", ONE_TASK], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = done.stdout.split()
+    assert len(names) > 100, "the modules were seen"
+    assert not [name for name in names if name.startswith(LATER)]
+    assert [name for name in names if name.startswith("agentflow.exploration.")] == ["agentflow.exploration.explorer"]
+    lines = sum([_lines(name) for name in names])
+    assert len(names) <= MODULES and lines <= LINES, (len(names), lines)
+
+
+def _lines(name: str) -> int:
+    path = ROOT.joinpath(*name.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return path.read_text("utf-8").count("\n") if path.exists() else 0  # a folder without a file of its own
