@@ -54,10 +54,6 @@ class Toolbox(Mapping[str, Tool]):
         """The toolbox with ``tools`` too, which check their own arguments."""
         return Toolbox([*self._entries.values(), *[(tool, None) for tool in tools.values()]])
 
-    def identity(self) -> list[list[Any]]:
-        """What the record of a task depends on: name, schema and function of each tool."""
-        return [[name, self[name].spec.input_schema, self[name].reference] for name in sorted(self)]
-
 
 NO_TOOLBOX = Toolbox()
 """The toolbox of a task that holds no objects."""

@@ -32,10 +32,10 @@ from typing_extensions import is_typeddict
 
 from agentflow.core.frozen import frozen
 from agentflow.core.models import validation_messages
+from agentflow.lib.schema_parts import DEFINED, reached
 
 Members: TypeAlias = "frozenset[str]"
 """The names of the classes of a union: those of their definitions in a schema."""
-_DEFINED = "#/$defs/"
 _KEY = "kind"
 _AROUND = (Annotated, Required, NotRequired)
 """What stands around a type and says something of it."""
@@ -320,15 +320,15 @@ def _tagged(schema: dict[str, Any], unions: Mapping[Members, None]) -> tuple[dic
         rules = cast("dict[str, Any]", node)
         if "anyOf" in rules and "discriminator" not in rules:
             choices: list[Any] = rules["anyOf"]
-            references = [each for each in choices if str(each.get("$ref", "")).startswith(_DEFINED)]
-            names = [str(each["$ref"]).removeprefix(_DEFINED) for each in references]
+            references = [each for each in choices if str(each.get("$ref", "")).startswith(DEFINED)]
+            names = [str(each["$ref"]).removeprefix(DEFINED) for each in references]
             members = frozenset(names)
             if members in unions and all(["properties" in definitions.get(each, {}) for each in names]):
                 tag = tags.setdefault(members, _tag_of({each: definitions[each] for each in names}, key))
                 for each, name in zip(references, names, strict=True):
                     variant = f"{name}_{tag.key}"
                     variants[variant] = (name, tag)
-                    each["$ref"] = _DEFINED + variant
+                    each["$ref"] = DEFINED + variant
         for each in rules.values():
             visit(each)
 
@@ -343,7 +343,7 @@ def _tagged(schema: dict[str, Any], unions: Mapping[Members, None]) -> tuple[dic
             "required": [tag.key, *required],
         }
     if variants:
-        root["$defs"] = _reached(root, definitions)
+        root["$defs"] = reached(root, definitions)
     return root, tags
 
 
@@ -355,24 +355,6 @@ def _tag_of(members: Mapping[str, Mapping[str, Any]], key: str) -> _Tag:
         if None not in values.values() and len({repr(each) for each in values.values()}) == len(values):
             return _Tag(name, values, False)
     return _Tag(key, {each: each for each in members}, True)
-
-
-def _reached(root: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The definitions that something refers to."""
-    reached: dict[str, Any] = {}
-    pending: list[Any] = [{key: each for key, each in root.items() if key != "$defs"}]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            rules = cast("dict[str, Any]", node)
-            name = str(rules.get("$ref", "")).removeprefix(_DEFINED)
-            if name in definitions and name not in reached:
-                reached[name] = definitions[name]
-                pending.append(definitions[name])
-            pending.extend(rules.values())
-        elif isinstance(node, list):
-            pending.extend(cast("list[Any]", node))
-    return {name: each for name, each in definitions.items() if name in reached}
 
 
 __all__ = ["TaggedUnions", "UnionMissed", "asked_schema", "tagged_unions"]

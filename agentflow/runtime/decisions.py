@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState
-from agentflow.runtime.fingerprints import fingerprint
+from agentflow.runtime.fingerprints import differing, fingerprint
 from agentflow.runtime.permits import Permits
+from agentflow.runtime.record_values import marks_in
 from agentflow.runtime.records import Records, wait_for_end, without_permit
 
 ARRIVAL_S = 5.0
@@ -209,14 +211,19 @@ class JournalClock:
         )
 
 
-def mismatch(row: EffectRow, now: str) -> JournalError:
-    """The error for a program that does ``now`` something other than its record ``row`` says."""
+def mismatch(row: EffectRow, now: str, marks: Mapping[str, str] | None = None) -> JournalError:
+    """The error for a program that does ``now`` something other than its record ``row`` says; ``marks`` are those of what it
+    asks for, which tell where it differs."""
     was = f"{row.kind} {row.name}".strip()
+    before = marks_in(row)
+    differs = [] if marks is None or before is None or was != now else differing(before, marks)
+    how = f", where something else is {', '.join(differs)}" if differs else ""
+    if not how and was == now:
+        how = ", with other arguments or another definition"
     return JournalError(
-        f"the records do not fit this run: {row.path} was {was}, and is {now} now,"
-        " or the same with other arguments or another definition",
+        f"the records do not fit this run: {row.path} was {was}, and is {now} now{how}",
         code="durable/mismatch",
         hint="go on with the program, the model, the tasks and the tools it began with, or adopt what has changed:"
         " agentflow resume RUN --program FILE",
-        details={"path": row.path, "was": was, "now": now},
+        details={"path": row.path, "was": was, "now": now, **({"differs": differs} if differs else {})},
     )

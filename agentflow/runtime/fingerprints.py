@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
+from agentflow.core.values import is_long
 from agentflow.runtime.codec import LONG_TEXT, comparable
 
 _FEW = 16
@@ -30,6 +32,39 @@ def quick_fingerprint(kind: str, *content: Any) -> bytes | None:
         entries: Any = each
         written.append(dict(sorted(entries.items())) if type(each) is dict and len(entries) > 1 else each)
     return _digest(written)
+
+
+DEFINITIONS = (
+    "the definition of the task",
+    "the model",
+    "the conversation",
+    "the data context",
+    "what earlier steps gave",
+)
+"""What the parts of a task's content are called, in their order; see :mod:`agentflow.tasks.content`."""
+
+
+def marks_of(arguments: Any, definition: Any) -> dict[str, str]:
+    """Short digests of the parts of an effect's content, by what messages call them; without one for an argument that is long.
+
+    They tell which part of a recorded effect differs, where :func:`fingerprint` has told that one does.
+    """
+    parts: dict[str, Any] = {}
+    if isinstance(arguments, dict):
+        parts = {f"the argument '{name}'": each for name, each in cast("dict[Any, Any]", arguments).items()}
+    elif isinstance(arguments, list | tuple):
+        parts = {f"argument {at}": each for at, each in enumerate(cast("Sequence[Any]", arguments), 1)}
+    if isinstance(definition, list):
+        parts |= dict(zip(DEFINITIONS, cast("list[Any]", definition), strict=False))
+    elif definition is not None:
+        parts["the definition"] = definition
+    return {name: "" if is_long(each) else fingerprint("part", each)[:4].hex() for name, each in parts.items()}
+
+
+def differing(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The parts in which two contents differ by their marks."""
+    names = dict.fromkeys([*now, *was])
+    return [name for name in names if "" not in (one := was.get(name), other := now.get(name)) and one != other]
 
 
 def _digest(written: Any) -> bytes:

@@ -39,7 +39,7 @@ from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.runtime.error_codec import NO_VALUE, bare_error
 from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.meter import Meter
-from agentflow.runtime.record_values import SPAN, offsets_in, sources_in, with_sources, with_span
+from agentflow.runtime.record_values import MARKS, SPAN, offsets_in, sources_in, with_sources, with_span
 from agentflow.runtime.records import Records
 from agentflow.runtime.turns import counted, data_of, exchanges_of
 from agentflow.runtime.waiting import answered
@@ -151,8 +151,10 @@ class RunJournal:
         *,
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
+        marks: Mapping[str, str] | None = None,
     ) -> T:
-        """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content."""
+        """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content, with the
+        ``marks`` of its parts."""
         started, site = time.time(), self.site(call.span)
         opening = partial(self._opening, kind, name, digest, call, started)
         run = _LeafRun(call.run, self, call.path, site, digest, opening)
@@ -183,6 +185,8 @@ class RunJournal:
             done = await self._written(None, failure, changes)
         if call.reading is not None:
             done = replace(done, data=with_sources(done.data, call.reading))
+        if marks:
+            done = replace(done, data={**done.data, MARKS: marks})
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
         row = self._ended(kind, name, digest, call, done, run.meter, started, site, failed=failed)
         await self._commit(row, run.meter)
@@ -283,8 +287,15 @@ class RunJournal:
         """The answer to ``question``; see :meth:`~agentflow.core.call.JournalPort.answer`."""
         return await answered(self, question, content, call, consult)
 
-    async def find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None:
-        """The record of the effect at ``call``; None if it may be carried out."""
+    async def find(
+        self,
+        kind: str,
+        name: str,
+        digest: bytes,
+        call: CallContext,
+        marks: Callable[[], Mapping[str, str]] | None = None,
+    ) -> EffectRow | None:
+        """The record of the effect at ``call``; None if it may be carried out. ``marks`` gives those of its content's parts."""
         row = self.records.find(call.path)
         if row is None and self.records.pool is not None:
             row = await self.records.adopt(call.path, digest, self.leaf, self.site(call.span))
@@ -295,7 +306,7 @@ class RunJournal:
             await self.records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
             return None
         if row.content != digest:
-            await self.records.stop(mismatch(row, f"{kind} {name}"))
+            await self.records.stop(mismatch(row, f"{kind} {name}", None if marks is None else marks()))
         return row
 
     def replayed(self, row: EffectRow, call: CallContext) -> Any:

@@ -44,6 +44,7 @@ from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import as_text, name_of, pairs_to_dict
 from agentflow.lang.blame import span_of_name
 from agentflow.lib.redact import Redactor
+from agentflow.lib.schema_parts import left_out, without
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
 from agentflow.runtime.calls import calling_span
@@ -142,14 +143,10 @@ class EffectRunner:
         cached = self.digests.get(tool.name)
         if cached is None or cached[0] is not tool:
             cached = self.digests[tool.name] = (tool, {})
-        required = schema.get("required", ())
-        properties: Mapping[str, Any] = schema.get("properties", {})
-        left_out = tuple([name for name in properties if name not in required and name not in arguments])
-        digest = cached[1].get(left_out)
+        absent = left_out(schema, arguments)
+        digest = cached[1].get(absent)
         if digest is None:
-            kept = {name: each for name, each in properties.items() if name not in left_out}
-            digest = fingerprint("tool", {**schema, "properties": kept}).hex()
-            cached[1][left_out] = digest
+            digest = cached[1][absent] = fingerprint("tool", without(schema, absent)).hex()
         return digest
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -222,7 +222,14 @@ class _DryJournal(RunJournal):
         super().__init__(records, codec)
         self.prices = prices
 
-    async def find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow:
+    async def find(
+        self,
+        kind: str,
+        name: str,
+        digest: bytes,
+        call: CallContext,
+        marks: Callable[[], Mapping[str, str]] | None = None,
+    ) -> EffectRow:
         records = self.records
         assert isinstance(records, _DryRecords)
         row = records.find(call.path)

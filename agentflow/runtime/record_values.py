@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from agentflow.core.journal import EffectRow
@@ -13,6 +14,15 @@ SPAN = "at"
 
 SOURCES = "from"
 """Key, in the value of a record, of where what was given came from, in a flow with a policy."""
+
+MARKS = "of"
+"""Key, in the value of a record, of the marks of what was asked; see :func:`agentflow.runtime.fingerprints.marks_of`."""
+
+
+def marks_in(row: EffectRow) -> Mapping[str, str] | None:
+    """The marks of what a record answers; None if it has none."""
+    value: Any = row.value
+    return cast("dict[str, Any]", value).get(MARKS) if isinstance(value, dict) else None
 
 
 def sources_in(row: EffectRow) -> frozenset[str] | None:
@@ -49,4 +59,4 @@ def span_of(row: EffectRow) -> tuple[int, int] | None:
     return start, end
 
 
-__all__ = ["SOURCES", "SPAN", "offsets_in", "sources_in", "span_of", "with_sources", "with_span"]
+__all__ = ["MARKS", "SOURCES", "SPAN", "marks_in", "offsets_in", "sources_in", "span_of", "with_sources", "with_span"]

@@ -10,8 +10,10 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.context import NOTHING_INHERITED
 from agentflow.core.errors import TaskError
+from agentflow.core.ports import Tool
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.values import plain
+from agentflow.lib.schema_parts import left_out, without
 from agentflow.tasks.context_rules import STANDARD, ContextSettings, resolve_settings
 from agentflow.tasks.registry import CompiledTemplate
 
@@ -73,11 +75,18 @@ def _own(compiled: CompiledTemplate) -> tuple[str, tuple[str, ...]]:
         fields = {name: value for name, value in compiled.fields.items() if name not in _NOT_CONTENT}
         data: list[Any] = [fields] if compiled.output.model is None else [fields, compiled.output.schema]
         if compiled.toolbox:
-            data.append(compiled.toolbox.identity())
+            data.append([_tool(compiled.toolbox[name]) for name in sorted(compiled.toolbox)])
         text = json.dumps(plain(data), sort_keys=True)
         digest = blake2b(text.encode("ascii"), digest_size=16).hexdigest()
         cached = compiled.memo["content"] = (digest, compiled.functions)
     return cached
+
+
+def _tool(tool: Tool) -> list[Any]:
+    """What the record of a task depends on of a tool. A parameter more that may be left out is none of it: what was answered, and
+    what it called, still fits."""
+    schema = tool.spec.input_schema
+    return [tool.name, without(schema, left_out(schema)), tool.reference]
 
 
 def _handed_on(compiled: CompiledTemplate, request: SubtaskRequest, call: CallContext) -> Any:
