@@ -321,6 +321,14 @@ class DurableMethods:
         """
         return await self._durable_runs().recorded_result(run_id)
 
+    async def check_store(self, within_s: float) -> None:
+        """Ask the store of durable runs, if there is one, whether it can be written to, and wait for at most ``within_s`` seconds.
+
+        Raises JournalError: ``durable/database`` for one that cannot, ``durable/other-loop`` where runs are at work on another loop.
+        """
+        if self._durable is not None:
+            await self._durable.check(within_s)
+
     @property
     def is_durable(self) -> bool:
         """Whether the flow stores runs."""

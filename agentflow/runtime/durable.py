@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, SessionBusy
@@ -49,7 +50,7 @@ from agentflow.runtime.records import answers
 from agentflow.runtime.repeated import check_same, raises_limit, unusable, usable_limits
 from agentflow.runtime.run import check_name, check_priority, new_run_id
 from agentflow.runtime.stored_input import StoredInput, limits_data
-from agentflow.runtime.takeover import LOOK_S, MOST_DEATHS, Takeover, poisoned
+from agentflow.runtime.takeover import LOOK_S, MOST_DEATHS, Takeover, Trials, poisoned
 from agentflow.runtime.tenant import Tenant
 from agentflow.runtime.tracing import trace_of
 
@@ -222,25 +223,24 @@ class DurableRuns:
         """Which build of the application this process is."""
         return build_of(self._engine)
 
-    async def take(self, claim: Claim) -> DurableRun | None:
-        """Resume the run of a claimed job; None if it failed before it began.
+    async def take(self, claim: Claim, trials: Trials) -> DurableRun | None:
+        """Resume the run of a claimed job, in its turn among ``trials`` if its worker died; None if it failed before it began.
 
         Raises JournalError (``durable/owned``) if another worker has already taken the run, and as :meth:`resume`.
         """
         async with self._runs.turn(claim.run):
-            return await self._take(claim)
+            return await self._take(claim, trials)
 
-    async def _take(self, claim: Claim) -> DurableRun | None:
+    async def _take(self, claim: Claim, trials: Trials) -> DurableRun | None:
         row = await stored_run(self._store, claim.run)
         if row.slice != claim.slice or row.status not in ("queued", "waiting"):
             raise JournalError(f"the job of the run '{claim.run}' is late", code="durable/owned")
         try:
             if row.deaths >= MOST_DEATHS:
-                raise poisoned(row)
+                raise await poisoned(self._store, row)
             program, values = await self._stored_program(row, {})
-            return await self._runs.go_on(
-                row, program, values, None, None, self._on_inflight, slice=claim.slice, cancelled=row.cancelling
-            )
+            go_on = partial(self._runs.go_on, row, program, values, None, None, self._on_inflight)
+            return await trials.begin(row, lambda: go_on(slice=claim.slice, cancelled=row.cancelling))
         except AgentflowError as error:
             if error.code in ("durable/owned", "durable/closed", "durable/database"):
                 raise
@@ -475,12 +475,14 @@ class DurableRuns:
         """Start resuming the runs of processes that die, until this is closed."""
         await self._runs.watch(Takeover(self._store, self._adopt, self._end_poisoned).watch())
 
-    async def _adopt(self, row: RunRow) -> None:
+    async def _adopt(self, row: RunRow) -> DurableRun | None:
         """Resume a run of a process that died, unless somebody here has done so meanwhile."""
         async with self._runs.turn(row.run):
-            if self._runs.find(row.run) is None:
-                handle = await self._resume(row.run, None, None, None, self._on_inflight, None)
-                handle._adopted = True
+            if self._runs.find(row.run) is not None:
+                return None
+            handle = await self._resume(row.run, None, None, None, self._on_inflight, None)
+            handle._adopted = True
+            return handle
 
     async def _end_poisoned(self, row: RunRow, error: JournalError) -> None:
         async with self._runs.turn(row.run):
@@ -502,6 +504,19 @@ class DurableRuns:
             error=None if row.cancelling else stored,
             branch=None if branches is None else branches.end(owned.run, status, end),
         )
+
+    async def check(self, within_s: float) -> None:
+        """Have the store do something behind all that it has to write. Raises JournalError if it has not within ``within_s``."""
+        self._runs.find("")
+        try:
+            async with asyncio.timeout(within_s):
+                await self._store.find("")
+        except TimeoutError:
+            raise JournalError(
+                f"the database of durable runs could not be written to for {within_s:g} s",
+                code="durable/database",
+                hint="see the log: it is locked, full or away; runs wait for it and lose nothing",
+            ) from None
 
     async def find(self, run_id: str) -> RunInfo | None:
         """The run of this id, or None."""

@@ -241,6 +241,11 @@ class DurableRun(Generic[T]):
             raise _no_result(self.run_id, self._end, elsewhere=self._elsewhere is not None)
         return self._end.result
 
+    @property
+    def on_trial(self) -> bool:
+        """Whether it is at work here, and has recorded nothing yet."""
+        return not self._still.is_set() and (self._records is None or not self._records.advanced)
+
     async def wait(self) -> RunStatus:
         """Wait until the run has ended or has to wait itself. Returns its status."""
         await self._still.wait()

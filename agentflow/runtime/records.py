@@ -69,6 +69,8 @@ class Records:
         self.suspending = False
         self.rest: Rest | None = None
         self.fatal: JournalError | None = None
+        self.advanced = False
+        """Whether the end of an effect was recorded since this process took the run."""
         self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
         self._last: dict[str, int] | None = None
         self._gates: dict[str, Gate] = {}
@@ -190,6 +192,7 @@ class Records:
         future = self.store.put(self.run.run, self.run.epoch, [row])
         try:
             await future
+            self.advanced = self.advanced or row.state != EffectState.OPEN
         except asyncio.CancelledError:
             if not self.suspending:
                 self._lose(row)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
 from agentflow.core.journal import Claim
 from agentflow.runtime.durable import DurableRuns
+from agentflow.runtime.takeover import Trials
 
 DRAIN_S = 30.0
 """Seconds that runs may take to end after a worker was told to stop."""
@@ -66,11 +67,12 @@ class _Worker:
 
     def __init__(self, runs: DurableRuns) -> None:
         self._runs = runs
+        self._trials = Trials()
 
     async def do(self, claim: Claim) -> None:
         """Resume a run until it ends, waits or is given up."""
         try:
-            handle = await self._runs.take(claim)
+            handle = await self._runs.take(claim, self._trials)
             if handle is not None:
                 await handle.wait()
         except AgentflowError as error:

@@ -12,12 +12,14 @@ from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.spec.memory import MemorySystem
 
 OK = "ok"
+STORE_S = 2.0
+"""Seconds within which the store of durable runs has to answer."""
 PACE_S = 1.0
 """Seconds for which a check is not repeated, however often it is asked for."""
 
 
 class Readiness:
-    """Whether ``flow`` can execute runs: at most one check a second, which connects and starts nothing."""
+    """Whether ``flow`` can execute runs: at most one check a second, which starts nothing and connects to no server of MCP."""
 
     def __init__(self, flow: AgentFlow, clock: Callable[[], float] = time.monotonic) -> None:
         self._flow = flow
@@ -27,11 +29,11 @@ class Readiness:
         self._over = -PACE_S
 
     async def needs(self) -> dict[str, Any]:
-        """``flow`` (runs can begin in it), ``model``, ``index`` and ``mcp`` (by server): each is ``ok`` or an error code. Optional servers are left out."""
+        """``flow`` (runs can begin in it, and their store can be written), ``model``, ``index`` and ``mcp`` (by server): each is ``ok`` or an error code. Optional servers are left out."""
         async with self._checking:
             if self._clock() - self._over >= PACE_S:
                 self._needs = {
-                    "flow": "flow/closed" if self._flow.engine.closed else OK,
+                    "flow": await _flow(self._flow),
                     "model": _model(self._flow),
                     "index": await _index(self._flow),
                     "mcp": self._flow.mcp.states(),
@@ -43,6 +45,16 @@ class Readiness:
 def is_ready(needs: dict[str, Any]) -> bool:
     """Whether every result of :meth:`Readiness.needs` is ``ok``."""
     return all([each == OK for each in (needs["flow"], needs["model"], needs["index"], *needs["mcp"].values())])
+
+
+async def _flow(flow: AgentFlow) -> str:
+    if flow.engine.closed:
+        return "flow/closed"
+    try:
+        await flow.check_store(STORE_S)
+    except AgentflowError as error:
+        return error.code
+    return OK
 
 
 def _model(flow: AgentFlow) -> str:

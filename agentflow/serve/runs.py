@@ -482,7 +482,7 @@ class ServedRuns:
             run.take(event)
 
     async def _open(self) -> asyncio.TaskGroup:
-        if self._owner is None:
+        if self._owner is None or self._owner.done():  # whatever it ended of, the next run begins
             self._stop, self._opened = asyncio.Event(), asyncio.Event()
             self._owner = asyncio.create_task(self._own(), name="served runs")
         await self._opened.wait()

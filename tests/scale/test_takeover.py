@@ -16,8 +16,11 @@ import pytest
 
 from agentflow import AgentFlow
 from agentflow.core.journal import NewRun
+from agentflow.errors import JournalError
 from agentflow.journal.postgres import PostgresJournal
+from tests.scale import poison
 from tests.scale.child import PROGRAM, VALUE, app
+from tests.scale.workers import detached
 from tests.support.postgres import Server
 
 
@@ -77,16 +80,53 @@ async def test_a_process_that_stood_still_stores_nothing_more(
     assert Counter(log.read_text().split()) == {"a": 1, "p1": 1, "p2": 1, "b": 2}
 
 
-async def test_a_run_that_kills_its_processes_is_ended(
-    postgres_server: Server, postgres_url: str, tmp_path: Path
-) -> None:
-    """After ten owners that died one after the other the run has failed, and says why."""
-    await abandoned(postgres_url)
-    postgres_server.sql("update af_run set deaths = 10", postgres_url)
-    async with app(postgres_url, tmp_path / "log") as flow:
+async def test_a_run_that_kills_its_processes_is_ended(postgres_url: str, tmp_path: Path) -> None:
+    """After the second owner that died and left no new record the run has failed, and says how often and where."""
+    log = tmp_path / "log"
+    for _ in range(2):
+        with working(postgres_url, log):
+            pass
+    async with app(postgres_url, log) as flow:
         assert await ended(flow) == "failed"
-        found = await flow.find_run("r")
-    assert found is not None and "11 processes died" in (found.error or "")
+        with pytest.raises(JournalError) as failure:
+            await (await flow.start(PROGRAM, run_id="r")).result()
+        assert failure.value.code == "durable/poisoned"
+        assert "2 processes died" in failure.value.message and "after '" in failure.value.message
+        assert (await (await flow.resume("r")).result()).value == VALUE  # once the cause is mended
+    assert Counter(log.read_text().split())["b"] == 3
+
+
+async def test_a_run_that_gets_further_each_time_goes_on(postgres_url: str, tmp_path: Path) -> None:
+    """However many of its owners die, each of them recorded something before it did."""
+    log = tmp_path / "log"
+    for hang in ("a", "p1", "b"):
+        with working(postgres_url, log, hang):
+            pass
+    async with app(postgres_url, log) as flow:
+        assert await ended(flow) == "done"
+
+
+@pytest.mark.slow
+async def test_a_run_beside_one_that_kills_is_not_blamed(postgres_url: str, tmp_path: Path) -> None:
+    """Runs whose worker died are begun one after the other, so that the second worker dies of the one that killed the first."""
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "tests.scale.poison", postgres_url, str(log)]
+    async with poison.app(postgres_url, log) as flow:
+        beside = [await detached(flow, f"beside-{n}", f'(content (nap (name "{n}")))') for n in range(4)]
+        deadly = await detached(flow, "deadly", "(content (die))")
+        for number in range(3):
+            process = await asyncio.create_subprocess_exec(*command)
+            if number < 2:
+                assert await process.wait() == 9
+        try:
+            assert [(await run.result()).value for run in beside] == ["0", "1", "2", "3"]
+            with pytest.raises(JournalError) as failure:
+                await deadly.result()
+        finally:
+            process.kill()
+            await process.wait()
+    assert failure.value.code == "durable/poisoned"
+    assert Counter(log.read_text().split())["die"] == 2
 
 
 async def test_what_cannot_go_on_here_is_left_to_others(

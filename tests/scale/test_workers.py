@@ -17,6 +17,7 @@ from agentflow.core.errors import AgentflowError, ConfigurationError, JournalErr
 from agentflow.core.journal import Claim
 from agentflow.core.messages import ToolResultPart
 from agentflow.runtime.durable_run import DurableRun
+from agentflow.runtime.takeover import Trials
 from tests.cli.test_command import environment
 from tests.scale.child import VALUE, app
 from tests.scale.workers import detached, working
@@ -140,7 +141,7 @@ async def test_a_job_that_was_lost_is_queued_again(postgres_server: Server, post
 
 
 async def test_a_run_that_a_worker_cannot_begin_has_failed(postgres_url: str, tmp_path: Path) -> None:
-    """One that needs a tool the worker does not have, or that has killed ten workers; its error says so."""
+    """One that needs a tool the worker does not have, has failed; its error says so."""
     async with app(postgres_url, tmp_path / "log") as starter:
         handle = await detached(starter, "r")
         async with AgentFlow(model="offline", durable=postgres_url) as worker, working(worker):
@@ -249,7 +250,9 @@ async def test_two_jobs_of_one_slice_are_one_slice(postgres_url: str, tmp_path: 
     async with app(postgres_url, log, "b") as flow:
         runs = flow._durable_runs()  # pyright: ignore[reportPrivateUsage] - what a worker works on
         await detached(flow, "r")
-        handles = await asyncio.gather(*[runs.take(Claim(run="r", slice=0)) for _ in range(2)], return_exceptions=True)
+        trials = Trials()
+        both = [runs.take(Claim(run="r", slice=0), trials) for _ in range(2)]
+        handles = await asyncio.gather(*both, return_exceptions=True)
         [handle] = [each for each in handles if isinstance(each, DurableRun)]
         [refused] = [each for each in handles if isinstance(each, JournalError)]
         assert refused.code == "durable/owned"

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -196,6 +197,19 @@ async def test_a_flow_in_which_no_run_can_begin_is_not_ready() -> None:
         ready = Readiness(flow, itertools.count(0, 10).__next__)
         assert is_ready(await ready.needs())
     assert (await ready.needs())["flow"] == "flow/closed" and not is_ready(await ready.needs())
+
+
+async def test_a_flow_whose_runs_cannot_be_stored_is_not_ready(tmp_path: Path) -> None:
+    """A store that another process holds locked takes no run: the server says so, and is ready again once it does."""
+    path = tmp_path / "runs.db"
+    async with AgentFlow("offline", durable=f"sqlite:///{path}") as flow:
+        await flow.start("1")
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("begin immediate")
+            async with served(flow, {"echo": "(string-append message)"}) as server:
+                answer = await server.get("/ready")
+                assert (answer.status_code, answer.json()["flow"]) == (503, "durable/database")
+        assert is_ready(await Readiness(flow).needs())
 
 
 async def test_ready_is_paced() -> None:

@@ -132,6 +132,10 @@ create table af_summary(run text not null, name text not null, status text not n
   created timestamptz not null, updated timestamptz not null, primary key(run, created));
 create index af_summary_updated on af_summary(updated);
 """
+_VERSION_11 = """
+alter table af_run add column reached text;
+"""
+"""The records that there were when the owner of a run took it from one that had died."""
 MIGRATIONS = (
     _VERSION_1,
     _VERSION_2,
@@ -143,6 +147,7 @@ MIGRATIONS = (
     _VERSION_8,
     _VERSION_9,
     _VERSION_10,
+    _VERSION_11,
 )
 """The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)

@@ -53,9 +53,14 @@ _DEAD = """
 with owners as materialized (select distinct owner from af_run where status = 'running' and owner <> $1),
 dead as materialized (select owner from owners where pg_try_advisory_xact_lock_shared(owner))
 """
-_ABANDONED = f"{_DEAD} select {RUN} from af_run join dead using (owner) where status = 'running' and queue is null order by rid limit 100"
+_REACHED = "(select count(*) || ' ' || coalesce(max(t1), 0) from af_effect e where e.rid = r.rid and e.state > 0)"
+_DEATHS = f"case when r.reached = {_REACHED} then r.deaths + 1 else 1 end"
+"""How many owners have died one after the other, with the one that just did, and recorded nothing in between."""
+_ABANDONED = f"""{_DEAD}
+select {_DEATHS}, {RUN} from af_run r join dead using (owner) where status = 'running' and queue is null order by rid limit 100
+"""
 _REQUEUE = f"""{_DEAD}
-update af_run r set status = 'queued', owner = null, deaths = deaths + 1, updated = now(), spent_s = spent_s + greatest(0,
+update af_run r set status = 'queued', owner = null, deaths = {_DEATHS}, updated = now(), spent_s = spent_s + greatest(0,
   coalesce((select max(t1) from af_effect e where e.rid = r.rid) - extract(epoch from r.updated), 0))
 from dead where r.owner = dead.owner and r.status = 'running' and r.queue is not null returning r.run
 """
@@ -76,7 +81,8 @@ insert into af_run as r(run, base, program, digest, input, queue, tenant, priori
 _IS_DUE = "status = 'queued' or (status = 'waiting' and wake_at <= now())"
 _OWN = f"""
 update af_run r set status = 'running', epoch = epoch + 1, slice = slice + 1, owner = $2, wake_at = null,
-  build = $4, deaths = case when $3 then deaths + 1 when queue is null then 0 else deaths end, updated = now(), spent_s = spent_s
+  build = $4, deaths = case when $3 then {_DEATHS} when queue is null then 0 else deaths end,
+  reached = {_REACHED}, updated = now(), spent_s = spent_s
     + greatest(0, (select max(t1) from af_effect e where e.rid = r.rid) - extract(epoch from updated))
 where run = $1 returning {LEASED}, {RUN}
 """
@@ -327,7 +333,7 @@ class PostgresJournal:
             requeued = [run for (run,) in await db.fetch(_REQUEUE, self._owner.id)]
             await self._engine.enqueue(db, requeued)
             rows = await db.fetch(_ABANDONED, self._owner.id)
-            return len(requeued), [replace(run_of(row), status="queued") for row in rows]
+            return len(requeued), [replace(run_of(row), status="queued", deaths=deaths) for deaths, *row in rows]
 
         if not await self._writer.ask(look):
             return []
