@@ -50,6 +50,10 @@ class Account(Protocol):
         """Charge a call that was cancelled or broke after ``arrived`` characters had come. Returns its usage."""
         ...
 
+    def unwanted(self, response: ModelResponse) -> None:
+        """Charge an answer that an adapter gave although its call was cancelled, and with which nothing goes on."""
+        ...
+
     async def again(self, request: ModelRequest) -> None:
         """Reserve for sending ``request`` again after it broke. Raises LimitExceeded if too little is left."""
         ...
@@ -160,6 +164,10 @@ async def _answer(
                     progress.show(delta)
                 if progress.run.congested:
                     await progress.room(adapter, request)
+        if task is not None and task.cancelling() > before:  # the adapter caught its cancellation
+            if response is not None:
+                account.unwanted(response)
+            raise asyncio.CancelledError
         if response is None:
             raise IncompleteStream(
                 "the model's stream ended without an answer", provider=type(adapter).__name__, model=request.model

@@ -276,15 +276,22 @@ class PromptRun:
 
     def broken(self, request: ModelRequest, arrived: int) -> Usage:
         """Charge a call that was sent and has no answer: its input, and an estimate of what had arrived."""
-        self.due = False
         usage, cost = self._estimate(request, arrived)
+        self._charge_lost(usage, cost)
+        return usage
+
+    def unwanted(self, response: ModelResponse) -> None:
+        """Charge an answer that came although its call was cancelled."""
+        self._charge_lost(response.usage, self._cost_of(response))
+
+    def _charge_lost(self, usage: Usage, cost: float | None) -> None:
+        self.due = False
         self._count(usage, cost)
         self._lost.append((usage, cost))
         try:
             self._call.run.charge_usage(usage, cost)
         except LimitExceeded:
             pass  # what ended the call is raised; the next one will find the limit met
-        return usage
 
     def so_far(self) -> tuple[Usage, float | None]:
         """What the call that is under way has used and cost by estimate; nothing unless one was sent and is not charged."""

@@ -24,7 +24,6 @@ from agentflow.core.scope import Scope
 from agentflow.core.session import Session
 from agentflow.core.shared_list import plain_result
 from agentflow.core.source import Source
-from agentflow.core.stopping import run_of_host_code
 from agentflow.core.templates import TaskTemplate
 from agentflow.core.walk import LEAVES
 from agentflow.core.work import in_slices
@@ -54,6 +53,7 @@ from agentflow.runtime.program_compiler import ProgramCompiler
 from agentflow.runtime.provenance import RunGuard, left_open, taken_in
 from agentflow.runtime.python_program import PythonProgram, PythonTarget, find_target, reference_in
 from agentflow.runtime.questions import OpenQuestions
+from agentflow.runtime.recovery import run_of_tool
 from agentflow.runtime.redaction import EventRedactor
 from agentflow.runtime.rules_met import RulesMet
 from agentflow.runtime.run import News, OpenRun, Run, check_name, check_priority
@@ -237,9 +237,7 @@ class Engine:
         """
         if priority:
             check_priority(priority)
-        part = RunPart(
-            run_of_host_code(outer), self, limits=limits, own=own, approver=approver, redactor=self._redactor
-        )
+        part = RunPart(run_of_tool(outer), self, limits=limits, own=own, approver=approver, redactor=self._redactor)
         call = outer.at(path, run=part, grants=grants)
         call.session = session if session is not None else Session()
         call.priority = priority or outer.priority
@@ -254,7 +252,7 @@ class Engine:
 
     def called_back(self, call: CallContext, inner: CallContext | None = None) -> CallBack:
         """A block in which host code at ``call`` runs something in its run, at ``inner``, within the run's concurrency."""
-        call.run = run_of_host_code(call)
+        call.run = run_of_tool(call)
         return CallBack(budget_of(call).permits, call, inner or call)
 
     def redaction(self) -> EventRedactor | None:

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import anyio
 
+from agentflow.core.call import CallContext, RunPort
 from agentflow.core.effects import Timer
 from agentflow.core.errors import AgentflowError, RunStopped, SexpEvaluationError, TaskError
 from agentflow.core.host_threads import left_at_work
@@ -17,7 +18,7 @@ from agentflow.core.labels import bare, because_of
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
-from agentflow.core.stopping import StoppingRun
+from agentflow.core.stopping import StoppingRun, run_of_host_code
 from agentflow.core.values import is_long
 from agentflow.lang.abi import Code
 from agentflow.lang.calling import TAIL, bounce
@@ -154,18 +155,32 @@ def cleaning(rt: Strand, *, limited: bool) -> Generator[None]:
     What cleans up after a limit (``limited``) is not recorded: with a higher one the run goes on as if it had not been met.
     """
     budget, fuel, call = rt.budget, rt.fuel, rt.call
-    rt.budget = Budget(budget.limits, steps=CLEANUP_STEPS, cleanup=budget.cleanup)
-    rt.budget.strands.add(rt)
     rt.call = rt.cleanup_call()
     # Programs that its tools run are part of the clean-up, not of what is over.
-    rt.call.run = stopping = StoppingRun(call.run, lambda: True, rt.budget)
-    if limited:
-        stopping.journal = None
+    rt.call.run, rt.budget = _stopping(call.run, budget, limited=limited)
+    rt.budget.strands.add(rt)
     rt.fuel = 0
     try:
         yield
     finally:
         rt.budget, rt.fuel, rt.call = budget, fuel, call
+
+
+def run_of_tool(call: CallContext) -> RunPort:
+    """The run of ``call`` for what host code there starts in it: with steps of its own once that was stopped by a limit."""
+    run = run_of_host_code(call)
+    host, budget = call.host, cast(Budget, run.budget)
+    if host is not None and host.stopped and host.cancelled() and (budget.met is not None or budget.out_of_time()):
+        run = host.run = _stopping(run, budget, limited=True)[0]
+    return run
+
+
+def _stopping(run: RunPort, budget: Budget, *, limited: bool) -> tuple[StoppingRun, Budget]:
+    own = Budget(budget.limits, steps=CLEANUP_STEPS, cleanup=budget.cleanup)
+    stopping = StoppingRun(run, lambda: True, own)
+    if limited:
+        stopping.journal = None
+    return stopping, own
 
 
 async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:

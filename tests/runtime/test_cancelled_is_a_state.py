@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import anyio
 import pytest
 
 from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider
+from agentflow.core.events import RunFinished
 from agentflow.core.host_calls import HostCalls
+from agentflow.core.messages import ModelDelta, ModelRequest, ModelResponse, TextPart, Usage
 from agentflow.errors import AgentflowError, JournalError, TaskError
 
 
@@ -445,3 +447,57 @@ async def test_a_tool_that_does_not_end_is_given_up(caplog: pytest.LogCaptureFix
         with pytest.raises(LimitExceeded) as met:
             await flow.run("(stuck)", limits=Limits(wall_s=0.1))
     assert met.value.limit == "wall_s" and "the tool 'stuck' did not end within 5 s" in caplog.text
+
+
+class Deaf(ScriptedProvider):
+    """An adapter whose answer comes whatever happens, as of a library that catches every exception and asks once more."""
+
+    def __init__(self, begun: asyncio.Event) -> None:
+        super().__init__(["fine"] * 9)
+        self.begun = begun
+        self.answers = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        self.begun.set()
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(9999)
+        self.answers += 1
+        yield ModelDelta(response=ModelResponse((TextPart("fine"),), "end", Usage(10, 5)))
+
+
+@pytest.mark.parametrize("stop", ["cancelled", "cancelled durably", "wall_s"])
+async def test_an_adapter_that_swallows_its_stop_answers_nobody(stop: str, tmp_path: Path) -> None:
+    """Below a bare program, too, nothing goes on with the answer; what it used is charged."""
+    world = World(tmp_path if "durably" in stop else None)
+    adapter = Deaf(world.begun)
+    more = {"durable": f"sqlite:///{tmp_path / 'runs.db'}"} if "durably" in stop else {}
+    spent: list[int] = []
+    async with AgentFlow(provider=adapter, tools=[world.act], **more) as flow:  # type: ignore[arg-type]
+        world.flow = flow
+        flow.subscribe(lambda event: spent.append(event.usage.input_tokens) if isinstance(event, RunFinished) else None)
+        end, expected = STOPS[stop]
+        program = '(defatom ask (params) (instructions "go")) (ask) (act (what "more")) (ask)'
+        assert await end(world, program) == expected
+    assert world.done == [] and adapter.answers == 1 and spent == [10]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+async def test_compensation_of_a_tool_works(stop: str, tmp_path: Path) -> None:
+    """What a tool takes back in its own clean-up is carried out, once, as that of a workflow is."""
+    world = World(tmp_path if "durably" in stop else None)
+    flow = world.flow
+
+    async def trip(n: int = 0) -> str:
+        """Book, and take it back."""
+        return await in_finally(world)
+
+    flow.tool(trip)
+
+    @flow.workflow
+    async def travels() -> str:
+        return str(await flow.call_tool("trip", n=1))
+
+    end, expected = STOPS[stop]
+    async with flow:
+        assert await end(world, travels()) == expected
+    assert world.done == ["book", "refund"]
