@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 from agentflow.core.json_text import encoded, written
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList, as_list
-from agentflow.core.walk import LEAVES, MAX_DEPTH, copied, sizes
+from agentflow.core.walk import LEAVES, MAX_DEPTH, copied, exact, sizes
 from agentflow.core.work import LONG_TEXT, Work, finish
 
 MAX_DATA_DEPTH = MAX_DEPTH
@@ -74,9 +74,11 @@ class Symbol:
 
 def name_of(value: object) -> str | None:
     """The text of a string or symbol; None for anything else."""
-    if isinstance(value, str):
+    if type(value) is str:
         return value
-    return value.name if isinstance(value, Symbol) else None
+    if type(value) is Symbol:
+        return value.name
+    return exact(value) if isinstance(value, str) else None
 
 
 def pairs_to_dict(value: object) -> dict[str, Any] | None:
@@ -129,6 +131,7 @@ def opened(value: Any, text: Callable[[object], str] = str) -> Any:
         return list(value)
     if isinstance(value, Enum):
         return opened(value.value, text)
+    value = exact(value)
     if isinstance(value, str | int | float):
         return value
     if isinstance(value, Symbol):
@@ -160,7 +163,7 @@ def _key(key: object, text: Callable[[object], str] = str) -> str:
         return key
     if isinstance(key, Enum):
         return str(key.value)
-    return key.name if isinstance(key, Symbol) else text(key)
+    return key.name if isinstance(key, Symbol) else text(exact(key))
 
 
 def text_size(value: object) -> Work[int]:

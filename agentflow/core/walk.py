@@ -7,7 +7,7 @@ take to write out; leaves never are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
 
@@ -17,6 +17,22 @@ LEAVES = frozenset((str, int, float, bool, type(None)))
 """The types of values without parts."""
 
 
+def _elements(base: Any) -> Callable[[Any], list[Any]]:
+    return lambda value: [*base.__iter__(value)]
+
+
+def _entries(value: Any, base: Any = dict) -> dict[Any, Any]:
+    return dict(base.items(value))
+
+
+_COPIES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (dict, _entries),
+    *[(each, _elements(each)) for each in (list, tuple, set, frozenset)],
+)
+_EXACT: frozenset[Any] = frozenset([*LEAVES, *[base for base, _ in _COPIES]])
 _CONTAINERS = frozenset((list, dict))
 
 Sizes: TypeAlias = dict[int, tuple[int, int, Any]]
@@ -36,6 +52,14 @@ class TooLong(ValueError):
     def __init__(self, size: int) -> None:
         self.size = size
         super().__init__(f"its text would have {size if size < 10**18 else 'more than 10^18'} characters")
+
+
+def exact(value: Any) -> Any:
+    """``value``, or of a class that is derived from a plain type the plain value, a list for tuples and sets. Runs no method of the class."""
+    kind = cast("type[Any]", type(value))
+    if kind in _EXACT:
+        return value
+    return next((copy(value) for base, copy in _COPIES if issubclass(kind, base)), value)
 
 
 def elements(container: Any) -> list[Any]:

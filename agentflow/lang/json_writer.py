@@ -15,7 +15,7 @@ from agentflow.core.json_text import encoded
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
-from agentflow.core.walk import LEAVES, TooDeep, TooLong, copied, elements, sizes
+from agentflow.core.walk import LEAVES, TooDeep, TooLong, copied, elements, exact, sizes
 from agentflow.core.work import CHARACTERS_PER_STEP, Work
 from agentflow.lang.charging import BYTES_PER_CHARACTER, Bounded, check_string
 from agentflow.lang.printer import opaque, too_deep, write_number
@@ -76,7 +76,7 @@ def _opened(value: Any) -> Any:
         return value.plain()
     if kind is Symbol:
         return value.name
-    value = as_data(value)
+    value = exact(as_data(value))
     if is_dict(value):
         return {key if type(key) is str else _key(key): item for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -90,13 +90,13 @@ def _opened(value: Any) -> Any:
 
 def _key(key: Any) -> str:
     if isinstance(key, str):
-        return str(key)
+        return cast("str", exact(key))
     if isinstance(key, Symbol):
         return key.name
     if key is None:
         return "null"
     if isinstance(key, int | float):
-        return _number(key)
+        return _number(exact(key))
     raise SexpEvaluationError(
         f"JSON has no word for {'a tuple' if isinstance(key, tuple) else opaque(key)} as a key",
         code="json/unrepresentable",

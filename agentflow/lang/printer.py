@@ -19,6 +19,7 @@ from agentflow.core.models import MappingModel
 from agentflow.core.records import is_dict
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import MAX_DATA_DEPTH, Symbol
+from agentflow.core.walk import exact
 from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
 from agentflow.lang.closure import Closure
 
@@ -86,6 +87,8 @@ def write_number(value: float) -> str:
 
 def print_atom(value: Any) -> str:
     """A value that is no list or dict, in program notation."""
+    if type(value) not in _ATOMS:
+        value = exact(value)
     if isinstance(value, str):
         return write_string(value)
     if isinstance(value, Symbol):
@@ -165,6 +168,7 @@ _SPACE = _Text(" ")
 def _open(value: Any) -> tuple[str, Iterator[Any], str] | None:
     if type(value) in _ATOMS:
         return None
+    value = exact(value)
     if isinstance(value, list | tuple | SharedList):
         elements = value.plain() if isinstance(value, SharedList) else cast("list[Any]", value)
         if len(elements) == 2 and isinstance(elements[0], Symbol):

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from agentflow.core.partial import PartialValues
 from agentflow.core.source import Source
 from agentflow.core.values import Symbol
-from agentflow.core.walk import MAX_DEPTH
+from agentflow.core.walk import MAX_DEPTH, exact
 from agentflow.core.work import ELEMENTS_PER_STEP, LONG_TEXT, PART, Work, finish
 from agentflow.lib.redact import MARK, Redactor, Secret
 from agentflow.lib.secret_forms import MIN_SECRET
@@ -150,6 +150,7 @@ def _parts(item: Any) -> Iterable[Any]:
         return [item.args, item.__cause__, item.__context__, item.__dict__, _text(item), *members]
     if isinstance(item, BaseModel):
         return [item.__dict__, item.__pydantic_extra__, item.__pydantic_private__]
+    item = exact(item)
     if isinstance(item, Mapping):
         mapping = cast(Mapping[Any, Any], item)
         return [*mapping, *mapping.values()]
@@ -158,7 +159,7 @@ def _parts(item: Any) -> Iterable[Any]:
     if isinstance(item, bytes | bytearray):
         return [item.decode("utf-8", "surrogateescape")]
     if isinstance(item, str):
-        return [str(item)]
+        return [item]
     return [item.name] if isinstance(item, Symbol) else ()
 
 

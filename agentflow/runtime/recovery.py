@@ -20,6 +20,7 @@ from agentflow.core.shared_list import HELD, unshared
 from agentflow.core.source import Span
 from agentflow.core.stopping import StoppingRun, run_of_host_code
 from agentflow.core.values import is_long
+from agentflow.core.walk import exact
 from agentflow.lang.abi import Code
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.printer import print_value
@@ -87,7 +88,7 @@ def error_of(value: Any, span: Span) -> AgentflowError:
 
 def user_error(message: Any, irritants: list[Any], span: Span) -> SexpEvaluationError:
     """The error of ``(error "message" irritant ...)``, in whose irritants lists are Python lists."""
-    text = message if isinstance(message, str) else print_value(message, limit=500)
+    text = exact(message) if isinstance(message, str) else print_value(message, limit=500)
     shown = " ".join(print_value(each, limit=200) for each in irritants)
     error = SexpEvaluationError(f"{text}: {shown}" if shown else text, code="program/error", span=span)
     error.value = message
@@ -190,7 +191,7 @@ async def _to_end(rt: Strand, thunk: Code, d: int) -> Any:
 
 async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> Any:
     """``(timeout seconds form)``. Raises TaskError (``timeout/elapsed``, reason execution_timeout)."""
-    asked, seconds = seconds, bare(seconds)
+    asked, seconds = seconds, exact(bare(seconds))
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
         error = SexpEvaluationError(
             f"the seconds of timeout are a non-negative number, not {print_value(seconds, limit=80)}",

@@ -1,8 +1,8 @@
 """The process between agentflow and a command: confines the command, and kills everything it started.
 
 It runs as ``python -I -S`` and imports nothing of agentflow and little of the standard library, because its start-up
-time is part of every command: hence ``marshal`` where ``json`` would do, and no ``signal`` or ``typing``, which import
-much more. Its code does not come from a file, which a command could have changed in its workspace: the host sends the
+time is part of every command: hence no ``json``, ``signal`` or ``typing``, which import much more. What it reports are lines
+of JSON, which the host reads as data: whoever gets hold of this process sends it nothing that runs. Its code does not come from a file, which a command could have changed in its workspace: the host sends the
 code it read at its own start. stdin carries code and job; EOF on it, because the host let go or died, kills the
 command. The supervisor is a child subreaper (prctl(2)), the new parent of every process whose own parent ends, so even
 a daemon that forks twice and opens its own session becomes its child and is found.
@@ -13,7 +13,6 @@ The child applies, in this order: limits, no_new_privs, no capabilities, Landloc
 from __future__ import annotations
 
 import ctypes
-import marshal
 import os
 import resource
 import select
@@ -68,12 +67,12 @@ def main(job: dict[str, Any]) -> None:
     watch = os.pidfd_open(pid)
     poll.register(watch, select.POLLIN)
     ended = any(fd == watch for fd, _ in poll.poll())
-    report: dict[str, int] = {}
+    report = ""
     if ended:
         _, code = os.waitpid(pid, 0)
-        report = {"signal": os.WTERMSIG(code)} if os.WIFSIGNALED(code) else {"exit": os.WEXITSTATUS(code)}
+        report = f'"signal": {os.WTERMSIG(code)}' if os.WIFSIGNALED(code) else f'"exit": {os.WEXITSTATUS(code)}'
     _end_all(job["group"])
-    os.write(status, marshal.dumps(report))
+    os.write(status, f"{{{report}}}\n".encode())
     os._exit(0)
 
 
@@ -160,9 +159,15 @@ def _become(job: dict[str, Any]) -> None:
             _filter(job["filter"])
         os.execve(job["executable"], job["argv"], job["env"])
     except BaseException as error:  # noqa: BLE001 - the outermost frame of this process, which reports to the host
-        os.write(status, marshal.dumps({"error": f"{type(error).__name__}: {error}"}))
+        os.write(status, f'{{"error": {_quoted(f"{type(error).__name__}: {error}")}}}\n'.encode())
     finally:
         os._exit(127)
+
+
+def _quoted(text: str) -> str:
+    """A JSON string, in ASCII."""
+    plain = [each if " " <= each <= "~" and each not in '"\\' else f"\\u{min(ord(each), 0xFFFF):04x}" for each in text]
+    return '"' + "".join(plain) + '"'
 
 
 def _drop_capabilities() -> None:

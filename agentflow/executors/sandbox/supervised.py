@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import marshal
 import os
 import resource
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, cast
 
 from agentflow.core.errors import SandboxUnavailable
 from agentflow.executors.sandbox.base import CommandLimits, Ending, Spawn
@@ -19,6 +22,8 @@ from agentflow.executors.sandbox.pipes import Status, attach
 from agentflow.lib.own_threads import own_thread
 
 _GRACE_S = 0.9
+_REPORTED: Mapping[str, type] = MappingProxyType({"exit": int, "signal": int, "error": str})
+"""What a supervisor may report."""
 _CODE = marshal.dumps(
     compile(Path(__file__).with_name("_supervisor.py").read_bytes(), "<agentflow supervisor>", "exec")
 )
@@ -150,7 +155,7 @@ class Supervised:
         self._release()
         data = bytes(self._status.data)
         # a child that could not become the command reports why before the supervisor reports its exit code
-        reports = [report for report in _reports(data) if report]
+        reports = [report for report in reports_in(data) if report]
         for report in reports:
             if "error" in report:
                 return Ending(error=str(report["error"]))
@@ -178,14 +183,17 @@ class Supervised:
         self._group.remove()
 
 
-def _reports(data: bytes) -> list[dict[str, Any]]:
-    """The marshalled dicts that ``data`` contains, in order."""
+def reports_in(data: bytes) -> list[dict[str, Any]]:
+    """The reports on the lines of ``data``, up to the first line that is none."""
     reports: list[dict[str, Any]] = []
-    while data:
+    for line in data.splitlines():
         try:
-            report = marshal.loads(data)
-        except (EOFError, ValueError, TypeError):
+            report = json.loads(line)
+        except (ValueError, RecursionError):
             break
-        reports.append(report)
-        data = data[len(marshal.dumps(report)) :]
+        if not isinstance(report, dict) or any(
+            [type(value) is not _REPORTED.get(name) for name, value in cast("dict[str, Any]", report).items()]
+        ):
+            break
+        reports.append(cast("dict[str, Any]", report))
     return reports

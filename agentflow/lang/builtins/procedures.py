@@ -11,7 +11,7 @@ from agentflow.core.effects import LogMessage
 from agentflow.core.errors import SexpEvaluationError
 from agentflow.core.partial import CUTTING, keep_partial
 from agentflow.core.values import Symbol, name_of, text_work
-from agentflow.core.walk import TooDeep, TooLong
+from agentflow.core.walk import TooDeep, TooLong, exact
 from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.lists import items
@@ -236,7 +236,7 @@ def gensym(rt: Runtime, *stem: Any) -> Symbol:
 @primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True, size="text")
 async def log_message(rt: Runtime, d: int, *values: Any) -> str:
     """Publishes the values, as text separated by spaces, in the run's log and logger `agentflow.program`; returns the text."""
-    texts = [each if isinstance(each, str) else await rt.work(_text(rt, each)) for each in values]
+    texts = [exact(each) if isinstance(each, str) else await rt.work(_text(rt, each)) for each in values]
     charge_string(rt, sum(map(len, texts)) + len(texts), "log-message")
     text = " ".join(texts)
     return await rt.perform(LogMessage(text), None)

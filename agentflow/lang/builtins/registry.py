@@ -18,6 +18,7 @@ from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
 from agentflow.core.values import Symbol
+from agentflow.core.walk import exact
 from agentflow.core.work import Work
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -211,7 +212,7 @@ def wrong_element(who: str, index: int, wanted: str, value: Any, *, hint: str | 
 
 def _show(value: Any) -> str:
     """A value with its type, short enough for a message; runs no code of the value's class."""
-    kind = type_name(value)
+    kind, value = type_name(value), exact(value)
     article = "an" if kind[0] in "aeiou" else "a"
     if value is None or isinstance(value, bool | float):
         return f"{kind} {value}" if value is not None else "none"

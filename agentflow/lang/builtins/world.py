@@ -7,6 +7,7 @@ from typing import Any
 from agentflow.core.effects import AskHuman, Draw, Endorse, Timer
 from agentflow.core.labels import box, stripped
 from agentflow.core.records import is_dict
+from agentflow.core.walk import exact
 from agentflow.core.work import Work
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.registry import primitive, wrong_type
@@ -40,6 +41,7 @@ async def uuid(rt: Runtime, d: int) -> str:
 @primitive("sleep", usage="(sleep seconds)", arity=(1, 1), is_async=True, size="nil")
 async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
     """Waits so many seconds, and returns nil. A durable run that has nothing else to do takes up no memory meanwhile."""
+    seconds = exact(seconds)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _LONGEST_S:
         wrong_type("sleep", 1, "seconds, as a number that is not negative,", seconds)
     return await rt.perform(Timer(float(seconds)), None)
