@@ -16,11 +16,11 @@ LOOK_S = 0.25
 """Seconds between two queries."""
 MOST_DEATHS = 2
 """Number of owners of a run that die one after the other, without a new record, before the run is taken to be the cause."""
-TRIAL_S = 5.0
+TRIAL_S = 1.0
 """Seconds for which a run whose owner died is the only such one in a process, unless it records something before.
 
 What kills a process mostly does so with its next call: the second time it must not take along the runs that were beside it the
-first time.
+first time. Longer would hold up these: a worker that dies amid a hundred slow calls leaves a hundred runs.
 """
 _AWAY_S = 5.0
 _MOST_STEPS = 3
