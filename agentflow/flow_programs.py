@@ -350,6 +350,8 @@ class ProgramMethods:
         outer: CallContext | None,
     ) -> tuple[FlowWork, frozenset[str] | None]:
         """A program ready to run, and what it is granted."""
+        if outer is None:
+            await self.engine.in_turn()
         source = await load_program(program)
         bindings = await self.engine.given(bindings) if bindings else None
         if env is not None:

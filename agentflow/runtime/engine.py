@@ -126,7 +126,7 @@ class Engine:
         self.closed = False
         self.news: News | None = None
         self.functions: dict[str, PythonTarget] = {}
-        self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
+        self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle, StartThrottle] | None = None
 
     # -- runs -----------------------------------------------------------------------------------------------------
 
@@ -263,8 +263,14 @@ class Engine:
         loop = running_loop()
         cached = self._throttle
         if cached is None or cached[0] is not loop:
-            cached = self._throttle = (loop, StartThrottle(loop))
+            cached = self._throttle = (loop, StartThrottle(loop), StartThrottle(loop))
         return cached[1]
+
+    async def in_turn(self) -> None:
+        """Return when a program of another run may be prepared: a few in each iteration of the event loop."""
+        self._throttle_here()
+        assert self._throttle is not None
+        await self._throttle[2].take()
 
     # -- programs -------------------------------------------------------------------------------------------------
 

@@ -210,6 +210,16 @@ def passes(row: dict[str, Any], margin: float = 1.0) -> bool:
     )
 
 
+def _print(row: dict[str, Any]) -> None:
+    """Print the line of a case as soon as there is one: all of them take some minutes."""
+    mark = "" if passes(row) else "  <--"
+    print(
+        f"{row['case']:<26}{row['outcome'][:25]:<26}{row['turns']:>8}{row['p99_ms']:>8.1f}{row['worst_ms']:>9.1f}"
+        f"{row['gc_ms']:>8.1f}{row['growth_mb']:>7.0f}{row['cpu_ms']:>8.0f}{row['late_ms']:>7.0f}{mark}",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -232,8 +242,11 @@ def main() -> None:
             )
             print(json.dumps(asyncio.run(figures)))
         return
-    rows = [
-        run_case(
+    if not options.json:
+        print(f"{'case':<26}{'outcome':<26}{'turns':>8}{'p99':>8}{'worst':>9}{'gc':>8}{'MB':>7}{'cpu':>8}{'late':>7}")
+    rows: list[dict[str, Any]] = []
+    for name in options.names or ALL:
+        row = run_case(
             name,
             timeout_s,
             recorded=options.recorded,
@@ -241,18 +254,12 @@ def main() -> None:
             labelled=options.labelled,
             strict=options.strict,
         )
-        for name in options.names or ALL
-    ]
+        rows.append(row)
+        if not options.json:
+            _print(row)
     if options.json:
         print(json.dumps(rows))
         return
-    print(f"{'case':<26}{'outcome':<26}{'turns':>8}{'p99':>8}{'worst':>9}{'gc':>8}{'MB':>7}{'cpu':>8}{'late':>7}")
-    for row in rows:
-        mark = "" if passes(row) else "  <--"
-        print(
-            f"{row['case']:<26}{row['outcome'][:25]:<26}{row['turns']:>8}{row['p99_ms']:>8.1f}{row['worst_ms']:>9.1f}"
-            f"{row['gc_ms']:>8.1f}{row['growth_mb']:>7.0f}{row['cpu_ms']:>8.0f}{row['late_ms']:>7.0f}{mark}"
-        )
     print(
         f"{sum(map(passes, rows))} of {len(rows)} within {HOLD_P99_MS:g} / {HOLD_WORST_MS:g} ms and {MEMORY_MB:.0f} MB"
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable
 from typing import Any, cast
 
+from agentflow import AgentFlow
 from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.runtime.engine import Engine
@@ -64,3 +67,36 @@ async def test_a_mark_is_worked_out_once_and_only_when_read() -> None:
         assert not made
         assert nested.subtask_chain == ("task:1",) == nested.subtask_chain
     assert made == ["made"]
+
+
+class Looked(dict[str, Any]):
+    """Bindings that tell when they are looked at."""
+
+    def __init__(self, looked: Callable[[], None]) -> None:
+        super().__init__(n=1)
+        self._looked = looked
+
+    def items(self) -> Any:
+        self._looked()
+        return super().items()
+
+
+async def test_of_many_programs_begun_at_once_few_are_prepared_between_two_turns_of_the_loop() -> None:
+    """Compiling is the work: what else is on the loop gets its turn between."""
+    turn, prepared = 0, Counter[int]()
+
+    async def turns() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    def looked() -> None:
+        prepared[turn] += 1
+
+    async with AgentFlow("offline") as flow:
+        beside = asyncio.create_task(turns())
+        ended = await asyncio.gather(*[flow.run(f"(+ n {number})", bindings=Looked(looked)) for number in range(200)])
+        beside.cancel()
+    assert [each.value for each in ended] == list(range(1, 201))
+    assert prepared.total() >= 200 and max(prepared.values()) <= 50
