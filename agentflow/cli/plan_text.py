@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentflow.cli.amounts import counted
+from agentflow.core.money import total
 from agentflow.core.values import plain
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _cost(effects: Sequence[PlannedEffect]) -> str:
     requests = sum(each.usage.requests for each in effects if each.usage is not None)
     tokens = sum(each.usage.total_tokens for each in effects if each.usage is not None)
     unknown = [each for each in effects if each.usage is None or each.cost is None]
-    dollars = sum(each.cost for each in effects if each.cost is not None)
+    dollars = total([each.cost for each in effects if each.cost is not None])
     cost = f" and ${dollars:.4f}" if dollars else ""
     more = f", and {len(unknown)} of unknown cost" if unknown else ""
     return f"{counted(requests, 'model call')}, {tokens:,} tokens{cost}{more}"

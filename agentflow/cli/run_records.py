@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from agentflow.core.journal import EffectRow, EffectState
+from agentflow.core.money import added
 from agentflow.core.source import Source, Span
 from agentflow.observe.run_view import RunView, Site, Tally
 from agentflow.runtime.codec import read_usage
@@ -55,7 +56,7 @@ def _count(record: EffectRow, how: _How, tally: Tally) -> None:
     tally.input_tokens += usage.input_tokens
     tally.cached_tokens += usage.cache_read_tokens
     tally.output_tokens += usage.output_tokens
-    tally.cost_usd = None if record.cost is None or tally.cost_usd is None else tally.cost_usd + record.cost
+    tally.cost_usd = added(tally.cost_usd, record.cost)
     tally.calls += 1
     if how == "running":
         tally.running += 1

@@ -18,6 +18,7 @@ from agentflow.cli.run_records import fold_records
 from agentflow.cli.terminal import print_text, screen
 from agentflow.cli.waiting import send_line
 from agentflow.core.journal import EffectRow
+from agentflow.core.money import total
 from agentflow.core.questions import Question
 from agentflow.core.source import Source
 from agentflow.lib.terminal import clean
@@ -169,8 +170,7 @@ def _gutter(tallies: Sequence[Tally]) -> Text:
     mark, style = MARKS[states[max(states.index(tally.state) for tally in tallies)]]
     # Skip the branches of a form: they contain other expressions of its line, which would be counted twice.
     tallies = [tally for tally in tallies if tally.name not in _BRANCHES] or tallies
-    costs = [tally.cost_usd for tally in tallies]
-    cost = None if None in costs else sum(each or 0.0 for each in costs)
+    cost = total([tally.cost_usd for tally in tallies])
     shown = Text().append(f"  {mark} ", style)
     calls = sum(tally.calls for tally in tallies)
     took = seconds(sum(tally.seconds for tally in tallies)) if calls else ""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
+from math import isfinite
 from typing import Any
 
 from agentflow.core.call import CallContext, JournalPort
@@ -27,6 +28,7 @@ from agentflow.core.messages import (
     thinking_tokens,
     user,
 )
+from agentflow.core.money import NANO, added
 from agentflow.core.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.reading import files_read
 from agentflow.core.results import NO_USAGE
@@ -338,7 +340,7 @@ class PromptRun:
             record = {"response": plain(response)}
             usage, cost = response.usage, self._cost_of(response)
             for lost, lost_cost in self._lost:
-                usage, cost = usage + lost, None if cost is None or lost_cost is None else cost + lost_cost
+                usage, cost = usage + lost, added(cost, lost_cost)
             if self._lost:
                 record["lost"] = [[plain(each), price] for each, price in self._lost]
             if self._turns == 1:
@@ -420,6 +422,8 @@ class PromptRun:
     def _cost_of(self, response: ModelResponse) -> float | None:
         """The cost of an answer in US dollars; if its adapter does not say, the most it may cost where money is limited."""
         cost = response.cost_usd
+        if cost is not None and not isfinite(cost):
+            cost = None  # of an adapter of the host's own
         if cost is None and self._purse is not None and self._purse.priced and self._pricing is not None:
             return self._pricing.cost_of(self._adapter, self._model, response.usage)
         return cost
@@ -427,7 +431,9 @@ class PromptRun:
     def _count(self, usage: Usage, cost: float | None) -> None:
         """Add to what the prompt has used."""
         self._usage = usage if self._usage is NO_USAGE else self._usage + usage
-        self._cost = None if cost is None or self._cost is None else self._cost + cost
+        self._cost = (
+            None if cost is None or self._cost is None else (round(self._cost * NANO) + round(cost * NANO)) / NANO
+        )
 
     async def _read(self, response: ModelResponse, shape: OutputSchema) -> ParsedAnswer:
         value, parse_error, schema_errors = await shape.read_aside(response.text)

@@ -15,6 +15,7 @@ from typing import Any
 from agentflow.core.call import CallContext
 from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
 from agentflow.core.messages import PromptCache, TextPart, ToolSpec
+from agentflow.core.money import added
 from agentflow.core.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.core.provider_errors import CallTimeout
 from agentflow.core.results import Usage
@@ -169,8 +170,7 @@ def _too_deep(call: CallContext) -> LimitExceeded:
 
 def _with(outcome: PromptOutcome, usage: Usage, cost: float | None) -> PromptOutcome:
     """The outcome of a prompt that cost this much more."""
-    total = None if cost is None or outcome.cost_usd is None else outcome.cost_usd + cost
-    return replace(outcome, usage=outcome.usage + usage, cost_usd=total)
+    return replace(outcome, usage=outcome.usage + usage, cost_usd=added(outcome.cost_usd, cost))
 
 
 async def _within(seconds: float, model: str | None, work: PromptRun) -> PromptOutcome:

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, JsonText, NewRun, RunRow
+from agentflow.core.money import total
 
 VERSION = 2
 """The version of the tables. The first summed up records otherwise, and lacked tables."""
@@ -211,9 +212,8 @@ def spent(db: sqlite3.Connection, run: str) -> tuple[tuple[int, ...], float | No
     """The tokens and USD of all records of a run; None for USD if a price is unknown."""
     rows = db.execute("select usage, cost from af_effect where run = ? and usage is not null", (run,)).fetchall()
     counts = parse(f"[{','.join([usage for usage, _ in rows])}]")
-    costs = [cost for _, cost in rows]
     usage = [sum(column) for column in zip_longest(*counts, fillvalue=0)]  # an older version had fewer counts
-    return tuple(usage), None if None in costs else sum(costs, 0.0)
+    return tuple(usage), total([cost for _, cost in rows])
 
 
 def run_values(run: str, new: NewRun, now: float, blobs: Blobs) -> tuple[Any, ...]:

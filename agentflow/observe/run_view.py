@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+from agentflow.core.money import added
+
 State: TypeAlias = Literal["ok", "replayed", "running", "suspended", "cancelled", "failed", "error"]
 """States of an expression, the worst last."""
 _RANK: Mapping[str, int] = {
@@ -81,8 +83,7 @@ class Tally:
         self.cached_tokens += usage.get("cache_read_tokens", 0)
         self.output_tokens += usage.get("output_tokens", 0)
         if "cost_usd" in event:
-            cost = event["cost_usd"]
-            self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
+            self.cost_usd = added(self.cost_usd, event["cost_usd"])
         if outcome != "ok" and self.error is None:
             self.error = message_of(event)
         self.sources.update(sources_of(event))

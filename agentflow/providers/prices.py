@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.messages import PromptCache, Usage
+from agentflow.core.money import NANO
 from agentflow.core.ports import ProviderAdapter
 from agentflow.core.spending import Quote
 from agentflow.providers.fallback import FallbackProvider
@@ -57,12 +58,13 @@ class Price:
         plain = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input if self.cache_write is None else self.cache_write
-        return (
+        millionths = (
             max(0, plain) * self.input
             + usage.cache_read_tokens * read
             + (usage.cache_write_tokens + usage.cache_write_1h_tokens * (HOUR - 1)) * write
             + usage.output_tokens * self.output
-        ) / 1_000_000
+        )
+        return round(millionths * 1_000) / NANO
 
     def quote(self, input_tokens: int) -> Quote:
         """The most that a call can cost: input is priced as a cache write where that is more expensive."""
@@ -202,7 +204,7 @@ class Prices:
             written = Usage(usage.input_tokens, cache_write_tokens=usage.input_tokens)
             each = float(self._calculate(provider, model, written).total_price) / usage.input_tokens
             total += usage.cache_write_1h_tokens * each * (HOUR - 1)
-        return total
+        return round(total * NANO) / NANO
 
     def context_window(self, dialect: str, model: str) -> int | None:
         """The size of the model's context window in tokens; None if the price data does not state it."""

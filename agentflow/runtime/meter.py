@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from agentflow.core.messages import Usage
+from agentflow.core.money import NANO
 from agentflow.runtime.codec import write_usage
 
 _FIELDS = len(fields(Usage))
@@ -14,12 +15,12 @@ _FIELDS = len(fields(Usage))
 class Meter:
     """Adds up the cost of the model calls within an effect, without those that have records of their own."""
 
-    __slots__ = ("_cost", "_outer", "_unpriced", "_usage")
+    __slots__ = ("_nanos", "_outer", "_unpriced", "_usage")
 
     def __init__(self, outer: Meter | None) -> None:
         self._outer = outer
         self._usage: list[int] | None = None
-        self._cost = 0.0
+        self._nanos = 0
         self._unpriced = 0
 
     def add(self, usage: Usage, cost: float | None) -> None:
@@ -40,7 +41,7 @@ class Meter:
         if cost is None:
             self._unpriced += sign
         else:
-            self._cost += sign * cost
+            self._nanos += sign * round(cost * NANO)
 
     @property
     def usage(self) -> tuple[int, ...] | None:
@@ -50,7 +51,7 @@ class Meter:
     @property
     def cost(self) -> float | None:
         """The cost in USD; None if a price is unknown."""
-        return None if self._unpriced else self._cost
+        return None if self._unpriced else self._nanos / NANO
 
 
 __all__ = ["Meter"]

@@ -12,6 +12,7 @@ from agentflow.core.errors import AgentflowError
 from agentflow.core.journal import EffectRow, EffectState, OwnedRun, RunRow
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.money import total
 from agentflow.core.results import NO_USAGE
 from agentflow.core.session import Session
 from agentflow.core.source import Span
@@ -79,11 +80,11 @@ class RunPlan:
 
 def cost_of(effects: Iterable[PlannedEffect]) -> tuple[Usage, float | None]:
     """The total tokens and US dollars of ``effects``; the cost is None if one of them is unknown."""
-    usage, cost = NO_USAGE, 0.0
+    usage, costs = NO_USAGE, list[float | None]()
     for each in effects:
         usage += each.usage or NO_USAGE
-        cost = None if cost is None or each.cost is None else cost + each.cost
-    return usage, cost
+        costs.append(each.cost)
+    return usage, total(costs)
 
 
 async def make_plan(

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentflow.core.journal import EffectRow, EffectState
 from agentflow.core.messages import Usage
+from agentflow.core.money import added
 from agentflow.core.results import NO_USAGE
 from agentflow.runtime.codec import read_usage, write_usage
 from agentflow.runtime.record_values import with_span
@@ -98,7 +99,7 @@ class Pool:
             pending += self._parts.get(at.key, ())
             if at.usage is not None:
                 usage += read_usage(at.usage)
-                cost = None if cost is None or at.cost is None else cost + at.cost
+                cost = added(cost, at.cost)
         return usage, cost
 
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, cast
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, OnInflight, OwnedRun
 from agentflow.core.messages import Usage
+from agentflow.core.money import added
 from agentflow.core.results import NO_USAGE
 from agentflow.core.store_ports import JournalStore
 from agentflow.runtime.branch_runs import BranchRuns
@@ -110,7 +111,7 @@ class Records:
     def saved(self, usage: Usage, cost: float | None) -> None:
         """Count what an effect had cost that another run paid for."""
         self.adopted_usage += usage
-        self.adopted_cost = None if cost is None or self.adopted_cost is None else self.adopted_cost + cost
+        self.adopted_cost = added(self.adopted_cost, cost)
 
     def pin(self, kind: str, name: str, text: str | None) -> str | None:
         """The text recorded under ``kind`` and ``name``, once for the whole run; ``text`` if there is none yet."""

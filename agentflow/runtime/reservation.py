@@ -13,6 +13,7 @@ from agentflow.core.errors import LimitExceeded, clip
 from agentflow.core.journal import Deposit
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelResponse, Usage
+from agentflow.core.money import NANO
 from agentflow.core.spending import Quote
 from agentflow.lib.wait_queue import WaitQueue
 from agentflow.runtime.lease import Lease, Lender
@@ -132,7 +133,7 @@ class RunPurse:
         """Count what a call has cost in this purse only: the outer run counts it in its own."""
         self.used_tokens += usage.total_tokens
         if cost_usd is not None:
-            self.used_usd += cost_usd
+            self.used_usd = (round(self.used_usd * NANO) + round(cost_usd * NANO)) / NANO
 
     def reserve(
         self, input_tokens: int, cap: int, quote: Quote | None, model: str, *, priority: int = 0, exact: bool = False
@@ -323,7 +324,7 @@ class _Held:
         while purse is not None:
             purse.calls += 1
             purse.held_tokens += self.tokens
-            purse.held_usd += self.cost
+            purse.held_usd = (round(purse.held_usd * NANO) + round(self.cost * NANO)) / NANO
             purse = purse.outer
 
     def needs(self, purses: set[RunPurse]) -> bool:
@@ -341,7 +342,7 @@ class _Held:
         while purse is not None:
             purse.calls -= 1
             purse.held_tokens -= self.tokens
-            purse.held_usd = purse.held_usd - self.cost if purse.calls else 0.0
+            purse.held_usd = (round(purse.held_usd * NANO) - round(self.cost * NANO)) / NANO
             if purse.lease is not None and not purse.calls:
                 purse.idle()
             purse = purse.outer

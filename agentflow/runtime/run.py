@@ -21,6 +21,7 @@ from agentflow.core.host_code import contained, is_stray
 from agentflow.core.labels import stripped
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
+from agentflow.core.money import NANO, added
 from agentflow.core.partial import PartialValues
 from agentflow.core.questions import Answerer
 from agentflow.core.run_port import UnderWay
@@ -196,13 +197,16 @@ class Run:
         usage, cost = self.usage, self.cost_usd
         for call in self._under_way:
             used, price = call()
-            usage, cost = usage + used, None if cost is None or price is None else cost + price
+            usage, cost = usage + used, added(cost, price)
         return usage, cost
 
     def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
         """Add a call's usage and cost. Raises LimitExceeded if the run exceeds its tokens or money."""
         self.usage = usage if self.usage is _NO_USAGE else self.usage + usage
-        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
+        total = self.cost_usd
+        self.cost_usd = (
+            None if cost_usd is None or total is None else (round(total * NANO) + round(cost_usd * NANO)) / NANO
+        )
         if self._own_purse is not None:
             self._own_purse.spent(usage, cost_usd)
             if self._tenant is not None and self._tenant.purse is not None:

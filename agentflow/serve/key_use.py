@@ -9,6 +9,7 @@ import time
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.journal import StoredResult
+from agentflow.core.money import added
 from agentflow.core.store_ports import ResultStore
 from agentflow.runtime.reservation import RunPurse
 from agentflow.serve.keys import Key
@@ -41,7 +42,7 @@ class KeyUse:
             if before is not None:
                 tokens, usd = before.value
                 purse.used_tokens += int(tokens)
-                purse.used_usd += float(usd)
+                purse.used_usd = added(purse.used_usd, float(usd)) or 0.0
             self._stored[key] = purse, _used(purse)
 
     async def keep(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentflow.core.journal import EffectRow, EffectState, NewRun, RunRow
+from agentflow.core.money import total
 from agentflow.journal.postgres.blobs import Blobs
 from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.rows import corrupt, parse
@@ -192,4 +193,4 @@ async def spent(db: Connection, rid: int) -> tuple[tuple[int, ...], float | None
     assert row is not None
     counts: list[int] = row[0] or []
     costs: list[float | None] = row[1] or []
-    return tuple(counts), None if None in costs else sum([cost for cost in costs if cost], 0.0)
+    return tuple(counts), total(costs)

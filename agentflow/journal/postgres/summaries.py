@@ -17,7 +17,7 @@ insert into af_summary({_COLUMNS})
 select run, named.name, status, queue, tenant, slice, spent_s,
   coalesce((select array_agg(total order by n) from (select n, sum(count)::bigint as total
     from af_effect e, unnest(e.usage) with ordinality as u(count, n) where e.rid = r.rid group by n) as counts), '{{}}'),
-  (select case when bool_or(cost is null) then null else coalesce(sum(cost), 0) end
+  (select case when bool_or(cost is null) then null else coalesce(sum(round(cost::numeric * 1e9)), 0) / 1e9 end
     from af_effect e where e.rid = r.rid and e.usage is not null),
   named.error, created, updated
 from af_run r join unnest($1::text[], $2::text[], $3::text[]) as named(run, name, error) using (run)

@@ -129,8 +129,8 @@ function usageOf(node) { return (node.end && node.end.usage) || null; }
 function costOf(node) {
   if (node.end && typeof node.end.cost_usd === "number") return node.end.cost_usd;
   let sum = 0, any = false;
-  for (const child of node.children) { const cost = costOf(child); if (cost !== null) { sum += cost; any = true; } }
-  return any ? sum : null;
+  for (const child of node.children) { const cost = costOf(child); if (cost !== null) { sum += Math.round(cost * 1e9); any = true; } }
+  return any ? sum / 1e9 : null;
 }
 
 // A branch that another one has beaten: it is cancelled and nothing is wrong with it.

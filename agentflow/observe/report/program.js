@@ -211,12 +211,12 @@ function about(nodes, run) {
     time += length; most = Math.max(most, length); failed += node.state === "failed"; running += node.end === null;
     const usage = usageOf(node);
     if (usage) tokens += (usage.input_tokens || 0) + (usage.output_tokens || 0);
-    cost += costOf(node) || 0;
+    cost += Math.round((costOf(node) || 0) * 1e9);
   }
   const last = nodes[nodes.length - 1], said = gave(last).slice(0, 240);
   return [`${plural(nodes.length, "time")}${failed ? `, ${failed} failed` : ""}${running ? `, ${running} not ended` : ""}`,
     nodes.length > 1 ? `${seconds(time)} in all, ${seconds(most)} at most` : seconds(time),
-    tokens ? `${count(tokens)} tokens${cost ? `, ${money(cost)}` : ""}` : null,
+    tokens ? `${count(tokens)} tokens${cost ? `, ${money(cost / 1e9)}` : ""}` : null,
     sourcesOfAll(nodes).length ? visible(`comes from ${sourcesOfAll(nodes).join(", ")}`) : null,
     said ? visible(said) : null].filter(Boolean);
 }
