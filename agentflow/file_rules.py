@@ -70,6 +70,13 @@ def _tries_no_more(directory: Path, value: Any) -> bool:
     return not isinstance(attempts, int) or attempts <= RetryPolicy().attempts
 
 
+def _costs_something(directory: Path, value: Any) -> bool:
+    """Whether no model is free: calls that cost nothing pass every limit in dollars."""
+    tables = cast("dict[str, Any]", value).values() if isinstance(value, dict) else ()
+    prices = [cast("dict[str, Any]", each) for each in tables if isinstance(each, dict)]
+    return all([each.get(name) != 0 for each in prices for name in ("input", "output")])
+
+
 _SAMPLING = frozenset(
     [
         "temperature",
@@ -94,9 +101,7 @@ _LOOK = "look at it, then run agentflow trust"
 _BELOW = FileRule(
     "what lies outside of its directory is not the project's", f"{_LOOK}; or pass it as an option", _lies_below, True
 )
-_FREE = (
-    "model fallbacks deny_commands rates prices traits clocks system rerank surface decompose prompt_cache provenance"
-)
+_FREE = "model fallbacks deny_commands rates traits clocks system rerank surface decompose prompt_cache provenance"
 
 FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
     {
@@ -118,6 +123,12 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
             "without being trusted it may only lower limits",
             f"{_LOOK}; or pass limits= or --limit",
             permits=_narrows,
+            trusting=True,
+        ),
+        "prices": FileRule(
+            "without being trusted it may not call a model free, which no limit in dollars would hold",
+            f"{_LOOK}; or pass prices=",
+            permits=_costs_something,
             trusting=True,
         ),
         "concurrency": FileRule(

@@ -91,6 +91,7 @@ IF_IT_IS_TRUSTED: dict[str, list[Any]] = {
     "allow_commands": [["git log *"]],
     "shell": [True],
     "limits": [{"steps": 10_000_001}, {"output_chars": 1e9}],
+    "prices": [{"openai-chat:llama": {"input": 0, "output": 1}}, {"openai:x": {"input": 1, "output": 0.0}}],
     "concurrency": [257],
     "retry": [{"attempts": 5}],
     "model_settings": [{"tools": [{"type": "web_search"}]}, {"service_tier": "priority"}],
@@ -185,7 +186,7 @@ async def test_a_file_does_not_lower_a_price(tmp_path: Path) -> None:
     known = Prices()
     known.load()
     usage = Usage(1_000, 1_000)
-    for price, times in ((0, 1), (1_000, 2)):
+    for price, times in ((0.001, 1), (1_000, 2)):
         settings = load_settings(
             _with_file(tmp_path, "prices", {"openai:gpt-4o": {"input": price, "output": price}}), {}
         )
