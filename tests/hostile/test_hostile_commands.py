@@ -66,6 +66,12 @@ OUTSIDE_WRITES = {
     "mkdir": "mkdir OUTSIDE/new",
     "mode": "chmod 777 OUTSIDE/secret.txt",
     "times": "touch -d 2001-01-01 OUTSIDE/secret.txt",
+    "mode_through_link": "ln -s OUTSIDE/secret.txt l; chmod 777 l",
+    "mode_through_directory": "ln -s OUTSIDE l; chmod 777 l/secret.txt",
+    "mode_through_proc": "chmod 777 /proc/self/root/OUTSIDE/secret.txt",
+    "mode_by_dots": "chmod 777 ROOT/../outside/secret.txt",
+    "mode_of_directory": "chmod 777 ROOT/../outside",
+    "times_through_link": "ln -s OUTSIDE/secret.txt l; touch -d 2001-01-01 l",
     "truncate": "truncate -s 0 OUTSIDE/secret.txt",
     "device": "mknod ROOT/disk b 8 0 && head -c 10 ROOT/disk",
     "dots": "echo x > ROOT/../outside/new",
@@ -78,6 +84,82 @@ async def test_nothing_outside_changes(name: str, arena: Arena, commands: Comman
     """A command cannot change a file outside of the workspace, nor its names, mode or times."""
     result = await sh(arena, commands, OUTSIDE_WRITES[name] + "; echo status $?")
     assert "status" in result.stdout and "status 0" not in result.stdout
+
+
+BY_DESCRIPTOR = {
+    "directory": "os.chmod('secret.txt', 0o777, dir_fd=os.open('OUTSIDE', os.O_PATH))",
+    "file": "os.chmod('/proc/self/fd/%d' % os.open('OUTSIDE/secret.txt', os.O_PATH), 0o777)",
+    "empty path": "chmod(os.open('OUTSIDE/secret.txt', os.O_PATH), b'', 0o777, 0x1000)",
+    "no descriptor": "chmod(77, b'secret.txt', 0o777, 0)",
+    "no memory": "chmod(-100, 8, 0o777, 0)",
+    "unknown flag": "chmod(-100, b'inside', 0o777, 0x40)",
+    "too long": "chmod(-100, b'x' * 10_000, 0o777, 0)",
+    "set-user-ID": "os.chmod('inside', 0o4755)",
+}
+
+
+@pytest.mark.parametrize("name", BY_DESCRIPTOR)
+async def test_modes_do_not_change_by_descriptor_either(name: str, arena: Arena, commands: CommandExecutor) -> None:
+    """A descriptor that gives no right to write gives none to change the mode, and nonsense is an error of the call."""
+    (arena.root / "inside").touch()
+    mode = (arena.root / "inside").stat().st_mode
+    script = f"""
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def chmod(directory, path, mode, flags):
+    if libc.syscall(452, directory, path, mode, flags):
+        raise OSError(ctypes.get_errno(), "refused")
+try:
+    {BY_DESCRIPTOR[name]}
+    print("changed")
+except OSError as error:
+    print("refused", error.errno)
+"""
+    result = await py(arena, commands, script)
+    if name != "set-user-ID" or commands.sandbox_name == "landlock":
+        assert result.stdout.startswith("refused") and (arena.root / "inside").stat().st_mode == mode
+
+
+async def test_a_link_that_changes_meanwhile_leads_nowhere_else(arena: Arena, commands: CommandExecutor) -> None:
+    """What a path leads to is looked at once: no thread can exchange it between the check and the change."""
+    script = """
+import os, threading
+open("inside", "w").close()
+done = threading.Event()
+def exchange():
+    while not done.is_set():
+        for target in ("inside", "OUTSIDE/secret.txt"):
+            os.symlink(target, "next")
+            os.rename("next", "link")
+thread = threading.Thread(target=exchange)
+os.symlink("inside", "link")
+thread.start()
+changed = 0
+for _ in range(2000):
+    try:
+        os.chmod("link", 0o777)
+        os.utime("link", (1, 1))
+        changed += 1
+    except OSError:
+        pass
+done.set()
+thread.join()
+print(changed > 0)
+"""
+    result = await py(arena, commands, script, timeout=50)
+    assert result.stdout == "True\n"
+
+
+async def test_modes_and_times_change_in_the_workspace(arena: Arena, commands: CommandExecutor) -> None:
+    """By path, as package managers and git do it: of files, directories and links, of one's own alone, and of those of children."""
+    script = "touch f && chmod 640 f && touch -d 2001-01-01 f && mkdir d && chmod 700 d && ln -s f l && touch -h l"
+    more = "; (cd d && sh -c 'touch g; chmod 600 ../d/g') && git init -q repository && chmod 600 gone; echo $?"
+    result = await sh(arena, commands, script + more)
+    assert result.stdout == "1\n" and "gone" in result.stderr
+    modes = {name: (arena.root / name).stat().st_mode & 0o777 for name in ("f", "d", "d/g")}
+    assert modes == {"f": 0o640, "d": 0o700, "d/g": 0o600}
+    assert int((arena.root / "f").stat().st_mtime) in range(978_220_000, 978_400_000)
+    assert (arena.root / "repository" / ".git" / "config").is_file()
 
 
 SECRET_READS = {

@@ -8,10 +8,16 @@ command. The supervisor is a child subreaper (prctl(2)), the new parent of every
 a daemon that forks twice and opens its own session becomes its child and is found.
 
 The child applies, in this order: limits, no_new_privs, no capabilities, Landlock (landlock(7)), the seccomp filter.
+
+Landlock cannot confine changes of a file's mode and times by path, which package managers and git make. The filter
+hands these calls over (seccomp_unotify(2)), and the supervisor carries them out itself, on a descriptor of what the path
+leads to, if that lies in a directory the command may write in. A call goes on in the kernel with the command's own
+arguments never: another thread could have changed them.
 """
 
 from __future__ import annotations
 
+import _socket
 import ctypes
 import os
 import resource
@@ -28,6 +34,11 @@ _SECCOMP_MODE_FILTER = 2
 _SIGKILL, _SIGPIPE, _SIGXFSZ = 9, 13, 25  # the same on every Linux this runs on
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
+_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
+_NOTIF_RECV, _NOTIF_SEND, _NOTIF_ID_VALID = 0xC0502100, 0xC0182101, 0x40082102
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = -100, 0x100, 0x1000
+_PATH_MAX = 4096
+_EPERM, _ENOENT, _EINTR, _EBUSY, _ENAMETOOLONG = 1, 2, 4, 16, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -53,9 +64,12 @@ def main(job: dict[str, Any]) -> None:
     """Run the job and report how it ended on its status descriptor. Never returns."""
     status: int = job["status"]
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM) if job["changes"] else (None, None)
     pid = os.fork()
     if pid == 0:
-        _become(job)
+        _become(job, theirs)
+    if theirs is not None:
+        theirs.close()
     null = os.open("/dev/null", os.O_RDWR)
     # readers see the end of an output once every copy is closed, so close ours
     os.dup2(null, 1)
@@ -66,7 +80,7 @@ def main(job: dict[str, Any]) -> None:
     poll.register(0, select.POLLIN)
     watch = os.pidfd_open(pid)
     poll.register(watch, select.POLLIN)
-    ended = any(fd == watch for fd, _ in poll.poll())
+    ended = _watch(poll, watch, job["changes"], ours)
     report = ""
     if ended:
         _, code = os.waitpid(pid, 0)
@@ -74,6 +88,143 @@ def main(job: dict[str, Any]) -> None:
     _end_all(job["group"])
     os.write(status, f"{{{report}}}\n".encode())
     os._exit(0)
+
+
+def _watch(poll: select.poll, watch: int, plan: dict[str, Any] | None, sent: _socket.socket | None) -> bool:
+    """Wait until the command or the host ends, and make the changes that the command asks for. True: the command ended."""
+    listener = -1
+    if sent is not None:
+        poll.register(sent.fileno(), select.POLLIN)
+    while True:
+        ready = {fd for fd, _ in poll.poll()}
+        if 0 in ready or watch in ready:
+            return watch in ready
+        if sent is not None and sent.fileno() in ready:
+            _, extra, _, _ = sent.recvmsg(1, _socket.CMSG_SPACE(4))
+            poll.unregister(sent.fileno())
+            sent.close()
+            sent = None
+            if extra:
+                listener = int.from_bytes(extra[0][2], "little")
+                poll.register(listener, select.POLLIN)
+        if listener in ready and not _change(listener, plan or {}):
+            poll.unregister(listener)
+
+
+class _Request(ctypes.Structure):
+    """``struct seccomp_notif``."""
+
+    _fields_ = (
+        ("id", ctypes.c_uint64),
+        ("pid", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("number", ctypes.c_int32),
+        ("arch", ctypes.c_uint32),
+        ("pointer", ctypes.c_uint64),
+        ("arguments", ctypes.c_uint64 * 6),
+    )
+
+
+class _Response(ctypes.Structure):
+    """``struct seccomp_notif_resp``."""
+
+    _fields_ = (
+        ("id", ctypes.c_uint64),
+        ("value", ctypes.c_int64),
+        ("error", ctypes.c_int32),
+        ("flags", ctypes.c_uint32),
+    )
+
+
+def _change(listener: int, plan: dict[str, Any]) -> bool:
+    """Answer one call that was handed over. False if nobody is left who could make one."""
+    request = _Request()
+    try:
+        _call(_libc.ioctl, ctypes.c_int(listener), ctypes.c_ulong(_NOTIF_RECV), ctypes.byref(request))
+    except OSError as error:
+        # the caller was killed meanwhile (ENOENT); any other error would come again at once
+        return error.errno in (_ENOENT, _EINTR)
+    try:
+        _change_of(listener, request, plan)
+        number = 0
+    except (OSError, ValueError) as error:
+        number = getattr(error, "errno", None) or _EPERM
+    response = _Response(request.id, 0, -number, 0)
+    try:
+        _call(_libc.ioctl, ctypes.c_int(listener), ctypes.c_ulong(_NOTIF_SEND), ctypes.byref(response))
+    except OSError:
+        pass  # the caller was killed meanwhile
+    return True
+
+
+def _change_of(listener: int, request: Any, plan: dict[str, Any]) -> None:
+    """Make the change. Raises OSError and ValueError for one that is refused, or that fails."""
+    kind = plan["calls"][request.number]
+    first, second, third, fourth = [int(value) for value in request.arguments[:4]]
+    directory, path, value, flags = (_AT_FDCWD, first, second, 0) if kind == "chmod" else (first, second, third, fourth)
+    if kind == "fchmodat":
+        flags = 0  # this call has none
+    with open(f"/proc/{request.pid}/mem", "rb", 0) as memory:
+        name = _text(memory, path)
+        times = _read(memory, value, 32) if kind == "utimensat" and value else None
+    identity = ctypes.c_uint64(request.id)
+    # still the process that asked, and not another that got its number
+    _call(_libc.ioctl, ctypes.c_int(listener), ctypes.c_ulong(_NOTIF_ID_VALID), ctypes.byref(identity))
+    fd = _opened(request.pid, ctypes.c_int32(directory & 0xFFFFFFFF).value, name, flags)
+    try:
+        lies = os.readlink(f"/proc/self/fd/{fd}")
+        if not any(lies == root or lies.startswith(f"{root}/") for root in plan["below"]):
+            raise PermissionError(_EPERM, "outside of what the command may write in")
+        # the command has no capabilities, and the supervisor of a superuser has all of them
+        if os.fstat(fd).st_uid != os.geteuid() or (kind != "utimensat" and value & 0o6000):
+            raise PermissionError(_EPERM, "not its owner's change")
+        itself = f"/proc/self/fd/{fd}".encode()
+        if kind == "utimensat":
+            _call(_libc.utimensat, ctypes.c_int(_AT_FDCWD), itself, times, ctypes.c_int(0))
+        else:
+            os.chmod(itself, value & 0o1777)
+    finally:
+        os.close(fd)
+
+
+def _opened(pid: int, directory: int, name: bytes, flags: int) -> int:
+    """A descriptor of what a path of the process ``pid`` leads to, which gives no right to read or write it."""
+    if flags & ~(_AT_SYMLINK_NOFOLLOW | _AT_EMPTY_PATH):
+        raise ValueError("unknown flags")
+    own = f"/proc/{pid}/".encode()
+    if name.startswith(b"/proc/self/"):
+        name = own + name[len(b"/proc/self/") :]
+    base = own + (b"cwd" if directory == _AT_FDCWD else b"fd/%d" % directory)
+    if not name and flags & _AT_EMPTY_PATH:
+        return os.open(base, os.O_PATH | os.O_CLOEXEC)
+    at = os.open(b"/" if name.startswith(b"/") else base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        kept = os.O_NOFOLLOW if flags & _AT_SYMLINK_NOFOLLOW else 0
+        return os.open(name, os.O_PATH | os.O_CLOEXEC | kept, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _text(memory: Any, address: int) -> bytes:
+    """The path at an address of another process, which ends at its first zero."""
+    result = b""
+    while len(result) < _PATH_MAX:
+        # never across a page that may not be there
+        result += _read(memory, address + len(result), 256 - (address + len(result)) % 256)
+        text, end, _ = result.partition(b"\0")
+        if end:
+            return text
+    raise OSError(_ENAMETOOLONG, "the path is too long")
+
+
+def _read(memory: Any, address: int, size: int) -> bytes:
+    if address >= 1 << 63:
+        raise ValueError("no address")
+    memory.seek(address)
+    data: bytes = memory.read(size)
+    if len(data) != size:
+        raise ValueError("no memory there")
+    return data
 
 
 def _end_all(group: str) -> None:
@@ -127,7 +278,7 @@ def _write(path: str, text: str) -> None:
         pass  # the group is gone or not ours; killing goes on without it
 
 
-def _become(job: dict[str, Any]) -> None:
+def _become(job: dict[str, Any], sender: _socket.socket | None) -> None:
     """Turn this forked child into the command. Never returns."""
     status: int = job["status"]
     try:
@@ -146,7 +297,7 @@ def _become(job: dict[str, Any]) -> None:
         ruleset = _ruleset(job["landlock"]) if job["landlock"] else -1
         for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else map(str, range(3, 1024)):
             fd = int(name)
-            if fd > 2 and fd not in (status, ruleset):
+            if fd > 2 and fd not in (status, ruleset, -1 if sender is None else sender.fileno()):
                 try:
                     os.close(fd)
                 except OSError:
@@ -156,7 +307,7 @@ def _become(job: dict[str, Any]) -> None:
         if ruleset >= 0:
             _syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
         if job["filter"]:
-            _filter(job["filter"])
+            _filter(job["filter"], job["changes"], sender)
         os.execve(job["executable"], job["argv"], job["env"])
     except BaseException as error:  # noqa: BLE001 - the outermost frame of this process, which reports to the host
         os.write(status, f'{{"error": {_quoted(f"{type(error).__name__}: {error}")}}}\n'.encode())
@@ -216,6 +367,20 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def _filter(code: bytes) -> None:
+def _filter(code: bytes, plan: dict[str, Any] | None, sender: _socket.socket | None) -> None:
     program = _Program(len(code) // 8, code)
-    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program))
+    if plan is None or sender is None:
+        _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program))
+        return
+    number, mode, flags = plan["seccomp"], ctypes.c_uint(_SET_MODE_FILTER), _NEW_LISTENER | _WAIT_KILLABLE
+    try:
+        listener = _syscall(number, mode, ctypes.c_uint(flags), ctypes.byref(program))
+    except OSError as error:
+        if error.errno != _EBUSY:
+            raise
+        # a process around us listens already, a container's manager perhaps: the calls then fail
+        _syscall(number, mode, ctypes.c_uint(0), ctypes.byref(program))
+        return
+    descriptor = listener.to_bytes(4, "little")
+    sender.sendmsg([b"."], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor)])
+    os.close(listener)

@@ -59,8 +59,8 @@ def abi() -> int:
 class Landlock:
     """Confines with Landlock and a system-call filter.
 
-    Stricter than bubblewrap in one respect: mode, owner, times and attributes of a file cannot be changed by path
-    (``chmod`` fails), since Landlock cannot restrict these calls to the workspace.
+    Stricter than bubblewrap in one respect: owner and attributes of a file cannot be changed by path, since Landlock
+    cannot restrict these calls to the workspace. Mode and times are changed by the supervisor.
     """
 
     name = "landlock"
@@ -76,7 +76,8 @@ class Landlock:
 
     async def spawn(self, spawn: Spawn) -> Running:
         code = seccomp.build(sockets=False, network=spawn.network, metadata=False)
-        return await spawn_supervised(spawn, Walls(True, rules(spawn, abi()), code))
+        changes = seccomp.changes((*spawn.changeable, spawn.scratch))
+        return await spawn_supervised(spawn, Walls(True, rules(spawn, abi()), code, changes))
 
 
 def rules(spawn: Spawn, version: int) -> dict[str, Any]:

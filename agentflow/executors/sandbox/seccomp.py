@@ -1,8 +1,8 @@
 """The system-call filter of the sandboxes, as the BPF program that seccomp(2) takes.
 
 Landlock covers files and TCP only. The filter closes what it leaves open: all kinds of sockets, new namespaces, access
-to other processes, kernel interfaces with a record of vulnerabilities, and changes of mode, owner or times of files by
-path. Layout and constants: linux/seccomp.h, linux/filter.h, linux/audit.h; call
+to other processes, kernel interfaces with a record of vulnerabilities, and changes of owner or attributes of files by
+path. Changes of mode and times by path are handed to the supervisor. Layout and constants: linux/seccomp.h, linux/filter.h, linux/audit.h; call
 numbers: asm/unistd_64.h (x86_64), asm-generic/unistd.h (aarch64).
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import platform
 import struct
+from typing import Any
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
@@ -101,11 +102,15 @@ _METADATA = (
     "utimes",
 )
 _CONDITIONAL = ("clone", "clone3", "ioctl", "socket", "utimensat")
+_HANDED_OVER = ("chmod", "fchmodat", "fchmodat2", "utimensat")
+"""The changes by path that a supervisor makes in the place of the command."""
+_SECCOMP = (317, 277)
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _REFUSE = 0x00050000 | errno.EPERM
 _ABSENT = 0x00050000 | errno.ENOSYS
+_NOTIFY = 0x7FC00000
 _NR, _ARCH, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 # CLONE_NEWUSER, NEWPID, NEWNET, NEWNS, NEWIPC, NEWUTS, NEWCGROUP
@@ -120,12 +125,24 @@ def supported() -> bool:
     return platform.machine() in _ARCHITECTURES
 
 
+def changes(below: tuple[str, ...]) -> dict[str, Any]:
+    """The calls of this machine that :func:`build` hands over, in the supervisor's format.
+
+    ``below`` are the directories, absolute and without links, in which the supervisor makes the change.
+    """
+    _, column = _ARCHITECTURES[platform.machine()]
+    numbers = {name: _CALLS[name][column] for name in _HANDED_OVER}
+    calls = {number: name for name, number in numbers.items() if number is not None}
+    return {"seccomp": _SECCOMP[column], "calls": calls, "below": below}
+
+
 def build(*, sockets: bool, network: bool, metadata: bool) -> bytes:
     """The filter program for this machine.
 
     Local sockets, which lead to daemons outside by a file of the workspace, are never allowed (socketpair(2) is).
     ``sockets`` allows all other families (something else blocks the network); without it ``network`` allows internet
-    sockets. ``metadata`` allows changes of mode, owner, times and attributes by path.
+    sockets. ``metadata`` allows changes of mode, owner, times and attributes by path; without it those of mode and times
+    are handed over (:func:`changes`), and the others are refused.
     """
     arch, column = _ARCHITECTURES[platform.machine()]
     code: list[tuple[int, int, int, int]] = [
@@ -140,7 +157,7 @@ def build(*, sockets: bool, network: bool, metadata: bool) -> bytes:
         number = numbers[column]
         if number is None or name in _CONDITIONAL or (metadata and name in _METADATA):
             continue
-        code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
+        code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOTIFY if name in _HANDED_OVER else _REFUSE)]
 
     def when(name: str, *body: tuple[int, int, int, int]) -> None:
         number = _CALLS[name][column]
@@ -164,6 +181,6 @@ def build(*, sockets: bool, network: bool, metadata: bool) -> bytes:
     if not metadata:
         # without a path the call concerns an open file, which was opened under the rules
         low, high = (_LOAD, 0, 0, _ARGUMENTS + 8), (_LOAD, 0, 0, _ARGUMENTS + 12)
-        when("utimensat", low, (_EQUAL, 0, 2, 0), high, (_EQUAL, 1, 0, 0), refuse, allow)
+        when("utimensat", low, (_EQUAL, 0, 2, 0), high, (_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _NOTIFY), allow)
     code.append(allow)
     return b"".join(struct.pack("<HBBI", operation, yes, no, value) for operation, yes, no, value in code)

@@ -36,11 +36,13 @@ _START = (
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """What the supervisor applies: ``landlock`` rules (None: none), ``code`` the system-call filter (empty: none)."""
+    """What the supervisor applies: ``landlock`` rules (None: none), ``code`` the system-call filter (empty: none), and the
+    calls that the filter hands to the supervisor (None: none)."""
 
     confine: bool
     landlock: dict[str, Any] | None = None
     code: bytes = b""
+    changes: dict[str, Any] | None = None
 
 
 def rlimits(limits: CommandLimits) -> list[tuple[int, int]]:
@@ -106,6 +108,7 @@ async def spawn_supervised(spawn: Spawn, walls: Walls) -> Supervised:
         "confine": walls.confine,
         "landlock": walls.landlock,
         "filter": walls.code,
+        "changes": walls.changes,
         "group": group.path,
     }
     payload = marshal.dumps((_CODE, job))
