@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -13,9 +14,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 from agentflow.connect.bounds import MAX_MESSAGE
+from agentflow.connect.depth import readable, readable_event
 from agentflow.lib.json_size import MAX_JSON_VALUES
 
 _HANDSHAKE = (b'"initialize"', b'"server/discover"')
+_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
+"""The empty line that ends an event."""
+_LONGEST_END = 4
 TERMINATED = "Session terminated"
 """The SDK's words for a session that the server does not know any more."""
 CONNECT_S = 10.0
@@ -95,7 +100,10 @@ def _is_expired(response: httpx2.Response, error: Mapping[str, Any] | None, cont
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body of at most :data:`MAX_MESSAGE` bytes; in an event stream, the limit applies to each event."""
+    """A body of at most :data:`MAX_MESSAGE` bytes, in an event stream each event, that the SDK's parser can read.
+
+    It comes in whole messages: a body at its end, an event at its end.
+    """
 
     def __init__(self, body: httpx2.AsyncByteStream, events: bool, packed: bool) -> None:
         self._body = body
@@ -105,15 +113,29 @@ class _Bounded(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if self._packed:
             raise httpx2.StreamError("the body is compressed, which the request did not allow")
-        size = values = 0
+        held = bytearray()
+        values = 0
         async for piece in self._body:
-            if self._events and (b"\n\n" in piece or b"\r\n\r\n" in piece):
-                size = values = 0
-            size += len(piece)
+            searched = max(len(held) - _LONGEST_END, 0)
+            held += piece
+            for event in self._taken(held, searched):
+                yield event
+                values = 0
             values += piece.count(b",") + piece.count(b"[") + piece.count(b"{")
-            if size > MAX_MESSAGE or values > MAX_JSON_VALUES:
+            if len(held) > MAX_MESSAGE or values > MAX_JSON_VALUES:
                 raise httpx2.StreamError(f"the body has more than {MAX_MESSAGE:,} bytes, or too many values")
-            yield piece
+        if held:
+            yield bytes(held) if self._events else readable(bytes(held))
+
+    def _taken(self, held: bytearray, searched: int) -> Iterator[bytes]:
+        """The whole events in ``held``, which are removed from it; the end of none lies before ``searched``."""
+        start = 0
+        if self._events:
+            for end in _END.finditer(bytes(held[searched:])):
+                event = bytes(held[start : searched + end.end()])
+                start = searched + end.end()
+                yield readable_event(event)
+        del held[:start]
 
     async def aclose(self) -> None:
         await self._body.aclose()

@@ -18,8 +18,8 @@ from agentflow.core.values import to_json
 from agentflow.lib.terminal import escape
 
 _log = logging.getLogger(__name__)
-MAX_DEPTH = 200
-"""Levels of an item; what the SDK does with deeper ones is unknown."""
+MAX_DEPTH = 190
+"""Levels of an item. The SDK's parser takes 200 of a message."""
 REFUSED = "agentflow/refused"
 """The entry of a tool's ``_meta`` that says why the tool is left out."""
 _OBJECT = {"type": "object"}
@@ -33,6 +33,8 @@ _LISTS = {
     "tools/list": "tools",
 }
 """The list of items in the answer to each method."""
+LISTS = frozenset(_LISTS.values())
+"""The names of such lists."""
 
 
 def check_items(method: str, version: str, result: dict[str, Any]) -> None:
@@ -146,4 +148,4 @@ def _stand_in(key: str, item: Any, fault: str) -> Any:
             return None
 
 
-__all__ = ["REFUSED", "check_items"]
+__all__ = ["LISTS", "MAX_DEPTH", "REFUSED", "check_items"]

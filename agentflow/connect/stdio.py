@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable
@@ -12,9 +11,10 @@ import anyio
 import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from agentflow.connect.bounds import MAX_MESSAGE, is_too_large
+from agentflow.connect.depth import readable
 from agentflow.core.service_port import Pipes
 
 _log = logging.getLogger(__name__)
@@ -67,28 +67,17 @@ async def _pass_on(line: bytes, received: MemoryObjectSendStream[Incoming]) -> N
     if not line.strip():
         return
     try:
-        message = _message_in(line)
-    except (ValueError, RecursionError):
+        message = jsonrpc_message_adapter.validate_json(readable(line), by_name=False)
+    except ValueError:
         _log.debug("an MCP server wrote a line that is not a message (%d bytes)", len(line))
         answered = _ANSWERED.search(line, 0, 1_000) if line.startswith(b"{") else None
         if answered is None:
             await anyio.lowlevel.checkpoint()
             return
-        # an unreadable answer, perhaps nested too deeply: fail the request now instead of at its time-out
+        # an unreadable answer, its data perhaps nested too deeply: fail the request now instead of at its time-out
         error = ErrorData(code=PARSE_ERROR, message="the answer cannot be read")
         message = JSONRPCError(jsonrpc="2.0", id=int(answered[1]), error=error)
     await received.send(SessionMessage(message))
-
-
-def _message_in(line: bytes) -> JSONRPCMessage:
-    """The message on a line. Raises ValueError and RecursionError.
-
-    The SDK's parser takes a certain nesting and no more; one tool whose schema is nested deeper is refused by itself.
-    """
-    try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        return jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
 
 
 async def _write(process: Pipes, sent: MemoryObjectReceiveStream[SessionMessage], over: Callable[[str], None]) -> None:

@@ -14,7 +14,7 @@ from agentflow import AgentflowError
 from agentflow.events import Warning
 from agentflow.mcp import McpHttp
 from tests.connect.flows import flow_with, seen
-from tests.connect.http_servers import handshake, raw_server, respond, result, running, sdk_server
+from tests.connect.http_servers import TOOL, handshake, raw_server, respond, result, running, sdk_server
 
 SECRET = "tok-7f3a9c41d2e8"
 
@@ -115,6 +115,53 @@ async def test_bodies_are_bounded_and_not_inflated(tmp_path: Path) -> None:
             assert failed.failed, kind
         assert sent < 40_000_000
         assert await flow.eval("(content (raw:get))") == "ok"
+
+
+@pytest.mark.parametrize("levels", [190, 300, 20_000])
+@pytest.mark.parametrize("form", ["json", "events", "events of many lines", "events in pieces"])
+async def test_a_schema_without_bottom_is_left_out_and_not_its_server(form: str, levels: int, tmp_path: Path) -> None:
+    """However deep, and however the answer comes: the tool is named in a warning, and its neighbours work."""
+    schema = b'{"type":"object","properties":{"x":' * levels + b'"]}"' + b"}}" * levels
+    bad = b'{"name":"bad","inputSchema":' + schema + b',"annotations":{"readOnlyHint":true}}'
+
+    async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        common = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        if message.get("method") == "tools/list":
+            tools = [TOOL, "bad", {**TOOL, "name": "last"}]
+            body = result(message, {"tools": tools, **common}).replace(b'"bad"', bad)
+        elif handshake(message, writer):
+            return
+        else:
+            contents = [{"type": "text", "text": "it is [{there}]"}]
+            body = result(message, {"content": contents, "resultType": "complete"})
+        if form == "json":
+            return respond(writer, body)
+        line = "\r\n" if form == "events in pieces" else "\n"
+        data = body.decode().replace(", ", f",{line}data: ") if form == "events of many lines" else body.decode()
+        text = line.join(["event: message", f"data: {data}", "", ": more", "", ""]).encode()
+        size = 977 if form == "events in pieces" else len(text)
+        respond(writer, text[:size], "content-type: text/event-stream", length=len(text))
+        for at in range(size, len(text), size):
+            await writer.drain()
+            writer.write(text[at : at + size])
+
+    async with raw_server(answer) as url, flow_with(tmp_path, McpHttp("raw", url, timeout_s=20)) as flow:
+        value, events = await seen(flow, "(list (content (raw:get)) (content (raw:last)))")
+        warnings = [event for event in events if isinstance(event, Warning)]
+        assert value == ["it is [{there}]"] * 2 and [event.code for event in warnings] == ["mcp/tool-refused"]
+        assert "'bad'" in warnings[0].message and "deep" in warnings[0].message
+
+
+async def test_data_without_bottom_fail_their_call(tmp_path: Path) -> None:
+    """Nothing is cut out of what a tool gives: a model must not take a part for the whole."""
+
+    async def answer(message: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if not handshake(message, writer):
+            body = result(message, {"content": [], "structuredContent": "bad", "resultType": "complete"})
+            respond(writer, body.replace(b'"bad"', b"[" * 300 + b"]" * 300))
+
+    async with raw_server(answer) as url, flow_with(tmp_path, McpHttp("raw", url, timeout_s=20)) as flow:
+        assert (await flow.eval("(raw:get)")).failed and (await flow.eval("(raw:get)")).failed
 
 
 async def test_redirects_lead_nowhere_else(tmp_path: Path) -> None:
