@@ -263,12 +263,22 @@ class Connection:
         """The last lines a program wrote to its standard error, redacted."""
         return self._redactor.redact(live.process.said()) if live.process is not None else ""
 
+    def refused(self, live: Live | None) -> str | None:
+        """How a program is given the path that its sandbox keeps from it, as a sentence; None if it complained of none."""
+        path = live.process.refused() if live is not None and live.process is not None else None
+        if path is None:
+            return None
+        shown = escape(clip(self._redactor.redact(path), 300))
+        return f"its sandbox keeps {shown!r} from it; McpStdio(..., readable=[{shown!r}]) lets it read there"
+
     def _down(self, what: str, live: Live | None = None) -> ServerDown:
         said = self.said(live).strip() if live is not None else ""
+        refused = self.refused(live)
         last = escape(clip(said.splitlines()[-1].strip(), 300)) if said else ""
         return ServerDown(
             f"the MCP server '{self.server.name}' {self._redactor.redact(what)}" + (f": {last}" if last else ""),
-            hint="try it with agentflow mcp list; McpStdio(..., optional=True) lets the flow start without it",
+            hint=refused
+            or "try it with agentflow mcp list; McpStdio(..., optional=True) lets the flow start without it",
             details={"server": self.server.name, **({"stderr": said} if said else {})},
         )
 

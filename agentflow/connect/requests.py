@@ -183,6 +183,9 @@ def _refused(error: MCPError) -> TaskResult:
     )
 
 
+_MAYBE_DONE = "the request may or may not have been carried out; check before repeating it"
+
+
 async def _lost(connection: Connection, live: Live) -> ConnectionLost:
     """The error for a lost connection; waits briefly for the program's last words."""
     with suppress(TimeoutError):
@@ -191,7 +194,7 @@ async def _lost(connection: Connection, live: Live) -> ConnectionLost:
     stderr = connection.said(live)
     return ConnectionLost(
         f"the connection to the MCP server '{connection.server.name}' was lost ({live.ending})",
-        hint="the request may or may not have been carried out; check before repeating it",
+        hint="; ".join(filter(None, (_MAYBE_DONE, connection.refused(live)))),
         details={"server": connection.server.name, **({"stderr": stderr} if stderr else {})},
     )
 

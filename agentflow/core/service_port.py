@@ -43,6 +43,10 @@ class ServiceProcess(Pipes, Protocol):
         """The last 64 KiB of its standard error."""
         ...
 
+    def refused(self) -> str | None:
+        """The path that it said it was refused, and that the sandbox keeps from it; None for none."""
+        ...
+
     async def stop(self, grace_s: float) -> str:
         """End its input, wait up to ``grace_s`` seconds for it, then kill it and all it started. Gives how it ended, in words."""
         ...

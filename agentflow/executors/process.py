@@ -13,7 +13,9 @@ from agentflow.core.errors import clip
 from agentflow.core.executor_ports import CommandResult
 from agentflow.executors.sandbox.base import Ending, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.pipes import Output, attach
+from agentflow.executors.sandbox.refusals import refused_path
 from agentflow.executors.waiting import run_or_undo, run_to_completion
+from agentflow.lib.terminal import escape
 
 _DRAIN_S = 0.25
 """Seconds to wait for the end of an output after the process ended; something else may still hold it open."""
@@ -51,7 +53,9 @@ async def run_process(spawn: Spawn, sandbox: Sandbox, timeout: float, *, keep: i
     finally:
         for transport in transports:
             transport.close()
-    return _result(ending, outputs, timeout, time.perf_counter() - began)
+    result = _result(ending, outputs, timeout, time.perf_counter() - began)
+    refused = refused_path(result.stderr, spawn) if sandbox.confines and result.code == "commands/exit" else None
+    return result if refused is None else _with_refusal(result, refused)
 
 
 async def _watch(running: Running, timeout: float) -> Ending | None:
@@ -98,6 +102,16 @@ def _result(ending: Ending | None, outputs: list[Output], timeout: float, durati
         exit_code=ending.exit_code,
         error=f"the command ended with exit code {ending.exit_code}" + _last_words(result.stderr),
         code="commands/exit",
+    )
+
+
+def _with_refusal(result: CommandResult, path: str) -> CommandResult:
+    """A failure that says which path the sandbox kept from the command, and what gives it."""
+    shown = escape(clip(path, 200))
+    return replace(
+        result,
+        error=f"{result.error}; {shown!r} is nothing that commands may read here",
+        hint=f"CommandExecutor(..., readable=[{shown!r}]) lets them; AgentFlow(root=[...]) takes a further directory",
     )
 
 

@@ -22,6 +22,7 @@ from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.sandbox.base import CommandLimits, Ending, Running, Sandbox, Spawn
 from agentflow.executors.sandbox.installations import installation
 from agentflow.executors.sandbox.pipes import Output, attach
+from agentflow.executors.sandbox.refusals import refused_path
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
@@ -112,14 +113,16 @@ class Service:
     def __init__(
         self,
         running: Running,
-        scratch: str,
+        spawn: Spawn,
+        walls: bool,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         errors: Output,
         transports: list[asyncio.ReadTransport],
     ) -> None:
         self._running = running
-        self._scratch = scratch
+        self._spawn = spawn
+        self._walls = walls
         self._reader = reader
         self._writer = writer
         self._errors = errors
@@ -137,6 +140,10 @@ class Service:
     def said(self) -> str:
         """The last 64 KiB of its standard error."""
         return self._errors.text()
+
+    def refused(self) -> str | None:
+        """The path that it said it was refused, and that the sandbox keeps from it; None for none."""
+        return refused_path(self.said(), self._spawn) if self._walls else None
 
     async def stop(self, grace_s: float) -> str:
         """Close its input, wait up to ``grace_s`` seconds, then kill it and all it started. Returns how it ended, as a sentence."""
@@ -157,7 +164,7 @@ class Service:
         await self._running.end()
         for transport in self._transports:
             transport.close()
-        await own_thread(shutil.rmtree, self._scratch, True)
+        await own_thread(shutil.rmtree, self._spawn.scratch, True)
 
 
 async def _connect(spawn: Spawn, sandbox: Sandbox) -> Service:
@@ -186,7 +193,7 @@ async def _connect(spawn: Spawn, sandbox: Sandbox) -> Service:
                 os.close(descriptor)
         undo.pop_all()
     writer = asyncio.StreamWriter(transport, control, None, loop)
-    return Service(running, spawn.scratch, reader, writer, errors, outputs)
+    return Service(running, spawn, sandbox.confines, reader, writer, errors, outputs)
 
 
 def _environment(executable: str, scratch: str) -> dict[str, str]:
