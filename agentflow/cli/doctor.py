@@ -140,14 +140,17 @@ def _mcp() -> str:
     return f"usable: SDK {number}, {named} servers in the settings"
 
 
-async def _sandbox(name: str) -> str:
+async def _sandbox(name: str) -> tuple[str, dict[str, str]]:
+    """Whether a back-end can be used, and what programs did in it."""
+    from agentflow.cli.starts import starts
     from agentflow.executors.sandbox.selection import SandboxChoice
 
+    choice = SandboxChoice(name)
     try:
-        await SandboxChoice(name).get()
+        await choice.get()
     except AgentflowError as error:
-        return f"not usable: {error.message}"
-    return "usable"
+        return f"not usable: {error.message}", {}
+    return "usable", await starts(choice)
 
 
 async def _model() -> dict[str, Any]:
@@ -190,6 +193,7 @@ async def _model() -> dict[str, Any]:
 
 async def doctor(as_json: bool) -> int:
     """Print the report. Returns exit code 0 if everything that the core needs is present."""
+    sandboxes = {name: await _sandbox(name) for name in ("bubblewrap", "landlock")}
     report: dict[str, Any] = {
         "python": platform.python_version(),
         "python_note": python_note(sys.version_info[:2], _tested()),
@@ -206,7 +210,8 @@ async def doctor(as_json: bool) -> int:
         "postgres": _postgres(),
         "mcp_server": _mcp_server(),
         "clouds": _clouds(),
-        "sandbox": {name: await _sandbox(name) for name in ("bubblewrap", "landlock")},
+        "sandbox": {name: state for name, (state, _) in sandboxes.items()},
+        "starts": {name: seen for name, (_, seen) in sandboxes.items()},
     }
     problems: list[str] = []
     if not report["fts5"]:
@@ -243,6 +248,8 @@ async def doctor(as_json: bool) -> int:
         for kind, of in (("cloud", "clouds"), ("sandbox", "sandbox")):
             for name, state in report[of].items():
                 write_out(f"{kind + ' ' + name:<20}{state}\n")
+                for program, seen in report["starts"].get(name, {}).items() if kind == "sandbox" else ():
+                    write_out(f"{'':<20}{program} {seen}\n")
         for problem in problems:
             write_out(f"{'problem':<20}{problem}\n")
     return Exit.FAILED if problems else Exit.OK

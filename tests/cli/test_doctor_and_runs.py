@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.support.model_server import ModelServer
 
 
 async def test_doctor_says_what_is_there(tmp_path: Path) -> None:
-    """doctor names Python, packages, keys, FTS5 and each sandbox back-end with its state; --json gives the same as data."""
+    """doctor names Python, packages, keys, FTS5 and each sandbox back-end with its state and what starts in it; --json gives the same as data."""
     done = await agentflow("doctor", tmp_path=tmp_path)
     assert done.code == 0, done.err
     for word in ("python", "anthropic", "ANTHROPIC_API_KEY", "fts5", "bubblewrap", "landlock"):
@@ -21,6 +22,12 @@ async def test_doctor_says_what_is_there(tmp_path: Path) -> None:
     found = json.loads((await agentflow("doctor", "--json", tmp_path=tmp_path)).out)
     assert found["problems"] == []
     assert set(found["sandbox"]) == {"bubblewrap", "landlock"}
+    for name, seen in found["starts"].items():
+        assert bool(seen) == (found["sandbox"][name] == "usable")
+        for program, said in seen.items():
+            there = shutil.which(program) is not None
+            assert said.startswith("starts: ") if there else said == "not installed"
+            assert f"{program} {said}" in done.out
     assert found["keys"] == {"ANTHROPIC_API_KEY": False, "OPENAI_API_KEY": False}
 
 
