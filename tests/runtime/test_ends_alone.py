@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, ScriptedProvider, tool
+from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider, tool
 from agentflow.core.events import Event, RunStarted
+from agentflow.core.messages import ModelDelta, ModelRequest
 from agentflow.errors import AgentflowError, HostPanic, StrayExit, TaskError
 
 
@@ -49,7 +52,7 @@ KINDS = ("exception", "panic", "exit", "cancelled")
 CODES = ("tool", "plain tool", "step", "workflow", "branch", "task body", "approver", "observer", "provider")
 
 
-def flow_with(code: str, kind: str, where: Path) -> tuple[AgentFlow, Any, Any]:
+def flow_with(code: str, kind: str, where: Path, url: str | None = None) -> tuple[AgentFlow, Any, Any]:
     """A flow, its workflow in which ``code`` raises, and one beside it that has no part in that."""
 
     def reply(request: Any) -> Any:
@@ -83,7 +86,7 @@ def flow_with(code: str, kind: str, where: Path) -> tuple[AgentFlow, Any, Any]:
     flow = AgentFlow(
         provider=ScriptedProvider(reply),
         approve=approve if code == "approver" else None,
-        durable=f"sqlite:///{where / 'runs.db'}",
+        durable=url or f"sqlite:///{where / 'runs.db'}",
     )
     flow.subscribe(observe)
 
@@ -203,3 +206,139 @@ async def test_an_adapter_that_raises_below_a_program(form: str, kind: str) -> N
         assert (await flow.run("(+ 1 2)")).value == 3
     assert isinstance(ended, AgentflowError) and ended.code != "internal/error"
     assert (ended.code == "host/panic") == (kind == "panic")
+
+
+STOPPED = ("swallowed", "hang", "thread")
+
+
+async def stays(kind: str, release: threading.Event) -> None:
+    """Go on although it is stopped, wait for ever, or wait for a thread that does."""
+    if kind == "swallowed":
+        with contextlib.suppress(BaseException):
+            await asyncio.sleep(9999)
+        return
+    await (asyncio.sleep(9999) if kind == "hang" else asyncio.to_thread(release.wait))
+
+
+class Staying(ScriptedProvider):
+    """A provider whose answer to some questions does not come."""
+
+    def __init__(self, reply: Callable[[Any], Any], wait: Callable[[], Awaitable[None]] | None) -> None:
+        super().__init__(reply)
+        self._wait = wait
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        if self._wait is not None and "go" in request.messages[0].text:
+            await self._wait()
+        async with contextlib.aclosing(super().stream(request)) as answer:
+            async for delta in answer:
+                yield delta
+
+
+def staying_flow(code: str, kind: str, where: Path, release: threading.Event) -> tuple[AgentFlow, Any, Any]:
+    """As :func:`flow_with`, for code that does not end by itself."""
+
+    def reply(request: Any) -> Any:
+        calls = code in ("tool", "approver") and "go" in request.messages[0].text and len(request.messages) == 1
+        return {"tool_calls": [{"name": "act", "arguments": {}}]} if calls else "fine"
+
+    async def stay() -> str:
+        await stays(kind, release)
+        return "success"
+
+    async def approve(request: Any) -> bool:
+        return bool(await stay())
+
+    @tool(approval=code == "approver")
+    async def act() -> str:
+        """Act."""
+        return await stay() if code == "tool" else "acted"
+
+    flow = AgentFlow(
+        provider=Staying(reply, (lambda: stays(kind, release)) if code == "provider" else None),
+        approve=approve if code == "approver" else None,
+        durable=f"sqlite:///{where / 'runs.db'}",
+    )
+
+    @flow.task
+    async def body(q: str) -> str:
+        """{{q}}"""
+        return await stay() if code == "task body" else q
+
+    async def part(item: int) -> str:
+        return await stay()
+
+    @flow.workflow
+    async def broken() -> str:
+        if code == "workflow":
+            return await stay()
+        if code == "step":
+            return str(await flow.step(stay))
+        if code == "branch":
+            return str(await flow.map(part, [1, 2]))
+        return await (body("go") if code == "task body" else flow.ask("go", tools=[act]))
+
+    @flow.workflow
+    async def healthy() -> str:
+        return await flow.ask("well")
+
+    return flow, broken, healthy
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["plain", "durable"])
+@pytest.mark.parametrize("kind", STOPPED)
+@pytest.mark.parametrize("code", ["tool", "step", "workflow", "branch", "task body", "approver", "provider"])
+async def test_code_that_does_not_end_is_stopped(code: str, kind: str, durable: bool, tmp_path: Path) -> None:
+    """The run ends at its limit, whatever the code makes of that; its neighbour ends well, and the flow takes the next one."""
+    release = threading.Event()
+    flow, broken, healthy = staying_flow(code, kind, tmp_path, release)
+
+    async def begun(call: Callable[[], Any], name: str, limits: Limits | None = None) -> Any:
+        if not durable:
+            return await flow.run(call(), limits=limits)
+        return await (await flow.start(call(), run_id=name, limits=limits)).result()
+
+    async with flow:
+        late = outcome(begun(broken, "broken", Limits(wall_s=0.3)))
+        ended, beside = await asyncio.gather(late, outcome(begun(healthy, "healthy")))
+        after = await outcome(begun(healthy, "after"))
+        release.set()
+    assert (beside.value, after.value) == ("fine", "fine")
+    assert isinstance(ended, LimitExceeded) and ended.limit == "wall_s"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("code", CODES)
+async def test_a_server_goes_on_whatever_code_raises(code: str, kind: str, tmp_path: Path) -> None:
+    """The run that is served has ended, its neighbour ends well, and the server is ready and takes the next."""
+    pytest.importorskip("starlette")
+    from tests.support.served import served
+
+    flow, broken, healthy = flow_with(code, kind, tmp_path)
+    async with flow, served(flow, {"broken": broken, "healthy": healthy}) as server:
+        runs = [await server.begin(name) for name in ("broken", "healthy")]
+        ended, beside = [await asyncio.wait_for(server.ended(run), 20) for run in runs]
+        assert (await server.get("/ready")).status_code == 200
+        after = await asyncio.wait_for(server.ended(await server.begin("healthy")), 20)
+    assert ended["status"] in ("done", "failed", "error"), ended
+    assert beside["status"] == after["status"] == "done"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("code", ["tool", "workflow", "task body", "provider"])
+async def test_a_worker_goes_on_whatever_code_raises(code: str, kind: str, tmp_path: Path, postgres_url: str) -> None:
+    """The run has ended in an outcome, and the worker does its neighbour and the next."""
+    flow, broken, healthy = flow_with(code, kind, tmp_path, postgres_url)
+    stop = asyncio.Event()
+
+    async def left(call: Callable[[], Any], name: str) -> Any:
+        return await (await flow.start(call(), run_id=name, where="workers")).result()
+
+    async with flow:
+        work = asyncio.create_task(flow.work(stop=stop))
+        ended, beside = await asyncio.gather(outcome(left(broken, "broken")), outcome(left(healthy, "healthy")))
+        after = await outcome(left(healthy, "after"))
+        stop.set()
+        await work
+    assert (beside.value, after.value) == ("fine", "fine")
+    assert isinstance(ended, AgentflowError) or (code == "tool" and kind != "panic" and ended.value == "fine")
