@@ -323,8 +323,8 @@ class CallContext:
         """Publish the text of a program that is run for the first time in this run; of a function of the host its lines, with those
         of the same file that ran before.
         """
-        run, lines = self.run, source.lines
-        if run.watched and (source.digest, lines) not in run.programs:
+        run = self.run
+        if run.watched and (source.digest, lines := source.lines) not in run.programs:
             shown = [each for digest, each in run.programs if digest == source.digest and each is not None]
             run.programs.add((source.digest, lines))
             if lines is not None and any([first <= lines[0] and lines[1] <= last for first, last in shown]):

@@ -126,7 +126,7 @@ class Engine:
         self.closed = False
         self.news: News | None = None
         self.functions: dict[str, PythonTarget] = {}
-        self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle, StartThrottle] | None = None
+        self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
 
     # -- runs -----------------------------------------------------------------------------------------------------
 
@@ -178,11 +178,12 @@ class Engine:
         priority: int = 0,
         quiet: bool = False,
         tenant: Tenant | None = None,
+        begun: bool = False,
     ) -> OpenRun:
         """Open a run around a block. The block's outcome becomes the run's; RunFinished is always the last event.
 
         Yields the run and its outermost call. ``journal`` makes it a durable run; ``tenant`` pays for it; a ``quiet`` run has
-        no observers. Raises SessionBusy while a durable run has the stored ``session``, LimitExceeded when the wall time is up, ConfigurationError
+        no observers; ``begun`` says that its turn among those that begin at once has come. Raises SessionBusy while a durable run has the stored ``session``, LimitExceeded when the wall time is up, ConfigurationError
         for an invalid ``run_id``, ``labels`` or ``priority``, and for a policy with a rule for an argument that there is not.
         """
         if self.closed:
@@ -216,7 +217,8 @@ class Engine:
             self._rules.check_arguments(policy)
             root.reading = Reading(RunGuard(policy, self.tools, self.tasks, self.roots, self._written))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
-        return OpenRun(run, root, scope, fanout, self._throttle_here(), self._redactor, self.news, session)
+        throttle = None if begun else self.throttle_here()
+        return OpenRun(run, root, scope, fanout, throttle, self._redactor, self.news, session)
 
     def join(
         self,
@@ -259,18 +261,13 @@ class Engine:
         """A redactor for the events of one stream whose reader does not belong to the run; None if nothing is redacted."""
         return None if self._redactor is None else EventRedactor(self._redactor)
 
-    def _throttle_here(self) -> StartThrottle:
+    def throttle_here(self) -> StartThrottle:
+        """What runs are begun by on this loop: a few in each of its iterations."""
         loop = running_loop()
         cached = self._throttle
         if cached is None or cached[0] is not loop:
-            cached = self._throttle = (loop, StartThrottle(loop), StartThrottle(loop))
+            cached = self._throttle = (loop, StartThrottle(loop))
         return cached[1]
-
-    async def in_turn(self) -> None:
-        """Return when a program of another run may be prepared: a few in each iteration of the event loop."""
-        self._throttle_here()
-        assert self._throttle is not None
-        await self._throttle[2].take()
 
     # -- programs -------------------------------------------------------------------------------------------------
 

@@ -322,7 +322,7 @@ class OpenRun:
         root: CallContext,
         scope: Scope[CallContext],
         fanout: Fanout,
-        throttle: StartThrottle,
+        throttle: StartThrottle | None,
         redactor: Redactor | None,
         news: News | None = None,
         session: Session | None = None,
@@ -346,7 +346,8 @@ class OpenRun:
         try:
             if session is not None and session.keeper is not None:
                 await session.keeper.begin()
-            await self._throttle.take()
+            if self._throttle is not None:
+                await self._throttle.take()
             if self._run.watched:
                 self._scope.__enter__()
                 for code, message in self._news() if self._news is not None else ():
