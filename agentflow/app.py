@@ -64,7 +64,7 @@ from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.prices import Price, Prices, read_prices
-from agentflow.providers.rates import ProcessRates, read_rates
+from agentflow.providers.rates import ProcessRates, RateTable, read_rates
 from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
@@ -224,7 +224,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             programs=dict.fromkeys(("python", "python3"), sys.executable) if sys.executable else None,
             sandbox=sandbox or settings.sandbox,
         )
-        paces = read_rates({**settings.rates, **(rates or {})})
+        paces = RateTable(read_rates(rates or {}), read_rates(settings.rates))
         self._rates = open_rates(durable) if paces and durable is not None else None
         pace = (ProcessRates(paces) if self._rates is None else FleetRates(paces, self._rates)) if paces else None
         for_own_adapters(provider, traits=traits, clocks=clocks, retry=retry)
@@ -253,7 +253,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             base_system=base_system,
             fallback=FallbackProvider,
             pricing=self.router.prices,
-            rated=any([rate.tokens_per_min is not None for rate in paces.values()]),
+            rated=paces.counts_tokens,
             prompt_cache=settings.prompt_cache if prompt_cache is None else prompt_cache,
         )
         executor = AtomicTaskExecutor(prompts, self.files)

@@ -180,7 +180,7 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
 """What a directory's file may set: without a rule, whatever the setting takes.
 
 Its ``prices`` name those that are not known and raise known ones, but lower none: :class:`~agentflow.providers.prices.Prices`.
-Its ``provenance`` only narrows.
+Its ``provenance`` and its ``rates`` only narrow.
 """
 
 

@@ -11,8 +11,7 @@ from typing import TypeAlias
 
 from agentflow.core.limits import Rate
 from agentflow.core.store_ports import RateShare, RateStore
-from agentflow.providers.prices import by_specificity, most_specific
-from agentflow.providers.rates import BURST_S, Bucket, RateQueue, allowed
+from agentflow.providers.rates import BURST_S, Bucket, RateQueue, RateTable, allowed
 
 AT_ONCE = 20
 """Maximum number of calls asked for at once, so that a process does not take what others wait for."""
@@ -56,9 +55,9 @@ class FleetRates:
     """
 
     def __init__(
-        self, rates: Mapping[str, Rate], store: RateStore, *, clock: Callable[[], float] = time.monotonic
+        self, rates: Mapping[str, Rate] | RateTable, store: RateStore, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._rows = by_specificity(rates)
+        self._rates = rates if isinstance(rates, RateTable) else RateTable(rates)
         self._store = store
         self._clock = clock
         self._keys: dict[str, _Key | None] = {}
@@ -69,8 +68,7 @@ class FleetRates:
         try:
             return self._keys[name]
         except KeyError:
-            dialect, _, model = name.partition(":")
-            rate = most_specific(self._rows, dialect, model)
+            rate = self._rates.of(name)
             key = self._keys[name] = None if rate is None else _Key(rate)
             return key
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agentflow.core.errors import ConfigurationError
@@ -36,6 +36,36 @@ def read_rates(table: Mapping[str, Any]) -> dict[str, Rate]:
             )
         rates[pattern] = rate if isinstance(rate, Rate) else Rate(**rate)  # pyright: ignore[reportUnknownArgumentType]
     return rates
+
+
+class RateTable:
+    """Rates by model key (``dialect:model``) or pattern. Of each of ``tables`` the most specific counts, and of these the lowest."""
+
+    def __init__(self, *tables: Mapping[str, Rate]) -> None:
+        self._tables = [by_specificity(table) for table in tables if table]
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether any model has a rate of tokens."""
+        return any([rate.tokens_per_min for rows in self._tables for _, rate in rows])
+
+    def of(self, key: str) -> Rate | None:
+        """The rate of a model; None if it has none."""
+        dialect, _, model = key.partition(":")
+        rates = [rate for rows in self._tables if (rate := most_specific(rows, dialect, model)) is not None]
+        if not rates:
+            return None
+        return Rate(
+            requests_per_min=_least([each.requests_per_min for each in rates]),
+            tokens_per_min=_least([each.tokens_per_min for each in rates]),
+        )
+
+
+def _least(values: Iterable[float | None]) -> float | None:
+    return min([each for each in values if each is not None], default=None)
 
 
 class Bucket:
@@ -93,12 +123,11 @@ class RateQueue(WaitQueue[int]):
 class ProcessRates:
     """The :class:`~agentflow.core.ports.RateLimiter` of one process.
 
-    Parameters: ``rates`` by model key (``dialect:model``) or pattern, of which the most specific counts; every key is
-    counted separately. ``clock`` returns seconds.
+    Parameters: ``rates``, a table or several as one; every key is counted separately. ``clock`` returns seconds.
     """
 
-    def __init__(self, rates: Mapping[str, Rate], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rows = by_specificity(rates)
+    def __init__(self, rates: Mapping[str, Rate] | RateTable, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rates = rates if isinstance(rates, RateTable) else RateTable(rates)
         self._clock = clock
         self._buckets: dict[str, Bucket | None] = {}
         self._queues: dict[tuple[str, asyncio.AbstractEventLoop], RateQueue] = {}
@@ -107,8 +136,7 @@ class ProcessRates:
         try:
             return self._buckets[key]
         except KeyError:
-            dialect, _, model = key.partition(":")
-            rate = most_specific(self._rows, dialect, model)
+            rate = self._rates.of(key)
             bucket = self._buckets[key] = None if rate is None else Bucket(rate)
             return bucket
 

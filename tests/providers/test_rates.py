@@ -17,7 +17,7 @@ from agentflow.events import WaitFinished, WaitStarted
 from agentflow.lib.wait_queue import Gate
 from agentflow.providers import RetryPolicy
 from agentflow.providers.openai import OpenAIChatProvider
-from agentflow.providers.rates import BURST_S, Bucket, ProcessRates, read_rates
+from agentflow.providers.rates import BURST_S, Bucket, ProcessRates, RateTable, read_rates
 from tests.support.model_server import ModelServer
 from tests.support.model_server_wire import Reply
 
@@ -58,6 +58,21 @@ async def test_the_most_specific_rate_counts_and_each_model_by_itself() -> None:
     assert [rates.ready("a:y", 0) for _ in range(2)] == [True, False]
     assert [rates.ready("a:fast", 0) for _ in range(7)] == [True] * 6 + [False]
     assert all(rates.ready("b:x", 10**9) for _ in range(100))
+
+
+async def test_settings_only_lower_rates() -> None:
+    """A more specific pattern of a directory's file does not take the place of the host's rate; a lower one counts."""
+    host, settings = (
+        {"a:*": Rate(requests_per_min=60)},
+        {"a:x": Rate(requests_per_min=6_000), "a:y": Rate(requests_per_min=6, tokens_per_min=100)},
+    )
+    table = RateTable(host, settings)
+    assert table.of("a:x") == Rate(requests_per_min=60) and table.of("a:y") == Rate(
+        requests_per_min=6, tokens_per_min=100
+    )
+    assert table.of("b:x") is None and table and not RateTable({}, {})
+    limiter = ProcessRates(table, clock=lambda: 0.0)
+    assert [limiter.ready("a:x", 0) for _ in range(7)] == [True] * 6 + [False]
 
 
 async def test_a_server_lowers_a_rate_and_never_raises_it() -> None:
