@@ -38,6 +38,7 @@ from agentflow.cli.options import (
 from agentflow.cli.plan_text import plan_data, plan_text
 from agentflow.cli.resuming import resume_line
 from agentflow.cli.state import database
+from agentflow.cli.values import FailedTexts
 from agentflow.cli.waiting import show_waiting
 from agentflow.core.errors import AgentflowError, WorkflowError
 from agentflow.core.source import Source
@@ -59,7 +60,7 @@ _OPTIONS = ("app", "model", "base_url", "root", "tasks", "workflows", "allow", "
 async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
     """Start or resume a durable run of a program and print its value. Returns the exit code. Raises UsageError."""
     bindings = parse_bindings(options.bind or [])
-    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
+    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options) as failed:
         try:
             program = flow.compile(Source.of(name, text), bindings=bindings, allow=options.allow)
         except AgentflowError as error:
@@ -77,7 +78,7 @@ async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
                 if handle.status == "failed" and options.run_id is None:
                     handle = await flow.resume(run_id, bindings=None)
                 kept.run_id = handle.run_id
-                return await _end(flow, handle, options)
+                return await _end(flow, handle, options, failed)
         except AgentflowError as error:
             adopted = error.details.get("adopt")
             if isinstance(adopted, str):
@@ -177,7 +178,7 @@ async def _plan(options: ChangeOptions, make: Callable[[AgentFlow], Awaitable[Ru
 
 
 async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlow], Awaitable[DurableRun]]) -> int:
-    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
+    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options) as failed:
         try:
             async with _kept(flow, run_id, options) as kept:
                 handle = await begin(flow)
@@ -185,7 +186,7 @@ async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlo
                 if handle.run_id != run_id:
                     how = "has a fork," if isinstance(options, ForkOptions) else "continues as"
                     print(f"{run_id} {how} {handle.run_id}", file=sys.stderr)
-                return await _end(flow, handle, options)
+                return await _end(flow, handle, options, failed)
         except AgentflowError as error:
             show_error(error, as_json=options.as_json or options.events)
             return exit_code(error)
@@ -206,7 +207,9 @@ def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
     return overrides
 
 
-async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
+async def _end(
+    flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions, failed: FailedTexts
+) -> int:
     """Wait until a run ends or suspends, print its outcome, and report on standard error what records saved."""
     try:
         if await handle.wait() == "waiting":
@@ -225,7 +228,7 @@ async def _end(flow: AgentFlow, handle: DurableRun, options: DurableOptions | Ch
                 file=sys.stderr,
             )
     run = await flow.find_run(handle.run_id)
-    return show_result(flow, result, options, "sexp" if run is None else Source.of(run.name, "").surface)
+    return show_result(flow, result, options, failed, "sexp" if run is None else Source.of(run.name, "").surface)
 
 
 def _place(error: BaseException | None) -> str | None:

@@ -25,7 +25,7 @@ from agentflow.cli.options import RunOptions, WatchOptions, open_flow
 from agentflow.cli.progress import Answer, Progress
 from agentflow.cli.said import Said
 from agentflow.cli.terminal import same_screen
-from agentflow.cli.values import problems, result_exit_code, show_value
+from agentflow.cli.values import FailedTexts, problems, result_exit_code, show_value
 from agentflow.core.errors import AgentflowError, UnboundSymbolError
 from agentflow.core.events import Event
 from agentflow.core.results import TaskResult
@@ -46,11 +46,15 @@ _SHOWN_ERRORS = 5
 
 
 @contextlib.asynccontextmanager
-async def watching(flow: AgentFlow, options: WatchOptions, answer: Answer | None = None) -> AsyncGenerator[None, None]:
+async def watching(
+    flow: AgentFlow, options: WatchOptions, answer: Answer | None = None
+) -> AsyncGenerator[FailedTexts, None]:
     """Subscribe the requested observers: progress lines, or what the program says, JSON lines on standard output, a file of JSON lines.
 
-    ``answer`` is written as it streams.
+    ``answer`` is written as it streams. Yields what the failed results of the runs say.
     """
+    failed = FailedTexts()
+    flow.subscribe(failed)
 
     def shown(text: str) -> str:
         return flow.redact(clean(text))
@@ -92,7 +96,7 @@ async def watching(flow: AgentFlow, options: WatchOptions, answer: Answer | None
     if options.explain:
         flow.subscribe(denials)
     async with _written(report, options.report), events_to_file(flow, options.events_file):
-        yield
+        yield failed
     if options.explain:
         print(shown(denials.text()), file=sys.stderr)
 
@@ -122,7 +126,7 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
     answer = None
     if sys.stdout.isatty() and not as_json:  # otherwise the value is written once, when it is complete
         answer = Answer(sys.stdout, lambda task: task.span is not None and (task.span.start, task.span.end) in spans)
-    async with open_flow(options) as flow, watching(flow, options, answer):
+    async with open_flow(options) as flow, watching(flow, options, answer) as failed:
         try:
             program = flow.compile(Source.of(name, text), bindings=bindings, allow=allow)
             if answer is not None:
@@ -138,15 +142,23 @@ async def execute(name: str, text: str, options: RunOptions) -> int:
                 print("the answer above was cut off and is not a result", file=sys.stderr)
             show_error(error, as_json=as_json)
             return exit_code(error)
-        return show_result(flow, result, options, program.surface, "" if answer is None else answer.last)
+        return show_result(flow, result, options, failed, program.surface, "" if answer is None else answer.last)
 
 
 def show_result(
-    flow: AgentFlow, result: RunResult, options: WatchOptions, surface: Surface = "sexp", shown: str = ""
+    flow: AgentFlow,
+    result: RunResult,
+    options: WatchOptions,
+    texts: FailedTexts,
+    surface: Surface = "sexp",
+    shown: str = "",
 ) -> int:
-    """Print the value of a run in the notation of ``surface``, except for the text ``shown`` while it was streaming. Returns the exit code."""
+    """Print the value of a run in the notation of ``surface``, except for the text ``shown`` while it was streaming. Returns the exit code.
+
+    A value that is what a failed result says (``texts``) is a failure, as that result is.
+    """
     value = result.value
-    errors = problems(value)
+    errors = problems(value) or texts.behind(value)
     code = result_exit_code(errors)
     if options.as_json or options.events:
         body = {

@@ -8,6 +8,7 @@ from typing import Any, cast
 from agentflow.cli.common import PROVIDER_REASONS, Exit
 from agentflow.cli.layout import PYTHON, SEXP, in_lines
 from agentflow.core.errors import AgentflowError
+from agentflow.core.events import Event, TaskFinished, ToolFinished
 from agentflow.core.records import is_dict
 from agentflow.core.results import TaskResult
 from agentflow.core.shared_list import SharedList
@@ -25,6 +26,26 @@ def problems(value: object) -> list[BaseException]:
         if error is not None:
             errors.append(error)
     return errors
+
+
+class FailedTexts:
+    """An observer of what the failed results of a run say: a program that gives such a text has failed as one that gives the result."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, BaseException] = {}
+
+    def __call__(self, event: Event) -> None:
+        if (
+            isinstance(event, TaskFinished | ToolFinished)
+            and event.result is not None
+            and event.result.error is not None
+        ):
+            self._errors[event.result.content.strip()] = event.result.error
+
+    def behind(self, value: object) -> list[BaseException]:
+        """The error of the failed result whose content ``value`` is; none for any other value."""
+        error = self._errors.get(value.strip()) if isinstance(value, str) and value.strip() else None
+        return [] if error is None else [error]
 
 
 def results_in(value: object) -> Iterator[TaskResult]:

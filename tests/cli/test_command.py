@@ -282,6 +282,18 @@ async def test_bad_input_gets_one_screen_and_its_exit_code(
         assert words in done.err, done.err
 
 
+@pytest.mark.parametrize("value", ["({})", "(content ({}))", "(let ((r ({}))) (string-append (content r)))"])
+async def test_what_a_failed_result_says_is_a_failure(value: str, tmp_path: Path) -> None:
+    """A program that gives the text of a failed result ends with the exit code of one that gives the result; --json says ``ok: false``."""
+    text = value.format('system:read_files (paths (list "README.md"))')
+    done = await agentflow("eval", text, tmp_path=tmp_path)
+    assert done.code == 1 and "'file_paths' is missing" in done.err, (done.out, done.err)
+    told = json.loads((await agentflow("eval", text, "--json", tmp_path=tmp_path)).out)
+    assert told["ok"] is False
+    fine = await agentflow("eval", text.replace("(paths", "(file_paths"), tmp_path=tmp_path)
+    assert fine.code == 0 and fine.out, fine.err
+
+
 async def test_clocks_and_retries_are_options(tmp_path: Path) -> None:
     """``--retries attempts=1`` asks once, over a file that says more; a ``--clock`` ends a call whose first byte does not come."""
     (tmp_path / "agentflow.toml").write_text("[retry]\nattempts = 3\nbase_s = 0.01\n")
