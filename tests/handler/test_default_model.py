@@ -129,7 +129,7 @@ def test_the_default_is_the_one_that_readme_shows() -> None:
 async def test_it_has_the_prices_and_rates_of_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a directory says that a model costs is what a prompt costs, as in a flow that is built there."""
     (tmp_path / "agentflow.toml").write_text(
-        'model = "openai-chat:local"\n[prices."openai-chat:local"]\ninput = 1_000_000\noutput = 0\n'
+        'model = "openai-chat:local"\n[prices."openai-chat:local"]\ninput = 1_000_000\noutput = 1\n'
         '[rates."openai-chat:*"]\nrequests_per_min = 600\n'
     )
     async with ModelServer(["fine", "fine"]) as server:
