@@ -100,20 +100,22 @@ sys.modules["mcp"] = None  # as where the extra is not installed
 from agentflow import AgentFlow
 from agentflow.serve import app
 
-async def main():
-    async with AgentFlow() as flow, app(flow, {"add": "(+ 1 2)"}, hosts=["app"]) as server:
+async def main(operator):
+    async with AgentFlow() as flow, app(flow, {"add": "(+ 1 2)"}, hosts=["app"], fleet=operator) as server:
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(server), base_url="http://app") as client:
             for method in ("POST", "GET", "DELETE"):
                 answer = await client.request(method, "/mcp", json={})
                 error = answer.json()["error"]
-                assert (answer.status_code, error["code"]) == (501, "serve/no-mcp") and "agentflow[mcp]" in error["message"]
+                assert (answer.status_code, error["code"]) == (501, "serve/no-mcp")
+                assert ("agentflow[mcp]" in error["message"]) == operator
             assert (await client.get("/health")).status_code == 200
 
-asyncio.run(main())
+for operator in (True, False):
+    asyncio.run(main(operator))
 """
 
 
 @pytest.mark.slow
 def test_mcp_without_its_extra_says_what_to_install() -> None:
-    """501 with the command, whatever is asked of ``/mcp``; the other routes go on."""
+    """501, with the command for operators, whatever is asked of ``/mcp``; the other routes go on."""
     subprocess.run([sys.executable, "-c", WITHOUT_MCP], check=True)
