@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
@@ -20,40 +19,41 @@ RUNS = 100
 _DATA = (str, int, float, bool, type(None))
 
 
-@dataclass(frozen=True)
-class FlowRehearsal:
-    """Tries programs out with the tasks and tools of a flow, none of which is called."""
+async def explore_in_flow(
+    templates: TemplatePort,
+    tools: ToolPort,
+    program: str | Source,
+    allow: frozenset[str],
+    inputs: Mapping[str, Any],
+    call: CallContext,
+) -> Sequence[str]:
+    """Try a program out with the tasks and tools of a flow, none of which is called; see :class:`~agentflow.exploration.explorer.FlowExplorer`."""
+    if not _is_data(inputs):
+        return ()
+    registered = [tools.find(name) for name in tools.names()]
+    setting = Setting(
+        bindings=inputs,
+        templates=_tasks(templates, call),
+        tools=tools_of([each for each in registered if each is not None]),
+        grants=allow,
+    )
+    source = program if isinstance(program, Source) else Source("<program>", program)
 
-    templates: TemplatePort
-    tools: ToolPort
+    async def work(stopped: Callable[[], bool]) -> Exploration:
+        return await explore(Rehearsal(source, setting), RUNS, stopped)
 
-    async def explore(
-        self, program: str | Source, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
-    ) -> Sequence[str]:
-        """See :meth:`~agentflow.core.ports.ProgramExplorer.explore`."""
-        if not _is_data(inputs):
-            return ()
-        setting = Setting(bindings=inputs, templates=self._tasks(call), tools=self._tools(), grants=allow)
-        source = program if isinstance(program, Source) else Source("<program>", program)
+    return [_rendered(finding) for finding in (await in_virtual_time(work)).errors]
 
-        async def work(stopped: Callable[[], bool]) -> Exploration:
-            return await explore(Rehearsal(source, setting), RUNS, stopped)
 
-        return [_rendered(finding) for finding in (await in_virtual_time(work)).errors]
-
-    def _tasks(self, call: CallContext) -> tuple[CompiledTask, ...]:
-        """The tasks of the flow, where those that programs defined around the call take precedence."""
-        registered = [self.templates.find_compiled(name) for name in self.templates.template_names()]
-        tasks = {each.name: each for each in registered if each is not None}
-        for name in call.definitions.tasks() if call.definitions is not None else ():
-            own = self.templates.find_compiled(name, call.definitions)
-            if own is not None:
-                tasks[name] = own
-        return tuple(tasks.values())
-
-    def _tools(self) -> Any:
-        registered = [self.tools.find(name) for name in self.tools.names()]
-        return tools_of([each for each in registered if each is not None])
+def _tasks(templates: TemplatePort, call: CallContext) -> tuple[CompiledTask, ...]:
+    """The tasks of the flow, where those that programs defined around the call take precedence."""
+    registered = [templates.find_compiled(name) for name in templates.template_names()]
+    tasks = {each.name: each for each in registered if each is not None}
+    for name in call.definitions.tasks() if call.definitions is not None else ():
+        own = templates.find_compiled(name, call.definitions)
+        if own is not None:
+            tasks[name] = own
+    return tuple(tasks.values())
 
 
 def _rendered(finding: Finding) -> str:
@@ -78,4 +78,4 @@ def _is_data(value: Any) -> bool:
     return True
 
 
-__all__ = ["RUNS", "FlowRehearsal"]
+__all__ = ["RUNS", "explore_in_flow"]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState
@@ -211,12 +212,12 @@ class JournalClock:
         )
 
 
-def mismatch(row: EffectRow, now: str, marks: Mapping[str, str] | None = None) -> JournalError:
-    """The error for a program that does ``now`` something other than its record ``row`` says; ``marks`` are those of what it
-    asks for, which tell where it differs."""
+def mismatch(row: EffectRow, now: str, parts: Mapping[str, Any] | None = None) -> JournalError:
+    """The error for a program that does ``now`` something other than its record ``row`` says; ``parts`` are those of what it
+    asks for, by which is told where it differs."""
     was = f"{row.kind} {row.name}".strip()
     before = marks_in(row)
-    differs = [] if marks is None or before is None or was != now else differing(before, marks)
+    differs = [] if parts is None or before is None or was != now else differing(before, parts)
     how = f", where something else is {', '.join(differs)}" if differs else ""
     if not how and was == now:
         how = ", with other arguments or another definition"

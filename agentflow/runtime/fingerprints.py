@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, cast
+from zlib import crc32
 
 from agentflow.core.values import is_long
+from agentflow.core.walk import LEAVES
 from agentflow.runtime.codec import LONG_TEXT, comparable
 
 _FEW = 16
@@ -34,6 +36,9 @@ def quick_fingerprint(kind: str, *content: Any) -> bytes | None:
     return _digest(written)
 
 
+_MARK = 8
+_UNKNOWN = "0" * _MARK
+
 DEFINITIONS = (
     "the definition of the task",
     "the model",
@@ -44,27 +49,43 @@ DEFINITIONS = (
 """What the parts of a task's content are called, in their order; see :mod:`agentflow.tasks.content`."""
 
 
-def marks_of(arguments: Any, definition: Any) -> dict[str, str]:
-    """Short digests of the parts of an effect's content, by what messages call them; without one for an argument that is long.
-
-    They tell which part of a recorded effect differs, where :func:`fingerprint` has told that one does.
-    """
+def parts_of(arguments: Any, definition: Any) -> dict[str, Any]:
+    """The parts of an effect's content, by what messages call them, in the same order for equal names."""
     parts: dict[str, Any] = {}
     if isinstance(arguments, dict):
-        parts = {f"the argument '{name}'": each for name, each in cast("dict[Any, Any]", arguments).items()}
+        parts = {f"the argument '{name}'": each for name, each in sorted(cast("dict[str, Any]", arguments).items())}
     elif isinstance(arguments, list | tuple):
         parts = {f"argument {at}": each for at, each in enumerate(cast("Sequence[Any]", arguments), 1)}
     if isinstance(definition, list):
         parts |= dict(zip(DEFINITIONS, cast("list[Any]", definition), strict=False))
     elif definition is not None:
         parts["the definition"] = definition
-    return {name: "" if is_long(each) else fingerprint("part", each)[:4].hex() for name, each in parts.items()}
+    return parts
 
 
-def differing(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The parts in which two contents differ by their marks."""
-    names = dict.fromkeys([*now, *was])
-    return [name for name in names if "" not in (one := was.get(name), other := now.get(name)) and one != other]
+def marks_of(parts: Mapping[str, Any]) -> str:
+    """Short digests of the parts of an effect's content, one after the other; zeros for one that is long.
+
+    They tell which part of a recorded effect differs, where :func:`fingerprint` has told that one does. Every record has them, so
+    they are checksums of 32 bits, and the names of the parts are those of whoever compares.
+    """
+    return "".join([_UNKNOWN if is_long(each) else _mark(each) for each in parts.values()])
+
+
+def differing(was: str, parts: Mapping[str, Any]) -> list[str]:
+    """The parts in which content differs from that with the marks ``was``; none where its parts are not as many."""
+    now = marks_of(parts)
+    if len(was) != len(now):
+        return []
+    pairs = [(was[at : at + _MARK], now[at : at + _MARK]) for at in range(0, len(now), _MARK)]
+    return [
+        name for name, (one, other) in zip(parts, pairs, strict=True) if one != other and _UNKNOWN not in (one, other)
+    ]
+
+
+def _mark(part: Any) -> str:
+    written = ascii(part if type(part) in LEAVES else comparable(part))
+    return f"{crc32(written.encode('ascii')):0{_MARK}x}"
 
 
 def _digest(written: Any) -> bytes:

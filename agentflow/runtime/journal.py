@@ -151,7 +151,7 @@ class RunJournal:
         *,
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
-        marks: Mapping[str, str] | None = None,
+        marks: str = "",
     ) -> T:
         """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content, with the
         ``marks`` of its parts."""
@@ -293,9 +293,9 @@ class RunJournal:
         name: str,
         digest: bytes,
         call: CallContext,
-        marks: Callable[[], Mapping[str, str]] | None = None,
+        parts: Callable[[], Mapping[str, Any]] | None = None,
     ) -> EffectRow | None:
-        """The record of the effect at ``call``; None if it may be carried out. ``marks`` gives those of its content's parts."""
+        """The record of the effect at ``call``; None if it may be carried out. ``parts`` gives those of its content."""
         row = self.records.find(call.path)
         if row is None and self.records.pool is not None:
             row = await self.records.adopt(call.path, digest, self.leaf, self.site(call.span))
@@ -306,7 +306,7 @@ class RunJournal:
             await self.records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
             return None
         if row.content != digest:
-            await self.records.stop(mismatch(row, f"{kind} {name}", None if marks is None else marks()))
+            await self.records.stop(mismatch(row, f"{kind} {name}", None if parts is None else parts()))
         return row
 
     def replayed(self, row: EffectRow, call: CallContext) -> Any:

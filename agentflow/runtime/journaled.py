@@ -14,7 +14,7 @@ from agentflow.core.names import NameInfo, Template
 from agentflow.core.results import TaskResult
 from agentflow.core.values import is_long
 from agentflow.runtime.data_adapter import DataAdapter
-from agentflow.runtime.fingerprints import fingerprint, marks_of, quick_fingerprint
+from agentflow.runtime.fingerprints import fingerprint, marks_of, parts_of, quick_fingerprint
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.record_values import sources_in
@@ -57,13 +57,13 @@ class Journaled:
         digest = quick_fingerprint(kind, name, arguments, definition)
         if digest is None:
             digest = await beside(is_long(arguments), fingerprint, kind, name, arguments, definition)
-        marks = partial(marks_of, arguments, definition)
-        row = await journal.find(kind, name, digest, call, marks)
+        parts = partial(parts_of, arguments, definition)
+        row = await journal.find(kind, name, digest, call, parts)
         if row is None:
             adapter = self.runner.output_of(effect, call)
             write = None if adapter is None else partial(as_data, adapter)
             work = partial(self.runner.perform, effect, call)
-            result = await journal.record(kind, name, digest, call, work, write=write, marks=marks())
+            result = await journal.record(kind, name, digest, call, work, write=write, marks=marks_of(parts()))
             return (
                 result if adapter is None else await self._typed(result, adapter, f"the {kind} {name}", call, journal)
             )

@@ -229,7 +229,7 @@ class _DryJournal(RunJournal):
         name: str,
         digest: bytes,
         call: CallContext,
-        marks: Callable[[], Mapping[str, str]] | None = None,
+        parts: Callable[[], Mapping[str, Any]] | None = None,
     ) -> EffectRow:
         records = self.records
         assert isinstance(records, _DryRecords)

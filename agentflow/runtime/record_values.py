@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 from agentflow.core.journal import EffectRow
@@ -19,7 +18,7 @@ MARKS = "of"
 """Key, in the value of a record, of the marks of what was asked; see :func:`agentflow.runtime.fingerprints.marks_of`."""
 
 
-def marks_in(row: EffectRow) -> Mapping[str, str] | None:
+def marks_in(row: EffectRow) -> str | None:
     """The marks of what a record answers; None if it has none."""
     value: Any = row.value
     return cast("dict[str, Any]", value).get(MARKS) if isinstance(value, dict) else None

@@ -102,7 +102,7 @@ function byTask(node) {
     const row = tasks.get(at.label) || { calls: 0, failed: 0, time: 0, tokens: 0, cost: 0 };
     const usage = usageOf(at) || {};
     row.calls += 1; row.failed += at.state === "failed"; row.time += at.until === null ? 0 : at.until - at.begin;
-    row.tokens += (usage.input_tokens || 0) + (usage.output_tokens || 0); row.cost = (Math.round(row.cost * 1e9) + Math.round((costOf(at) || 0) * 1e9)) / 1e9;
+    row.tokens += (usage.input_tokens || 0) + (usage.output_tokens || 0); row.cost = (nanos(row.cost) + nanos(costOf(at))) / 1e9;
     tasks.set(at.label, row);
   }
   if (!tasks.size) return null;

@@ -126,10 +126,13 @@ function lasted(node, run) { return Math.max(0, (node.until === null ? run.end :
 
 function usageOf(node) { return (node.end && node.end.usage) || null; }
 
+// Costs are added as whole nano-dollars: see agentflow/core/money.py.
+function nanos(usd) { return Math.round((usd || 0) * 1e9); }
+
 function costOf(node) {
   if (node.end && typeof node.end.cost_usd === "number") return node.end.cost_usd;
   let sum = 0, any = false;
-  for (const child of node.children) { const cost = costOf(child); if (cost !== null) { sum += Math.round(cost * 1e9); any = true; } }
+  for (const child of node.children) { const cost = costOf(child); if (cost !== null) { sum += nanos(cost); any = true; } }
   return any ? sum / 1e9 : null;
 }
 

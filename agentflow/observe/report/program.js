@@ -211,7 +211,7 @@ function about(nodes, run) {
     time += length; most = Math.max(most, length); failed += node.state === "failed"; running += node.end === null;
     const usage = usageOf(node);
     if (usage) tokens += (usage.input_tokens || 0) + (usage.output_tokens || 0);
-    cost += Math.round((costOf(node) || 0) * 1e9);
+    cost += nanos(costOf(node));
   }
   const last = nodes[nodes.length - 1], said = gave(last).slice(0, 240);
   return [`${plural(nodes.length, "time")}${failed ? `, ${failed} failed` : ""}${running ? `, ${running} not ended` : ""}`,
