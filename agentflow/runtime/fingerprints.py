@@ -8,7 +8,6 @@ from typing import Any, cast
 from zlib import crc32
 
 from agentflow.core.values import is_long
-from agentflow.core.walk import LEAVES
 from agentflow.runtime.codec import LONG_TEXT, comparable
 
 _FEW = 16
@@ -69,7 +68,18 @@ def marks_of(parts: Mapping[str, Any]) -> str:
     They tell which part of a recorded effect differs, where :func:`fingerprint` has told that one does. Every record has them, so
     they are checksums of 32 bits, and the names of the parts are those of whoever compares.
     """
-    return "".join([_UNKNOWN if is_long(each) else _mark(each) for each in parts.values()])
+    marks = ""
+    for each in parts.values():
+        kind: Any = type(each)  # pyright: ignore[reportUnknownVariableType]
+        if (kind is str and len(each) <= LONG_TEXT) or (kind is int and -_SMALL < each < _SMALL):
+            written = ascii(each)  # what most arguments are; this runs for every effect
+        elif is_long(each):
+            marks += _UNKNOWN
+            continue
+        else:
+            written = ascii(comparable(each))
+        marks += f"{crc32(written.encode('ascii')):0{_MARK}x}"
+    return marks
 
 
 def differing(was: str, parts: Mapping[str, Any]) -> list[str]:
@@ -81,11 +91,6 @@ def differing(was: str, parts: Mapping[str, Any]) -> list[str]:
     return [
         name for name, (one, other) in zip(parts, pairs, strict=True) if one != other and _UNKNOWN not in (one, other)
     ]
-
-
-def _mark(part: Any) -> str:
-    written = ascii(part if type(part) in LEAVES else comparable(part))
-    return f"{crc32(written.encode('ascii')):0{_MARK}x}"
 
 
 def _digest(written: Any) -> bytes:

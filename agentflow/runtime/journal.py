@@ -186,7 +186,7 @@ class RunJournal:
         if call.reading is not None:
             done = replace(done, data=with_sources(done.data, call.reading))
         if marks:
-            done = replace(done, data={**done.data, MARKS: marks})
+            done.data[MARKS] = marks  # a dict of this effect alone
         failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
         row = self._ended(kind, name, digest, call, done, run.meter, started, site, failed=failed)
         await self._commit(row, run.meter)
