@@ -16,12 +16,13 @@ from agentflow.arguments import (
     base_system_of,
     check_run,
     directory,
+    existing,
     for_own_adapters,
     notes_of,
+    paths_of,
     patterns,
     policy_of,
     recording_of,
-    roots_of,
     unknown_parameter,
 )
 from agentflow.connect.config import servers_of_table
@@ -143,7 +144,8 @@ class AgentFlow(OperationMethods, WorkerMethods):
             directory. Each process indexes in memory otherwise.
         allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;
             ``python`` is that of the running environment. shell: grants command texts with shell operators.
-        sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
+        sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``. readable: files and directories
+            that commands and MCP servers may read in it, besides the roots and the system's; beside those of the settings.
         surface: the language in which models write programs for ``solve``: ``sexp``, the default, or ``python``.
         mcp: servers whose tools the flow has (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`), as
             ``server:tool``, once :meth:`connect` was awaited, which ``async with`` does.
@@ -194,6 +196,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         allow_commands: Iterable[str] = (),
         shell: bool = False,
         sandbox: str | None = None,
+        readable: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
         surface: Surface | None = None,
         mcp: Sequence[McpServer] = (),
         provenance: Provenance | str | os.PathLike[str] | None = None,
@@ -203,7 +206,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         if unknown:
             raise unknown_parameter(unknown, AgentFlow)
         super().__init__()
-        roots = roots_of(root)
+        roots = paths_of(root)
         settings = settings or load_settings()
         self.settings = settings
         check_run(None, limits)
@@ -223,6 +226,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             ),
             programs=dict.fromkeys(("python", "python3"), sys.executable) if sys.executable else None,
             sandbox=sandbox or settings.sandbox,
+            readable=[existing("readable", each) for each in (*settings.readable, *paths_of(readable))],
         )
         paces = RateTable(read_rates(rates or {}), read_rates(settings.rates))
         self._rates = open_rates(durable) if paces and durable is not None else None
@@ -354,7 +358,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         self.mcp = McpConnections(
             servers,
             self.tools,
-            Services(self.files, self.commands.sandbox),
+            Services(self.files, self.commands.sandbox, readable=self.commands.readable),
             prompts,
             redactor=self.redactor,
             roots=tuple(map(str, self.files.roots)),

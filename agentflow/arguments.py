@@ -122,13 +122,13 @@ def check_run(program: object, limits: object, session: object = None) -> None:
         raise problem
 
 
-def roots_of(root: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:
-    """The directories that ``root`` names."""
-    if root is None:
+def paths_of(named: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:
+    """The paths of an argument that takes one or several."""
+    if named is None:
         return []
-    if isinstance(root, str | os.PathLike):
-        return [os.fspath(root)]
-    return [os.fspath(one) for one in root]
+    if isinstance(named, str | os.PathLike):
+        return [os.fspath(named)]
+    return [os.fspath(one) for one in named]
 
 
 def directory(setting: str, path: str | os.PathLike[str]) -> str:
@@ -141,6 +141,18 @@ def directory(setting: str, path: str | os.PathLike[str]) -> str:
             hint=f"give a directory: {setting}=, --{setting}, or {setting} in agentflow.toml",
         )
     return os.fspath(path)
+
+
+def existing(setting: str, path: str) -> str:
+    """``path``, absolute; ``~`` is the home. Raises ConfigurationError (``config/directory``) if nothing is there."""
+    absolute = os.path.abspath(os.path.expanduser(path))
+    if not os.path.lexists(absolute):
+        raise ConfigurationError(
+            f"{setting} names {path}, which does not exist",
+            code="config/directory",
+            hint=f"give files and directories that are there: {setting}=, --{setting}, or {setting} in agentflow.toml",
+        )
+    return absolute
 
 
 def policy_of(provenance: Provenance | str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> Provenance | None:

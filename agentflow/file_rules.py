@@ -113,6 +113,12 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
             permits=lambda directory, rules: rules == [],
             trusting=True,
         ),
+        "readable": FileRule(
+            "commands and servers would read files outside of the roots",
+            f"{_LOOK}; or pass readable= or --readable",
+            permits=lambda directory, paths: paths == [],
+            trusting=True,
+        ),
         "shell": FileRule(
             "it would grant command texts",
             f"{_LOOK}; or pass shell=True",
@@ -231,9 +237,9 @@ def bound(path: Path, read: Mapping[str, Any], content: bytes) -> tuple[str, lis
     """
     digest = sha256(content)
     directory = path.parent.resolve()
-    places = [each for name in ("root", "roots", "tasks", "workflows") for each in _texts(read.get(name))]
+    places = [each for name in ("root", "roots", "tasks", "workflows", "readable") for each in _texts(read.get(name))]
     for where in places:
-        digest.update(b"\0" + os.fsencode((directory / where).resolve()))
+        digest.update(b"\0" + os.fsencode((directory / os.path.expanduser(where)).resolve()))
     files: dict[str, ProgramFile] = {}
     start = directory / next(iter(_texts(read.get("root"))), ".")
     with FileAccessManager(directory) as manager:

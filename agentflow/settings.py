@@ -95,6 +95,9 @@ class Settings(BaseModel):
     """A directory of saved workflows. In a file that is not trusted, below its directory."""
     sandbox: Annotated[str, _judged(SandboxChoice)] = "auto"
     """What confines commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``, which no file may say."""
+    readable: list[str] = []
+    """Files and directories that commands and MCP servers may read in the sandbox, besides the roots and the system's. Read from a
+    file only after ``agentflow trust``."""
     allow_commands: Annotated[list[str], _judged(_judge_rules)] = []
     """Patterns of commands that models may run unasked (``git log *``, ``python *``). Read from a file only after ``agentflow trust``."""
     deny_commands: Annotated[list[str], _judged(_judge_rules)] = []

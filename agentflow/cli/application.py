@@ -22,6 +22,7 @@ _MAKES = (
     "clock",
     "retries",
     "sandbox",
+    "readable",
     "db",
     "mcp_server",
     "mcp_config",

@@ -177,6 +177,14 @@ class FlowOptions(McpOptions, ModelOptions):
         str | None,
         typer.Option("--sandbox", metavar="NAME", help="The sandbox for commands: auto, bubblewrap, landlock or none."),
     ] = None
+    readable: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--readable",
+            metavar="PATH",
+            help="A file or directory that commands and MCP servers may read in the sandbox, besides the roots and the system's (repeatable).",
+        ),
+    ] = None
 
     def settings(self) -> Settings:
         """The settings in force. Raises ConfigurationError."""

@@ -62,7 +62,11 @@ def _words(service: Service, ending: str, out: bytes) -> str:
     said = service.said().strip().splitlines()
     last = f": {escape(clip(said[-1].strip(), 200))}" if said else ""
     refused = service.refused()
-    way = "" if refused is None else f"; its sandbox keeps {escape(refused)!r} from it, which readable=[...] gives"
+    way = (
+        ""
+        if refused is None
+        else f"; its sandbox keeps {escape(refused)!r} from it, which readable=[...] or --readable gives"
+    )
     return f"does not start: {ending}{last}{way}"
 
 

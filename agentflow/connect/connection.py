@@ -269,7 +269,10 @@ class Connection:
         if path is None:
             return None
         shown = escape(clip(self._redactor.redact(path), 300))
-        return f"its sandbox keeps {shown!r} from it; McpStdio(..., readable=[{shown!r}]) lets it read there"
+        return (
+            f"its sandbox keeps {shown!r} from it; McpStdio(..., readable=[{shown!r}]) lets it read there, "
+            "and AgentFlow(readable=[...]) or --readable every server and command"
+        )
 
     def _down(self, what: str, live: Live | None = None) -> ServerDown:
         said = self.said(live).strip() if live is not None else ""

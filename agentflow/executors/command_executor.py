@@ -35,7 +35,7 @@ from agentflow.executors.policy import READING, CommandPolicy, only_reads, split
 from agentflow.executors.process import run_process
 from agentflow.executors.program_files import ProgramFile, program_files
 from agentflow.executors.sandbox.base import PATH, CommandLimits, Sandbox, Spawn
-from agentflow.executors.sandbox.installations import installation
+from agentflow.executors.sandbox.installations import certificates, installation, network_variables
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
@@ -126,8 +126,8 @@ class CommandExecutor:
 
     Parameters: ``files`` is the file manager whose roots are the workspace (or the roots themselves); ``policy`` decides
     what may run; ``sandbox`` is the name of a back-end (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a back-end,
-    tested at first use; ``network`` lets commands reach the network; ``env_allow`` are the variables they inherit; ``env``
-    further variables for them; ``path`` lists where programs are searched, after ``programs``, absolute paths by name;
+    tested at first use; ``network`` lets commands reach the network, with the variables that say through which proxies and
+    with which certificates; ``env_allow`` are the variables they inherit; ``env`` further ones for them; ``path`` lists where programs are searched, after ``programs``, absolute paths by name;
     ``readable`` further directories they may read and execute from; ``limits`` bounds what one command may use.
 
     Raises ConfigurationError for an invalid argument. Use it as an async context manager, or call :meth:`aclose`.
@@ -174,6 +174,11 @@ class CommandExecutor:
     def sandbox_name(self) -> str:
         """The back-end in use; before the first command, the requested one."""
         return self._sandbox.name
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """What commands may read and execute besides the roots and the system's, absolute and without links."""
+        return self._readable
 
     @property
     def sandbox(self) -> SandboxChoice:
@@ -393,16 +398,21 @@ class CommandExecutor:
     ) -> CommandResult:
         scratch, cwd_fd = await run_or_undo(own_thread(self._prepare, resolved.cwd), undo=_clear)
         try:
+            env = self._environment(scratch, ())
             spawn = Spawn(
                 executable=resolved.executable,
                 # an interpreter finds its environment by the path it was started with
                 argv=(resolved.executable, *resolved.argv[1:]) if resolved.argv[0] in self._programs else resolved.argv,
-                env=self._environment(scratch, ()),
+                env=env,
                 cwd=resolved.cwd,
                 cwd_fd=cwd_fd,
                 workspace=tuple(str(root) for root in self._files.roots),
                 scratch=scratch,
-                readable=(*self._readable, *installation(resolved.executable)),
+                readable=(
+                    *self._readable,
+                    *installation(resolved.executable),
+                    *(certificates(env) if self._network else ()),
+                ),
                 network=self._network,
                 limits=self._limits,
                 stdout=-1,
@@ -434,6 +444,7 @@ class CommandExecutor:
             for name, value in os.environ.items()
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._env_allow)
         }
+        variables |= network_variables() if self._network else {}
         variables |= {"PATH": ":".join(self._path), "HOME": scratch, "TMPDIR": scratch, "TERM": "dumb"}
         return variables | git_hardening.environment(git_names) | self._env
 

@@ -111,7 +111,7 @@ def _with_refusal(result: CommandResult, path: str) -> CommandResult:
     return replace(
         result,
         error=f"{result.error}; {shown!r} is nothing that commands may read here",
-        hint=f"CommandExecutor(..., readable=[{shown!r}]) lets them; AgentFlow(root=[...]) takes a further directory",
+        hint=f"AgentFlow(readable=[{shown!r}]) or --readable lets them; AgentFlow(root=[...]) takes a further directory",
     )
 
 

@@ -20,7 +20,7 @@ from agentflow.core.service_port import ServiceCommand
 from agentflow.executors.command_executor import PATH
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.sandbox.base import CommandLimits, Ending, Running, Sandbox, Spawn
-from agentflow.executors.sandbox.installations import installation
+from agentflow.executors.sandbox.installations import certificates, installation, network_variables
 from agentflow.executors.sandbox.pipes import Output, attach
 from agentflow.executors.sandbox.refusals import refused_path
 from agentflow.executors.sandbox.selection import SandboxChoice
@@ -41,12 +41,14 @@ _DRAIN_S = 0.25
 class Services:
     """Starts services; implements :class:`~agentflow.core.service_port.ServicePort`.
 
-    Parameters: ``files`` is the file manager whose roots are the workspace; ``sandbox`` the back-end, tested at first use.
+    Parameters: ``files`` is the file manager whose roots are the workspace; ``sandbox`` the back-end, tested at first use;
+    ``readable`` are absolute paths that every service may read and execute from, besides its own.
     """
 
-    def __init__(self, files: FileAccessManager, sandbox: SandboxChoice) -> None:
+    def __init__(self, files: FileAccessManager, sandbox: SandboxChoice, *, readable: tuple[str, ...] = ()) -> None:
         self._files = files
         self._sandbox = sandbox
+        self._readable = readable
 
     async def start(self, command: ServiceCommand) -> Service:
         """Start ``command``. Raises SandboxUnavailable, ConfigurationError, FileFailure, PathDenied and OSError."""
@@ -56,15 +58,21 @@ class Services:
         writable = [await own_thread(_directory, root, path) for path in command.writable]
         scratch, cwd_fd = await run_or_undo(own_thread(self._prepare), undo=_clear)
         try:
+            env = _environment(executable, scratch, network=command.network) | dict(command.env)
             spawn = Spawn(
                 executable=executable,
                 argv=(executable, *command.argv[1:]),
-                env=_environment(executable, scratch) | dict(command.env),
+                env=env,
                 cwd=root,
                 cwd_fd=cwd_fd,
                 workspace=tuple(map(str, self._files.roots)),
                 scratch=scratch,
-                readable=(*installation(executable), *[os.path.join(root, path) for path in command.readable]),
+                readable=(
+                    *self._readable,
+                    *installation(executable),
+                    *(certificates(env) if command.network else ()),
+                    *[os.path.join(root, path) for path in command.readable],
+                ),
                 network=command.network,
                 limits=LIMITS,
                 stdout=-1,
@@ -196,9 +204,10 @@ async def _connect(spawn: Spawn, sandbox: Sandbox) -> Service:
     return Service(running, spawn, sandbox.confines, reader, writer, errors, outputs)
 
 
-def _environment(executable: str, scratch: str) -> dict[str, str]:
-    """The variables of every service: the search path, its own directories, the locale."""
+def _environment(executable: str, scratch: str, *, network: bool) -> dict[str, str]:
+    """The variables of every service: the search path, its own directories, the locale, how a granted network is reached."""
     variables = {name: os.environ[name] for name in LOCALE if name in os.environ}
+    variables |= network_variables() if network else {}
     path = ":".join(dict.fromkeys((os.path.dirname(executable), *PATH)))
     return variables | {"PATH": path, "HOME": scratch, "TMPDIR": scratch, "TERM": "dumb"}
 

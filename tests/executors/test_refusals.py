@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,3 +70,50 @@ async def test_a_server_says_which_path_it_was_refused(backend: str, outside: Pa
         async with AgentFlow(root=outside.parent / "root", model="offline", mcp=[server], sandbox=backend):
             pass
     assert f"McpStdio(..., readable=[{str(outside)!r}])" in str(caught.value.hint)
+
+
+DIES = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    match message.get("method"):
+        case "initialize":
+            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+        case "tools/list":
+            result = {"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}
+        case "tools/call":
+            result = {"content": [{"type": "text", "text": open(sys.argv[1]).read()}]}
+        case "server/discover":
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+            continue
+        case _:
+            continue
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("backend", CONFINING)
+async def test_a_server_that_dies_of_a_refusal_says_which_path(backend: str, outside: Path) -> None:
+    """A server that started well and died while it was called: the lost connection names the path and the option, and with the
+    option of the flow the same call works, of the same server and of a command."""
+    needed(backend)
+    (outside.parent / "root" / "dies.py").write_text(DIES)
+    server = McpStdio("s", [PYTHON, "dies.py", str(outside)], connect_s=20)
+    options: dict[str, Any] = {"root": outside.parent / "root", "model": "offline", "mcp": [server], "sandbox": backend}
+    async with AgentFlow(**options) as flow:
+        error = (await flow.eval("(s:look)")).notes.error
+        assert error.details["code"] == "mcp/connection-lost", error
+        assert f"McpStdio(..., readable=[{str(outside)!r}])" in error.details["hint"]
+    async with AgentFlow(**options, readable=outside) as flow:
+        assert await flow.eval("(content (s:look))") == "here"
+        assert (await flow.commands.execute_command_safely(["cat", str(outside)])).stdout == "here"
+
+
+def test_what_cannot_be_read_since_it_is_not_there(outside: Path) -> None:
+    """A path that was mistyped is an error, and not a file that is refused later; the home may be written as ``~``."""
+    with pytest.raises(AgentflowError, match=r"readable names .*nowhere, which does not exist") as caught:
+        AgentFlow(root=outside.parent, model="offline", readable=[outside.parent / "nowhere"])
+    assert caught.value.code == "config/directory" and "--readable" in str(caught.value.hint)
+    assert AgentFlow(root=outside.parent, model="offline", readable="~").commands.readable == (
+        str(Path.home().resolve()),
+    )

@@ -90,6 +90,7 @@ IF_IT_IS_TRUSTED: dict[str, list[Any]] = {
     "workflows": ["/tmp"],
     "allow_commands": [["git log *"]],
     "shell": [True],
+    "readable": [["~/.cache"], ["data"]],
     "limits": [{"steps": 10_000_001}, {"output_chars": 1e9}],
     "prices": [{"openai-chat:llama": {"input": 0, "output": 1}}, {"openai:x": {"input": 1, "output": 0.0}}],
     "concurrency": [257],

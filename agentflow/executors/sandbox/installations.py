@@ -1,7 +1,10 @@
-"""What a program needs to be read of it: its own installation, and those of whatever interprets it.
+"""What a program needs of this machine behind the walls: its own installation, and to know how the network is reached.
 
 Programs of the system lie where every sandbox reads. Others come from version managers, tool installers and virtual
 environments: a link or a script that leads to an interpreter elsewhere, which has a prefix of its own.
+
+Behind a company's proxy, or among servers whose certificates a company signs, a program that was granted the network reaches
+nothing without the variables that say so: npx and uvx do not even download what they would run.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
 
 from agentflow.executors.sandbox.base import PATH, SYSTEM_PATHS
 
@@ -20,6 +24,21 @@ _SHARED = (".local", ".cargo")
 _BESIDE = {".cargo": ".rustup"}
 """Where what such a prefix has in ``bin`` keeps the rest of itself, in the same home."""
 _LONG_SHEBANG = re.compile(rb"""^'''exec' "?(/[^"\n]*?)"? "\$0\"""", re.MULTILINE)
+
+_CERTIFICATES = (
+    "AWS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "NIX_SSL_CERT_FILE",
+    "NODE_EXTRA_CA_CERTS",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+)
+"""Variables that name the certificates to trust."""
+_PROXIES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+"""Variables that name proxies; in small letters too."""
 
 
 def installation(executable: str) -> tuple[str, ...]:
@@ -87,4 +106,33 @@ def _base_of_environment(path: str) -> Iterable[str]:
     return [os.path.join(home, name) for home in homes for name in ("python3", "python") if os.path.isabs(home)]
 
 
-__all__ = ["installation"]
+def network_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of ``environ`` (default: this process's) that say which certificates count, and which proxies to use.
+
+    They hold no secret: a proxy with a password is left out, and has to be given by name.
+    """
+    environ = os.environ if environ is None else environ
+    names = (*_CERTIFICATES, *_PROXIES, *[name.lower() for name in _PROXIES])
+    return {
+        name: environ[name]
+        for name in names
+        if environ.get(name) and not (name.upper() in _PROXIES and _has_password(environ[name]))
+    }
+
+
+def certificates(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The files of certificates that ``variables`` name. Blocking."""
+    named = [variables[name] for name in _CERTIFICATES if name in variables]
+    return tuple(dict.fromkeys([path for path in named if os.path.isabs(path) and os.path.isfile(path)]))
+
+
+def _has_password(proxy: str) -> bool:
+    """Whether the address of a proxy says who uses it, or cannot be read."""
+    try:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    except ValueError:
+        return True
+    return "@" in parts.netloc or "@" in parts.path
+
+
+__all__ = ["certificates", "installation", "network_variables"]
