@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from agentflow.core.messages import Usage
 from agentflow.core.names import Template
 from agentflow.core.questions import Question
+from agentflow.core.source import Span
 
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
@@ -50,6 +51,10 @@ class JournalPortOf(Protocol[C]):
     @property
     def suspending(self) -> bool:
         """Whether the run is given up without an end, to be resumed later: nothing is cleaned up then."""
+        ...
+
+    def elsewhere(self, rt: object, span: Span) -> Any:
+        """The forms at ``span`` of a strand whose branches are runs of their own; None where branches are carried out here."""
         ...
 
     async def step(

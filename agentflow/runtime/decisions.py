@@ -18,9 +18,9 @@ from typing import Any
 from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState
 from agentflow.runtime.fingerprints import differing, fingerprint
-from agentflow.runtime.permits import Permits
+from agentflow.runtime.permits import Permits, without_permit
 from agentflow.runtime.record_values import marks_in
-from agentflow.runtime.records import Records, wait_for_end, without_permit
+from agentflow.runtime.records import Records, wait_for_end
 
 ARRIVAL_S = 5.0
 """Seconds for which the branch that settles a replayed form waits until the others have reached their clean-up."""

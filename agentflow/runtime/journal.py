@@ -120,6 +120,10 @@ class RunJournal:
         """The time-out of the form at ``path``."""
         return JournalClock(self.records, path, seconds, self.leaf)
 
+    def elsewhere(self, rt: object, span: Span) -> Any:
+        """The forms at ``span`` of a strand whose branches workers carry out; None where branches are carried out here."""
+        return self.records.elsewhere(self, rt, span)
+
     async def step(
         self,
         kind: str,

@@ -15,7 +15,7 @@ from agentflow.core.shared_list import as_list
 from agentflow.core.source import Span
 from agentflow.core.values import pairs_to_dict
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.runtime import branches, operations, recovery, remote
+from agentflow.runtime import branches, operations, recovery
 from agentflow.runtime.labelled import LabelledStrand
 from agentflow.runtime.operations import OPERATIONS
 from agentflow.runtime.strand import Operations, Strand
@@ -157,17 +157,17 @@ async def _entries(rt: Strand, bindings: Any) -> Any:
 
 async def pmap_on(rt: Strand, d: int, span: Span, function: Any, items: Any) -> Any:
     """The procedure's values on all elements, computed by workers, to whom everything is sent with its sources."""
-    return await _each(rt, d, span, remote.pmap, box(function, _labelled(rt).ambient), items)
+    return await _each(rt, d, span, operations.pmap_on, box(function, _labelled(rt).ambient), items)
 
 
 async def parallel_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
     """All values, computed by workers, who know why they do it."""
-    return await remote.parallel(rt, d, span, *[box(each, _labelled(rt).ambient) for each in thunks])
+    return await operations.parallel_on(rt, d, span, *[box(each, _labelled(rt).ambient) for each in thunks])
 
 
 async def race_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
     """The first success of workers, who know why they do it."""
-    return await remote.race(rt, d, span, *[box(each, _labelled(rt).ambient) for each in thunks])
+    return await operations.race_on(rt, d, span, *[box(each, _labelled(rt).ambient) for each in thunks])
 
 
 LABELLED_OPERATIONS: Operations = MappingProxyType(

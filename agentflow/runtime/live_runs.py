@@ -42,6 +42,7 @@ from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import RunJournal, beside, holds_much
 from agentflow.runtime.python_program import PythonProgram, find_target, has_changed, reference_in
 from agentflow.runtime.records import Records, last_failures
+from agentflow.runtime.remote import worker_forms
 from agentflow.runtime.repeated import unusable, usable_limits
 from agentflow.runtime.reservation import RunPurse
 from agentflow.runtime.resting import Resting
@@ -374,7 +375,9 @@ class LiveRuns:
         began = time.monotonic()
         root = cast("asyncio.Task[object] | None", asyncio.current_task())
         assert root is not None
-        records = handle._records = Records(self._store, owned, root, work.on_inflight, cancelling=handle._cancelled)
+        records = handle._records = Records(
+            self._store, owned, root, worker_forms, work.on_inflight, cancelling=handle._cancelled
+        )
         if owned.run.queue is not None:
             records.branches = self.branches
         try:

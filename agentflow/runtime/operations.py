@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.labels import bare
 from agentflow.core.names import DEFINE, Template, narrowed
 from agentflow.core.reading import following
 from agentflow.core.shared_list import plain_lists
@@ -15,10 +17,11 @@ from agentflow.core.values import Symbol, name_of, pairs_to_dict, text_size
 from agentflow.core.work import Work
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.calling import MAX_STACK_CALLS
+from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.printer import print_value, print_work
 from agentflow.lang.program import Program, as_source, compile_program
-from agentflow.runtime import branches, director, recovery, remote
+from agentflow.runtime import branches, director, recovery
 from agentflow.runtime.authority import not_granted
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.compiling import beside_the_loop
@@ -199,6 +202,50 @@ def _written(program: Any, allowed: int, span: Span) -> Work[str]:
     return (yield from print_work(program))
 
 
+class Forms(Protocol):
+    """The forms of one place in a run whose branches are runs of their own."""
+
+    async def pmap(self, function: Any, items: Any) -> list[Any]:
+        """The procedure's values on all elements, in order."""
+        ...
+
+    async def parallel(self, thunks: Sequence[Closure]) -> list[Any]:
+        """All values, in order."""
+        ...
+
+    async def race(self, thunks: Sequence[Closure]) -> Any:
+        """The first success."""
+        ...
+
+
+def _elsewhere(rt: Strand, span: Span) -> Forms | None:
+    """The forms whose branches are carried out elsewhere; None for here. Raises SexpEvaluationError (``branches/no-workers``)."""
+    journal = rt.call.run.journal
+    return None if journal is None else journal.elsewhere(rt, span)
+
+
+async def pmap_on(rt: Strand, d: int, span: Span, function: Any, items: Any) -> list[Any]:
+    """The procedure's values on all elements, in order, computed by workers if there are any."""
+    forms = _elsewhere(rt, span)
+    return await (branches.pmap(rt, d, span, function, items) if forms is None else forms.pmap(function, items))
+
+
+async def parallel_on(rt: Strand, d: int, span: Span, *thunks: Closure) -> list[Any]:
+    """All values, in order, computed by workers if there are any."""
+    forms = _elsewhere(rt, span)
+    if forms is None:
+        return await branches.parallel(rt, d, span, [bare(thunk).code for thunk in thunks])
+    return await forms.parallel(thunks)
+
+
+async def race_on(rt: Strand, d: int, span: Span, *thunks: Closure) -> Any:
+    """The first success, of workers if there are any. The other branches are cancelled and have ended."""
+    forms = _elsewhere(rt, span)
+    if forms is None:
+        return await branches.race(rt, d, span, [bare(thunk).code for thunk in thunks])
+    return await forms.race(thunks)
+
+
 OPERATIONS: Operations = MappingProxyType(
     {
         "catch": recovery.catch,
@@ -209,11 +256,11 @@ OPERATIONS: Operations = MappingProxyType(
         "finally": recovery.finish,
         "loop-config": director.loop_config,
         "parallel": branches.parallel,
-        "parallel-on": remote.parallel,
+        "parallel-on": parallel_on,
         "pmap": branches.pmap,
-        "pmap-on": remote.pmap,
+        "pmap-on": pmap_on,
         "race": branches.race,
-        "race-on": remote.race,
+        "race-on": race_on,
         "raise": recovery.raise_value,
         "retry": recovery.retry,
         "solve": solve,

@@ -9,8 +9,8 @@ under a limit of 1.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
 
 from agentflow.core.call import CallContext
@@ -202,3 +202,16 @@ class CallBack:
             host.count -= 1
             if host.count:
                 self._permits.give()
+
+
+@asynccontextmanager
+async def without_permit(permits: Permits | None) -> AsyncGenerator[None, None]:
+    """A block that waits, and leaves its permit to other strands of the run."""
+    if permits is None:
+        yield
+        return
+    permits.give()
+    try:
+        yield
+    finally:
+        permits.take_anyway()

@@ -23,10 +23,11 @@ from agentflow.runtime.codec import Codec, write_usage
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.journal import RunJournal
-from agentflow.runtime.permits import Permits
+from agentflow.runtime.permits import Permits, without_permit
 from agentflow.runtime.pool import Pool, path_order
 from agentflow.runtime.python_program import PythonProgram
-from agentflow.runtime.records import Records, wait_for_end, without_permit
+from agentflow.runtime.records import Elsewhere, Records, wait_for_end
+from agentflow.runtime.remote import worker_forms
 
 _LOOK_S = 0.002
 _LOOKS = 3
@@ -111,7 +112,7 @@ async def make_plan(
         task = asyncio.current_task()
         assert task is not None
         owned = OwnedRun(run=row, records=list(own), usage=write_usage(NO_USAGE) or (0,) * 6, cost=0.0)
-        records = _DryRecords(store, owned, task)
+        records = _DryRecords(store, owned, task, worker_forms)
         records.pool, records.overrides = pool, overrides
         replays.append(records)
         try:
@@ -185,8 +186,8 @@ class _Prices:
 class _DryRecords(Records):
     """Records that are never added to. ``effects`` are those that the replay has reached."""
 
-    def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object]) -> None:
-        super().__init__(store, owned, root)
+    def __init__(self, store: JournalStore, owned: OwnedRun, root: asyncio.Task[object], elsewhere: Elsewhere) -> None:
+        super().__init__(store, owned, root, elsewhere)
         self.effects: list[PlannedEffect] = []
         self._watch: asyncio.TimerHandle | None = None
 

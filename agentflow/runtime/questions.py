@@ -16,8 +16,7 @@ from agentflow.core.values import plain, to_json
 from agentflow.lib.declared_schema import schema_of
 from agentflow.lib.json_schema import Schema
 from agentflow.runtime.budget import Budget
-from agentflow.runtime.permits import Permits
-from agentflow.runtime.records import without_permit
+from agentflow.runtime.permits import Permits, without_permit
 
 NOBODY = "nobody was there to approve it"
 """Why an approval that nobody answers is denied."""

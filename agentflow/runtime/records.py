@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, cast
 
 from agentflow.core.errors import JournalError
@@ -13,6 +12,7 @@ from agentflow.core.journal import EffectRow, EffectState, OnInflight, OwnedRun
 from agentflow.core.messages import Usage
 from agentflow.core.money import added
 from agentflow.core.results import NO_USAGE
+from agentflow.core.source import Span
 from agentflow.core.store_ports import JournalStore
 from agentflow.runtime.branch_runs import BranchRuns
 from agentflow.runtime.codec import read_usage
@@ -20,12 +20,15 @@ from agentflow.runtime.error_codec import NO_VALUE
 from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.handle import AccountedRun
 from agentflow.runtime.parking import Parking, Rest, question_of
-from agentflow.runtime.permits import Permits
+from agentflow.runtime.permits import Permits, without_permit
 from agentflow.runtime.pool import Pool
 from agentflow.runtime.reservation import RunPurse
 
 CLEANUP = "/x/"
 """Part of the paths of effects that clean up after a cancellation, and have no time to wait."""
+
+Elsewhere = Callable[[Any, Any, Span], Any]
+"""The forms at a strand and a span of a run, with its journal, whose branches are runs of their own; None for here."""
 
 Gate = Callable[[], bool]
 """Called before the first effect without a record below a path; true if that effect must wait to be cancelled."""
@@ -36,7 +39,7 @@ class Records:
 
     ``suspending`` is true once the run is given up without an end: nothing is recorded or cleaned up then; ``rest`` is what
     it waits for if that is the reason, and ``parking`` holds its waits. ``fatal`` is the error that stops it. ``root`` is
-    the task of the run. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are what all records have
+    the task of the run; ``elsewhere`` gives forms whose branches workers carry out. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are what all records have
     cost so far. ``pool`` holds the records of the run it is based on, ``adopted_usage`` and ``adopted_cost`` are what the
     ones it used had cost; ``overrides`` are the tasks that it changes. ``branches`` starts the branches that are left to workers, in
     a run of workers, and shares the money of ``purse`` with them. With ``cancelling`` it is replayed only to be
@@ -48,6 +51,7 @@ class Records:
         store: JournalStore,
         owned: OwnedRun,
         root: asyncio.Task[object],
+        elsewhere: Elsewhere,
         on_inflight: OnInflight = "retry",
         *,
         cancelling: bool = False,
@@ -55,6 +59,7 @@ class Records:
         self.store = store
         self.run = owned.run
         self.root = root
+        self.elsewhere = elsewhere
         self.usage: Usage = read_usage(owned.usage)
         self.cost = owned.cost
         self.live: AccountedRun | None = None
@@ -246,19 +251,6 @@ def _in_flight(run: str, row: EffectRow) -> JournalError:
         " repeats it, with fail instead it counts as failed",
         details={"path": row.path, "kind": row.kind, "name": row.name},
     )
-
-
-@contextlib.asynccontextmanager
-async def without_permit(permits: Permits | None) -> AsyncGenerator[None, None]:
-    """A block that waits, and leaves its permit to other strands of the run."""
-    if permits is None:
-        yield
-        return
-    permits.give()
-    try:
-        yield
-    finally:
-        permits.take_anyway()
 
 
 async def wait_for_end() -> NoReturn:

@@ -27,7 +27,7 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.printer import print_value
 from agentflow.runtime import branches
 from agentflow.runtime.branch_runs import FORM, KIND, RACE, BranchForm, BranchRuns, Part, value_path
-from agentflow.runtime.codec import Codec, NotData, lasting
+from agentflow.runtime.codec import NotData, lasting
 from agentflow.runtime.decisions import mismatch
 from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.journal import RunJournal, beside
@@ -39,62 +39,66 @@ _MANY = 100
 """Number of branches whose data is encoded beside the loop."""
 
 
-async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any) -> list[Any]:
-    """The procedure's values on all elements, in order, each computed by a worker."""
-    target = _target(rt, span)
-    if target is None:
-        return await branches.pmap(rt, d, span, function, items)
-    elements = as_list(items)
-    if elements is None:
-        raise SexpEvaluationError(
-            f"pmap takes a list, not {print_value(items, limit=80)}", code="type/argument", span=span
-        )
-    inputs = list(elements)
+class WorkerForms:
+    """The forms of one run at ``rt`` whose branches workers carry out, through the ``journal`` of the run; implements
+    :class:`~agentflow.runtime.operations.Forms`. A plan has no ``runs`` of branches: it begins nothing."""
 
-    def encode() -> list[dict[str, Any]]:
-        procedure = _data(target.journal.codec, function, "the procedure", span)
-        return [
-            {"branch": procedure, "item": _data(target.journal.codec, each, f"element {index}", span)}
-            for index, each in enumerate(inputs)
-        ]
-
-    data = await beside(len(inputs) > _MANY or is_long(inputs), encode)
-    return await _Form(rt, "pmap", span, target, "(branch item)", data).values()
-
-
-async def parallel(rt: Strand, d: int, span: Span, *thunks: Closure) -> list[Any]:
-    """All values, in order, each computed by a worker."""
-    target = _target(rt, span)
-    if target is None:
-        return await branches.parallel(rt, d, span, [bare(thunk).code for thunk in thunks])
-    return await _Form(rt, "parallel", span, target, "(branch)", _thunks(target, thunks, span)).values()
-
-
-async def race(rt: Strand, d: int, span: Span, *thunks: Closure) -> Any:
-    """The first success of a worker. The others are cancelled and have ended."""
-    target = _target(rt, span)
-    if target is None:
-        return await branches.race(rt, d, span, [bare(thunk).code for thunk in thunks])
-    return await _Race(rt, RACE, span, target, "(branch)", _thunks(target, thunks, span)).first()
-
-
-class _Target:
-    """Where the branches of a run go: its ``runs`` of branches, through its ``journal``. A plan has no runs: it begins nothing."""
-
-    def __init__(self, journal: RunJournal, runs: BranchRuns | None) -> None:
+    def __init__(self, rt: Strand, span: Span, journal: RunJournal, runs: BranchRuns | None) -> None:
+        self.rt = rt
+        self.span = span
         self.journal = journal
         self.runs = runs
 
+    async def pmap(self, function: Any, items: Any) -> list[Any]:
+        """The procedure's values on all elements, in order, each computed by a worker."""
+        elements = as_list(items)
+        if elements is None:
+            raise SexpEvaluationError(
+                f"pmap takes a list, not {print_value(items, limit=80)}", code="type/argument", span=self.span
+            )
+        inputs = list(elements)
 
-def _target(rt: Strand, span: Span) -> _Target | None:
-    """Where branches are to be done; None for here. Raises SexpEvaluationError (``branches/no-workers``).
+        def encode() -> list[dict[str, Any]]:
+            procedure = self._data(function, "the procedure")
+            return [
+                {"branch": procedure, "item": self._data(each, f"element {index}")} for index, each in enumerate(inputs)
+            ]
 
-    They are done here in a run that this process keeps to itself, within a recorded effect, and in clean-up
-    after a cancellation, which has no time to wait for others.
+        data = await beside(len(inputs) > _MANY or is_long(inputs), encode)
+        return await _Form(self, "pmap", "(branch item)", data).values()
+
+    async def parallel(self, thunks: Sequence[Closure]) -> list[Any]:
+        """All values, in order, each computed by a worker."""
+        return await _Form(self, "parallel", "(branch)", self._thunks(thunks)).values()
+
+    async def race(self, thunks: Sequence[Closure]) -> Any:
+        """The first success of a worker. The others are cancelled and have ended."""
+        return await _Race(self, RACE, "(branch)", self._thunks(thunks)).first()
+
+    def _thunks(self, thunks: Sequence[Closure]) -> list[dict[str, Any]]:
+        return [{"branch": self._data(thunk, f"form {index}")} for index, thunk in enumerate(thunks)]
+
+    def _data(self, value: Any, what: str) -> dict[str, Any]:
+        """A value as a binding of a stored run. Raises SexpEvaluationError (``closure/not-data``, ``closure/macro``)."""
+        try:
+            return {"v": self.journal.codec.encode(value)}
+        except NotData as error:
+            if isinstance(error.__cause__, AgentflowError):
+                raise error.__cause__ from None
+            raise SexpEvaluationError(
+                f"{what} cannot be sent to a worker: it holds {error}",
+                code="closure/not-data",
+                span=value.span if isinstance(value := bare(value), Closure) else self.span,
+                hint="let branches use, and be given, text, numbers, lists, dicts and procedures of them only",
+            ) from error
+
+
+def worker_forms(journal: RunJournal, rt: Strand, span: Span) -> WorkerForms | None:
+    """The forms whose branches workers carry out; None where branches are carried out here.
+
+    That is in a run that this process keeps to itself, within a recorded effect, and in clean-up after a cancellation,
+    which has no time to wait for others. Raises SexpEvaluationError (``branches/no-workers``).
     """
-    journal = rt.call.run.journal
-    if not isinstance(journal, RunJournal):
-        return None
     if journal.records.store.jobs is None:
         raise SexpEvaluationError(
             "this run is stored where there are no workers, so none of its branches can be left to them",
@@ -104,40 +108,19 @@ def _target(rt: Strand, span: Span) -> _Target | None:
         )
     if journal.records.run.queue is None or journal.at is not None or CLEANUP in rt.call.path:
         return None
-    return _Target(journal, journal.records.branches)
-
-
-def _thunks(target: _Target, thunks: Sequence[Closure], span: Span) -> list[dict[str, Any]]:
-    codec = target.journal.codec
-    return [{"branch": _data(codec, thunk, f"form {index}", span)} for index, thunk in enumerate(thunks)]
-
-
-def _data(codec: Codec, value: Any, what: str, span: Span) -> dict[str, Any]:
-    """A value as a binding of a stored run. Raises SexpEvaluationError (``closure/not-data``, ``closure/macro``)."""
-    try:
-        return {"v": codec.encode(value)}
-    except NotData as error:
-        if isinstance(error.__cause__, AgentflowError):
-            raise error.__cause__ from None
-        raise SexpEvaluationError(
-            f"{what} cannot be sent to a worker: it holds {error}",
-            code="closure/not-data",
-            span=value.span if isinstance(value := bare(value), Closure) else span,
-            hint="let branches use, and be given, text, numbers, lists, dicts and procedures of them only",
-        ) from error
+    return WorkerForms(rt, span, journal, journal.records.branches)
 
 
 class _Form:
     """One form: its branches as ``data``, the bindings of their runs, and the ``text`` that each of these runs."""
 
-    def __init__(
-        self, rt: Strand, name: str, span: Span, target: _Target, text: str, data: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def __init__(self, forms: WorkerForms, name: str, text: str, data: Sequence[Mapping[str, Any]]) -> None:
+        rt, span = forms.rt, forms.span
         rt.budget.charge_branches(len(data), span)
         self._rt = rt
         self._span = span
-        self._journal = target.journal
-        self._runs = target.runs
+        self._journal = forms.journal
+        self._runs = forms.runs
         rt.call.span = span
         path = rt.call.next_path(name, span.start)
         self._prefix = branch_prefix(path)
@@ -266,4 +249,4 @@ def _limits(rt: Strand, count: int) -> Limits:
     return rt.limits if left is None else replace(rt.limits, model_calls=left // count)
 
 
-__all__ = ["parallel", "pmap", "race"]
+__all__ = ["worker_forms"]

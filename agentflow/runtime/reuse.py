@@ -32,7 +32,7 @@ from agentflow.runtime.data_adapter import DataAdapter
 from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.meter import Meter
-from agentflow.runtime.records import without_permit
+from agentflow.runtime.permits import without_permit
 from agentflow.runtime.typed_output import Outputs, as_data, from_data
 
 T = TypeVar("T", bound=TaskResult)
