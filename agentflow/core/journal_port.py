@@ -53,6 +53,30 @@ class JournalPortOf(Protocol[C]):
         """Whether the run is given up without an end, to be resumed later: nothing is cleaned up then."""
         ...
 
+    @property
+    def slice(self) -> int:
+        """The number of this slice of a resumed run, from 1."""
+        ...
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds for which the run was at work in slices before."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all records so far."""
+        ...
+
+    @property
+    def cost(self) -> float | None:
+        """The US dollars of all records so far; None if a price is unknown."""
+        ...
+
+    def watch(self, permits: Any) -> None:
+        """Take note of the waits of the run whose permits these are."""
+        ...
+
     def elsewhere(self, rt: object, span: Span) -> Any:
         """The forms at ``span`` of a strand whose branches are runs of their own; None where branches are carried out here."""
         ...

@@ -17,7 +17,7 @@ from agentflow.lang.program import Program
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.generations import Change, TaskOverrides
-from agentflow.runtime.python_program import PythonProgram
+from agentflow.runtime.python_program import PythonProgram, prepared
 from agentflow.runtime.run import check_name
 from agentflow.runtime.stored_input import StoredInput, limits_data
 
@@ -81,7 +81,7 @@ class Generations:
         values = self._stored.read(base, bindings, change=True)
         change.check(base.run, await self._store.effects(base.run))
         overrides_of(change, self._engine.tasks, source)
-        program = await self._engine.prepared(source, values, base.input["allow"])
+        program = await prepared(self._engine, source, values, base.input["allow"])
         return base, program, values
 
     async def _base(self, run_id: str, change: Change, source: Source | None) -> tuple[RunRow, Source]:

@@ -42,10 +42,11 @@ from agentflow.runtime.following import no_value
 from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import beside
+from agentflow.runtime.journaled import Journaled
 from agentflow.runtime.live_runs import LiveRuns
 from agentflow.runtime.open_questions import OpenQuestions
 from agentflow.runtime.plan import RunPlan, make_plan
-from agentflow.runtime.python_program import PythonProgram, identity, reference_in
+from agentflow.runtime.python_program import PythonProgram, identity, prepared, reference_in
 from agentflow.runtime.records import answers
 from agentflow.runtime.repeated import check_same, raises_limit, unusable, usable_limits
 from agentflow.runtime.run import check_name, check_priority, new_run_id
@@ -75,6 +76,7 @@ class DurableRuns:
         self._engine = engine
         self._store = store
         self._redactor = redactor
+        engine.recorded = Journaled(engine.effects)
         self._codec = Codec(engine.effects, engine.following)
         self.sessions = Conversations(store.sessions, self._codec, redactor)
         self._input = StoredInput(self._codec, redactor)
@@ -469,7 +471,7 @@ class DurableRuns:
         """The program and the bindings of a stored run; ``bindings`` has those that are not stored. Raises JournalError."""
         values = self._input.read(row, bindings)
         source = Source.of(str(row.input["name"]), row.program)
-        return await self._engine.prepared(source, values, row.input["allow"]), values
+        return await prepared(self._engine, source, values, row.input["allow"]), values
 
     async def take_over(self) -> None:
         """Start resuming the runs of processes that die, until this is closed."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from agentflow.core.call import CallContext
+from agentflow.core.call import CallContext, JournalPort
 from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.events import RunStarted
 from agentflow.core.labels import NO_SOURCES, Following, box, stripped
@@ -41,8 +41,6 @@ from agentflow.runtime.definitions import NamesInForce
 from agentflow.runtime.entry import call_closure, run_program
 from agentflow.runtime.estimate import ProgramEstimator
 from agentflow.runtime.hops import on_fresh_task
-from agentflow.runtime.journal import RunJournal
-from agentflow.runtime.journaled import Journaled
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.naming import EffectHandler, Publish
 from agentflow.runtime.pacing import Paced
@@ -51,7 +49,6 @@ from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.permits import CallBack
 from agentflow.runtime.program_compiler import ProgramCompiler
 from agentflow.runtime.provenance import RunGuard, left_open, taken_in
-from agentflow.runtime.python_program import PythonProgram, PythonTarget, find_target, reference_in
 from agentflow.runtime.questions import OpenQuestions
 from agentflow.runtime.recovery import run_of_tool
 from agentflow.runtime.redaction import EventRedactor
@@ -62,6 +59,30 @@ from agentflow.runtime.strands import host_strand_at
 from agentflow.runtime.tenant import Tenant
 from agentflow.runtime.written_files import WrittenFiles
 from agentflow.tasks.inputs import request_from_arguments
+
+
+class PythonTarget(Protocol):
+    """A function that can be the program of a run.
+
+    ``reference`` is its module and qualified name, ``digest`` that of its file's text."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reference(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
+        """Run it with ``bindings``, its arguments by name as they are stored, at the outermost call of a run."""
+        ...
+
+    def store(self, value: Any) -> Any:
+        """Its return value as data to be stored. Raises NotData."""
+        ...
+
+    def restore(self, value: Any) -> Any:
+        """Its return value, from the data that was stored. Raises JournalError."""
+        ...
 
 
 class Engine:
@@ -126,6 +147,8 @@ class Engine:
         self.closed = False
         self.news: News | None = None
         self.functions: dict[str, PythonTarget] = {}
+        self.recorded: EffectHandler | None = None
+        """What carries out the effects of durable runs: the room of these sets it."""
         self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
 
     # -- runs -----------------------------------------------------------------------------------------------------
@@ -174,7 +197,7 @@ class Engine:
         approver: Approver | None = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
-        journal: RunJournal | None = None,
+        journal: JournalPort | None = None,
         priority: int = 0,
         quiet: bool = False,
         tenant: Tenant | None = None,
@@ -303,7 +326,7 @@ class Engine:
             publish=publish,
             fitted=fitted,
         )
-        value = await plain_result(value if call.reading is None else await _opened(value, call))
+        value = await plain_result(value if call.reading is None else await opened(value, call))
         budget.check_over()
         return value
 
@@ -337,25 +360,10 @@ class Engine:
 
     def _performer(self, call: CallContext) -> EffectHandler:
         """The handler of effects at ``call``: with the records in a durable run, and paced by recorders if there are any."""
-        handler = self.effects if call.run.journal is None else Journaled(self.effects)
+        handler = self.effects if call.run.journal is None else self.recorded
+        assert handler is not None, "a run has a journal where there are durable runs"
         pacers = pacers_of(self.observers) if self.observers else ()
         return Paced(handler, pacers) if pacers else handler
-
-    async def prepared(
-        self, source: Source, bindings: Iterable[str], allow: Sequence[str] | None
-    ) -> Program | PythonProgram:
-        """The compiled program of a durable run, from its stored source. Raises JournalError, and what compiling raises."""
-        grants = None if allow is None else frozenset(allow)
-        reference = reference_in(source.text)
-        if reference is not None:
-            return PythonProgram(find_target(self.functions, reference), grants)
-        return await asyncio.to_thread(self.compiler.compile, source, bindings=bindings, grants=grants)
-
-    async def carry_out(self, program: Program | PythonProgram, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run the program of a durable run at its outermost call and return its value; ``bindings`` as :meth:`given` gives them, or as stored."""
-        if isinstance(program, PythonProgram):
-            return await program.target.carry_out(await _opened(bindings, call), call)
-        return await self.evaluate(program, SexpEnvironment(bindings), call)
 
     def strand(self, call: CallContext) -> Strand:
         """A strand at ``call`` for host code that performs effects as programs do. The caller must end it."""
@@ -384,7 +392,7 @@ class Engine:
             value = await call_closure(
                 function, arguments, performer=performer, call=call, budget=budget, programs=self.compiler.cache
             )
-        return await plain_result(await _opened(value, call))
+        return await plain_result(await opened(value, call))
 
     async def take_over(
         self,
@@ -452,10 +460,10 @@ class Engine:
                 programs=self.compiler.cache,
             )
         )
-        return await plain_result(await _opened(value, call))
+        return await plain_result(await opened(value, call))
 
 
-async def _opened(value: Any, call: CallContext) -> Any:
+async def opened(value: Any, call: CallContext) -> Any:
     """A value as whatever is no program has it; ``call`` has read where it came from."""
     if call.reading is None:
         return value

@@ -35,11 +35,11 @@ from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_opt
 from agentflow.lib.signature import FunctionKind, plain_arguments, signature_of
 from agentflow.runtime.codec import NotData, Shaped
 from agentflow.runtime.data_adapter import DataAdapter, adapter_for, checked, unfit
+from agentflow.runtime.engine import PythonTarget
 from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.line import Line
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall, Host, WorkCall, check_arguments
-from agentflow.runtime.python_program import PythonTarget
 from agentflow.runtime.strand import Strand
 from agentflow.tasks.from_function import Returns, check_used, returns_of, template_fields
 

@@ -39,6 +39,7 @@ from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.runtime.error_codec import NO_VALUE, bare_error
 from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.meter import Meter
+from agentflow.runtime.permits import Permits
 from agentflow.runtime.record_values import MARKS, SPAN, offsets_in, sources_in, with_sources, with_span
 from agentflow.runtime.records import Records
 from agentflow.runtime.turns import counted, data_of, exchanges_of
@@ -97,6 +98,30 @@ class RunJournal:
     def suspending(self) -> bool:
         """Whether the run is being suspended without an end."""
         return self.records.suspending
+
+    @property
+    def slice(self) -> int:
+        """The number of this slice of the run, from 1."""
+        return self.records.run.slice
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds for which the run was at work before."""
+        return self.records.run.spent_s
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all records so far."""
+        return self.records.usage
+
+    @property
+    def cost(self) -> float | None:
+        """The US dollars of all records so far; None if a price is unknown."""
+        return self.records.cost
+
+    def watch(self, permits: Permits) -> None:
+        """Take note of waits of the run that holds ``permits``."""
+        self.records.parking.watch(permits)
 
     def site(self, span: Span | None) -> list[int] | None:
         """Where an effect at ``span`` stands in the text of the run."""

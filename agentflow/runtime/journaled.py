@@ -7,26 +7,32 @@ from functools import partial
 from typing import Any
 
 from agentflow.core.call import CallContext
-from agentflow.core.effects import Effect, LogMessage, Timer
-from agentflow.core.errors import JournalError
-from agentflow.core.frozen import frozen
+from agentflow.core.effects import Effect, HostCall, LogMessage, Step, TaskCall, Timer, ToolCall
+from agentflow.core.errors import AgentflowError, JournalError
 from agentflow.core.names import NameInfo, Template
+from agentflow.core.ports import Tool
 from agentflow.core.results import TaskResult
 from agentflow.core.values import is_long
-from agentflow.runtime.data_adapter import DataAdapter
+from agentflow.lib.schema_parts import left_out, without
+from agentflow.runtime.data_adapter import DataAdapter, adapter_of
 from agentflow.runtime.fingerprints import fingerprint, marks_of, parts_of, quick_fingerprint
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.record_values import sources_in
-from agentflow.runtime.typed_output import as_data, from_data
+from agentflow.runtime.typed_output import Outputs, as_data, from_data
 from agentflow.runtime.waiting import slept
 
 
-@frozen
 class Journaled:
-    """An :class:`~agentflow.runtime.naming.EffectHandler` that answers from the run's records, or passes on to ``runner``."""
+    """An :class:`~agentflow.runtime.naming.EffectHandler` that answers from the run's records, or passes on to ``runner``.
 
-    runner: EffectRunner
+    It keeps the digests of tools' parameters, by name, and the adapters of what tasks and tools give.
+    """
+
+    def __init__(self, runner: EffectRunner) -> None:
+        self.runner = runner
+        self._digests: dict[str, tuple[Tool, dict[tuple[str, ...], str]]] = {}
+        self._outputs = Outputs()
 
     def describe(self, name: str) -> NameInfo | None:
         """The description of the task or tool called ``name``; None if there is none."""
@@ -53,14 +59,14 @@ class Journaled:
                 return effect.text
             return await self.runner.perform(effect, call)
         kind, name, arguments = asked
-        definition = self.runner.definition(effect, call)
+        definition = self._definition(effect, call)
         digest = quick_fingerprint(kind, name, arguments, definition)
         if digest is None:
             digest = await beside(is_long(arguments), fingerprint, kind, name, arguments, definition)
         parts = partial(parts_of, arguments, definition)
         row = await journal.find(kind, name, digest, call, parts)
         if row is None:
-            adapter = self.runner.output_of(effect, call)
+            adapter = self._output_of(effect, call)
             write = None if adapter is None else partial(as_data, adapter)
             work = partial(self.runner.perform, effect, call)
             result = await journal.record(kind, name, digest, call, work, write=write, marks=marks_of(parts()))
@@ -73,7 +79,7 @@ class Journaled:
                 call.reading.say(sources, alone=True)
         result = journal.replayed(row, call)
         if not isinstance(result, TaskResult) or result.parsed_content is not None:
-            result = await self._typed(result, self.runner.output_of(effect, call), f"the {kind} {name}", call, journal)
+            result = await self._typed(result, self._output_of(effect, call), f"the {kind} {name}", call, journal)
         if call.steps is not None:
             call.steps.append((name, result, call.grants))  # as perform does: later steps may read it
         return result
@@ -86,6 +92,56 @@ class Journaled:
             return from_data(adapter, result, what, call.path)
         except JournalError as error:
             await journal.records.stop(error)
+
+    def _definition(self, effect: Effect, call: CallContext) -> Any:
+        """What else than its arguments identifies an effect at ``call``: of a task its template, model and history, of a
+        tool its parameters."""
+        if isinstance(effect, TaskCall):
+            template = self.runner.tasks.find_compiled(effect.name, call.definitions)
+            if template is not None:
+                try:
+                    request = self.runner.request_from_arguments(template.template, effect.arguments)
+                except AgentflowError:
+                    return template.fields  # the call fails with the same error every time
+                return self.runner.tasks.content(template, request, call)
+        if isinstance(effect, TaskCall | ToolCall):
+            tool = self.runner.tools.find(effect.name, call)
+            return None if tool is None else self._digest(tool, effect.arguments)
+        return None
+
+    def _output_of(self, effect: Effect, call: CallContext) -> DataAdapter[Any] | None:
+        """What reads and writes the value of an effect by its annotation; None where it gives plain data.
+
+        Raises ConfigurationError for what cannot be stored (``durable/no-value``, ``durable/secret``).
+        """
+        match effect:
+            case TaskCall():
+                gives = self.runner.tasks.find_compiled(effect.name, call.definitions) or self.runner.tools.find(
+                    effect.name, call
+                )
+                return None if gives is None else self._outputs.of(gives)
+            case ToolCall():
+                tool = self.runner.tools.find(effect.name, call)
+                return None if tool is None else self._outputs.of(tool)
+            case Step():
+                return adapter_of(effect.declared or effect.function, f"the step {effect.name}", checks=True)
+            case HostCall():
+                return adapter_of(effect.function, effect.name or "the host function", checks=False)
+            case _:
+                return None
+
+    def _digest(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        """A digest of the parameters that a call of a tool depends on, computed once: those that it must be given, and those that
+        it is given. A parameter more that may be left out is nothing to a call that leaves it out."""
+        schema = tool.spec.input_schema
+        cached = self._digests.get(tool.name)
+        if cached is None or cached[0] is not tool:
+            cached = self._digests[tool.name] = (tool, {})
+        absent = left_out(schema, arguments)
+        digest = cached[1].get(absent)
+        if digest is None:
+            digest = cached[1][absent] = fingerprint("tool", without(schema, absent)).hex()
+        return digest
 
 
 __all__ = ["Journaled"]

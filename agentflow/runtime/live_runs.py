@@ -40,7 +40,7 @@ from agentflow.runtime.following import Following
 from agentflow.runtime.generations import Change
 from agentflow.runtime.handle import Recorded, RunResult
 from agentflow.runtime.journal import RunJournal, beside, holds_much
-from agentflow.runtime.python_program import PythonProgram, find_target, has_changed, reference_in
+from agentflow.runtime.python_program import PythonProgram, carry_out, find_target, has_changed, reference_in
 from agentflow.runtime.records import Records, last_failures
 from agentflow.runtime.remote import worker_forms
 from agentflow.runtime.repeated import unusable, usable_limits
@@ -498,7 +498,7 @@ class LiveRuns:
                 )
             if self._engine.shows_bounds and isinstance(program, Program):
                 await self._engine.admission.announce(program, work.bindings, program.allow, call)
-            value = await self._engine.carry_out(program, work.bindings, call)
+            value = await carry_out(self._engine, program, work.bindings, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
         return RunEnd(
             status,

@@ -8,7 +8,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from agentflow.core.call import CallContext
@@ -34,7 +34,7 @@ from agentflow.core.host_code import HostCode
 from agentflow.core.host_threads import on_thread
 from agentflow.core.memory_ports import ContextFinder
 from agentflow.core.names import CompiledTask, NameInfo, Template, permitted
-from agentflow.core.ports import SolverPort, TemplatePort, Tool, ToolPort, WorkflowPort
+from agentflow.core.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.provenance import unlabelled
 from agentflow.core.reading import found_in
 from agentflow.core.requests import SubtaskRequest
@@ -44,14 +44,10 @@ from agentflow.core.templates import TaskTemplate
 from agentflow.core.values import as_text, name_of, pairs_to_dict
 from agentflow.lang.blame import span_of_name
 from agentflow.lib.redact import Redactor
-from agentflow.lib.schema_parts import left_out, without
 from agentflow.lib.suggest import did_you_mean
 from agentflow.lib.terminal import escape
 from agentflow.runtime.calls import calling_span
-from agentflow.runtime.data_adapter import DataAdapter, adapter_of
 from agentflow.runtime.endorsing import endorsed
-from agentflow.runtime.fingerprints import fingerprint
-from agentflow.runtime.typed_output import Outputs
 
 _log = logging.getLogger(__name__)
 _program_log = logging.getLogger("agentflow.program")
@@ -62,8 +58,7 @@ class EffectRunner:
     """Turns effects into calls of the ports. The state of a run is on the strand and its call, not here.
 
     ``request_from_arguments`` turns a task call's named arguments into a request; it belongs to the task system.
-    ``redactor`` removes secrets from what programs log. ``digests`` are those of tools' parameters, by name, ``outputs`` the
-    adapters of what tasks and tools give.
+    ``redactor`` removes secrets from what programs log.
     """
 
     tasks: TemplatePort
@@ -73,10 +68,6 @@ class EffectRunner:
     solver: SolverPort | None = None
     workflows: WorkflowPort | None = None
     redactor: Redactor | None = None
-    digests: dict[str, tuple[Tool, dict[tuple[str, ...], str]]] = field(
-        default_factory=dict[str, tuple[Tool, dict[tuple[str, ...], str]]]
-    )
-    outputs: Outputs = field(default_factory=Outputs)
 
     def describe(self, name: str) -> NameInfo | None:
         """The kind and the arguments of the task or tool called ``name``, a task before a tool; None if there is neither."""
@@ -100,54 +91,6 @@ class EffectRunner:
             if old is not None and old.fields != new.fields:
                 call.warn("task/redefined", f"task '{new.name}' is defined again", name=new.name)
         return names
-
-    def definition(self, effect: Effect, call: CallContext) -> Any:
-        """What else than its arguments identifies an effect at ``call``: of a task its template, model and history, of a
-        tool its parameters."""
-        if isinstance(effect, TaskCall):
-            template = self.tasks.find_compiled(effect.name, call.definitions)
-            if template is not None:
-                try:
-                    request = self.request_from_arguments(template.template, effect.arguments)
-                except AgentflowError:
-                    return template.fields  # the call fails with the same error every time
-                return self.tasks.content(template, request, call)
-        if isinstance(effect, TaskCall | ToolCall):
-            tool = self.tools.find(effect.name, call)
-            return None if tool is None else self._digest(tool, effect.arguments)
-        return None
-
-    def output_of(self, effect: Effect, call: CallContext) -> DataAdapter[Any] | None:
-        """What reads and writes the value of an effect by its annotation; None where it gives plain data.
-
-        Raises ConfigurationError for what cannot be stored (``durable/no-value``, ``durable/secret``).
-        """
-        match effect:
-            case TaskCall():
-                gives = self.tasks.find_compiled(effect.name, call.definitions) or self.tools.find(effect.name, call)
-                return None if gives is None else self.outputs.of(gives)
-            case ToolCall():
-                tool = self.tools.find(effect.name, call)
-                return None if tool is None else self.outputs.of(tool)
-            case Step():
-                return adapter_of(effect.declared or effect.function, f"the step {effect.name}", checks=True)
-            case HostCall():
-                return adapter_of(effect.function, effect.name or "the host function", checks=False)
-            case _:
-                return None
-
-    def _digest(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
-        """A digest of the parameters that a call of a tool depends on, computed once: those that it must be given, and those that
-        it is given. A parameter more that may be left out is nothing to a call that leaves it out."""
-        schema = tool.spec.input_schema
-        cached = self.digests.get(tool.name)
-        if cached is None or cached[0] is not tool:
-            cached = self.digests[tool.name] = (tool, {})
-        absent = left_out(schema, arguments)
-        digest = cached[1].get(absent)
-        if digest is None:
-            digest = cached[1][absent] = fingerprint("tool", without(schema, absent)).hex()
-        return digest
 
     async def perform(self, effect: Effect, call: CallContext) -> Any:
         """Carry out one effect at ``call`` and return its value. Raises what the port raises, with the effect's span if the

@@ -25,7 +25,7 @@ from agentflow.runtime.generations import TaskOverrides
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.permits import Permits, without_permit
 from agentflow.runtime.pool import Pool, path_order
-from agentflow.runtime.python_program import PythonProgram
+from agentflow.runtime.python_program import PythonProgram, carry_out
 from agentflow.runtime.records import Elsewhere, Records, wait_for_end
 from agentflow.runtime.remote import worker_forms
 
@@ -127,7 +127,7 @@ async def make_plan(
                 quiet=True,
             ) as (_, call):
                 call.definitions = overrides
-                await engine.carry_out(program, bindings, call)
+                await carry_out(engine, program, bindings, call)
             ended.append(None)
         except asyncio.CancelledError:
             if not records.suspending:

@@ -17,12 +17,11 @@ from agentflow.core.source import Source, Span
 from agentflow.core.toolbox import Toolbox
 from agentflow.lang.program import Program
 from agentflow.runtime.budget import budget_of
-from agentflow.runtime.engine import Engine
+from agentflow.runtime.engine import Engine, PythonTarget
 from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.host_spans import HostSpans
 from agentflow.runtime.line import Line, carried_out, close, in_turn
 from agentflow.runtime.program_files import ProgramLike
-from agentflow.runtime.python_program import PythonTarget
 from agentflow.runtime.unawaited import Unawaited
 
 R_co = TypeVar("R_co", covariant=True)

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import JournalError
 from agentflow.core.frozen import frozen
 from agentflow.core.source import Source
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program
 from agentflow.lib.suggest import did_you_mean
+from agentflow.runtime.engine import Engine, PythonTarget, opened
 
 _KEYS = {"python", "digest"}
-
-
-class PythonTarget(Protocol):
-    """A function that can be the program of a run.
-
-    ``reference`` is its module and qualified name, ``digest`` that of its file's text."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def reference(self) -> str: ...
-    @property
-    def digest(self) -> str: ...
-    async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
-        """Run it with ``bindings``, its arguments by name as they are stored, at the outermost call of a run."""
-        ...
-
-    def store(self, value: Any) -> Any:
-        """Its return value as data to be stored. Raises NotData."""
-        ...
-
-    def restore(self, value: Any) -> Any:
-        """Its return value, from the data that was stored. Raises JournalError."""
-        ...
 
 
 @frozen
@@ -98,3 +78,23 @@ def find_target(targets: Mapping[str, PythonTarget], reference: str) -> PythonTa
             hint=did_you_mean(reference, targets) or "name the module that creates the flow: --app MODULE:FLOW",
         )
     return target
+
+
+async def prepared(
+    engine: Engine, source: Source, bindings: Iterable[str], allow: Sequence[str] | None
+) -> Program | PythonProgram:
+    """The compiled program of a durable run, from its stored source. Raises JournalError, and what compiling raises."""
+    grants = None if allow is None else frozenset(allow)
+    reference = reference_in(source.text)
+    if reference is not None:
+        return PythonProgram(find_target(engine.functions, reference), grants)
+    return await asyncio.to_thread(engine.compiler.compile, source, bindings=bindings, grants=grants)
+
+
+async def carry_out(
+    engine: Engine, program: Program | PythonProgram, bindings: Mapping[str, Any], call: CallContext
+) -> Any:
+    """Run the program of a durable run at its outermost call and return its value; ``bindings`` as the engine gives them, or as stored."""
+    if isinstance(program, PythonProgram):
+        return await program.target.carry_out(await opened(bindings, call), call)
+    return await engine.evaluate(program, SexpEnvironment(bindings), call)

@@ -40,7 +40,6 @@ from agentflow.runtime.asking import Approver, Asking
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.clock import WallClock
 from agentflow.runtime.crew import together
-from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.memory import MemoryAccounts
 from agentflow.runtime.pacing import warn_of_failures
 from agentflow.runtime.questions import OpenQuestions
@@ -79,7 +78,7 @@ class Run:
         open_questions: OpenQuestions | None = None,
         run_id: str | None = None,
         redactor: Redactor | None = None,
-        journal: RunJournal | None = None,
+        journal: JournalPort | None = None,
         beside: MemoryAccounts | None = None,
         tenant: Tenant | None = None,
         tools: object = None,
@@ -90,15 +89,15 @@ class Run:
         self.limits = limits
         self._bounded = limits.tokens is not None or limits.usd is not None
         self.journal: JournalPort | None = journal
-        self.slice = 1 if journal is None else journal.records.run.slice
+        self.slice = 1 if journal is None else journal.slice
         self.watched = fanout.watched
         self.streaming = fanout.streaming
         self.programs: set[tuple[str, Lines | None]] = set()
         self.budget = Budget(limits, beside=beside)
         if journal is not None:
-            journal.records.parking.watch(self.budget.permits)
-        self.usage = _NO_USAGE if journal is None else journal.records.usage
-        self.cost_usd: float | None = 0.0 if journal is None else journal.records.cost
+            journal.watch(self.budget.permits)
+        self.usage = _NO_USAGE if journal is None else journal.usage
+        self.cost_usd: float | None = 0.0 if journal is None else journal.cost
         self.model_calls = self.usage.requests
         self._under_way: set[UnderWay] = set()
         shared = None if tenant is None else tenant.purse
@@ -354,7 +353,7 @@ class OpenRun:
                     root.warn(code, message)
             if self._run.limits.wall_s is not None:
                 journal = self._run.journal
-                spent_s = journal.records.run.spent_s if isinstance(journal, RunJournal) else 0.0
+                spent_s = 0.0 if journal is None else journal.spent_s
                 self._clock = await WallClock(self._run.budget, spent_s).__aenter__()
             if self._pump is not None:
                 await self._pump.__aenter__()
