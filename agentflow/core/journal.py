@@ -128,7 +128,7 @@ class RunRow:
     ``epoch`` counts its owners and ``slice`` the stretches in which it was worked on; ``seq`` the answers it was given.
     ``wake_at`` is when a waiting run goes on by itself; ``spent_s`` the seconds it has worked; ``result`` and ``error`` are
     JSON data. ``created`` and ``updated`` are unix seconds. ``deaths`` counts the owners that died one after the other while
-    they worked on it, where the store counts them. ``queue`` is the queue of the workers that do it, ``tenant`` whom they do
+    they worked on it, and recorded nothing in between. ``queue`` is the queue of the workers that do it, ``tenant`` whom they do
     it for; ``cancelling`` says that they are to cancel it. ``parent`` is the run that it does a branch of. ``build`` is that of the
     worker who had it last.
     """

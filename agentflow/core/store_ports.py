@@ -328,7 +328,7 @@ class JournalStore(Protocol):
         ...
 
     async def abandoned(self) -> list[RunRow]:
-        """Runs that other processes worked on when they died, some of them where there are many. Where deaths are counted, these are.
+        """Runs that other processes worked on when they died, some of them where there are many. Their deaths count the last one.
 
         Those of workers are not among them: they are queued for other workers.
         """

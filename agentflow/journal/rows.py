@@ -17,8 +17,8 @@ from agentflow.core.errors import JournalError
 from agentflow.core.journal import EffectRow, EffectState, JsonText, NewRun, RunRow
 from agentflow.core.money import total
 
-VERSION = 2
-"""The version of the tables. The first summed up records otherwise, and lacked tables."""
+VERSION = 3
+"""The version of the tables. The first summed up records otherwise, and lacked tables; the second counted no deaths."""
 BLOB_BYTES = 64 * 1024
 """Length of JSON text above which a value is stored once, by its content."""
 
@@ -26,7 +26,8 @@ SCHEMA = """
 create table af_meta(key text primary key, value text not null) without rowid;
 create table af_run(run text primary key, base text, program text not null, digest text not null, input text not null,
   status text not null, epoch integer not null default 0, owner text, seq integer not null default 0,
-  slice integer not null default 0, wake_at real, spent_s real not null default 0, result text, error text,
+  slice integer not null default 0, deaths integer not null default 0, reached text, wake_at real,
+  spent_s real not null default 0, result text, error text,
   created real not null, updated real not null, sum integer not null) without rowid;
 create table af_effect(run text not null, key blob not null, path text not null, leaf blob, kind text not null,
   name text not null, content blob not null, state integer not null, value text, turns text, usage text, cost real,
@@ -46,7 +47,7 @@ create index if not exists af_event_run on af_event(run, number);
 """Tables of the event logs of runs; the journal does not need them."""
 EVENT_TABLES = frozenset({"af_event", "af_event_content", "af_event_log"})
 _KEPT = "run, base, program, digest, input, status, result, error"
-RUN = f"{_KEPT}, epoch, seq, slice, wake_at, spent_s, created, updated, sum"
+RUN = f"{_KEPT}, epoch, seq, slice, deaths, wake_at, spent_s, created, updated, sum"
 CREATE = "insert into af_run(run, base, program, digest, input, status, created, updated, sum) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 EFFECT = "path, leaf, kind, name, content, state, value, turns, usage, cost, t0, t1, sum"
 _UNLESS_ENDED = f"""
@@ -59,6 +60,17 @@ PUT_ALONE = f"""
 insert into af_effect(run, key, {EFFECT}) select {_PLACES} where (select epoch from af_run where run = ?) = ? {_UNLESS_ENDED}
 """
 """Stores a record if the run, a parameter after the record's, has the epoch after that: a transaction of one statement."""
+
+
+def reached(of_run: str) -> str:
+    """What has ended of a run ``r``, as SQL of both stores; ``of_run`` is the condition that an effect ``e`` belongs to it."""
+    return f"(select count(*) || ' ' || coalesce(max(t1), 0) from af_effect e where {of_run} and e.state > 0)"
+
+
+def deaths(of_run: str) -> str:
+    """How many owners have died one after the other, with the one that just did, and recorded nothing in between."""
+    return f"case when r.reached = {reached(of_run)} then r.deaths + 1 else 1 end"
+
 
 _STATES: tuple[EffectState, ...] = tuple(EffectState)  # by number, in a fraction of the time of a look-up by value
 
@@ -224,7 +236,7 @@ def run_values(run: str, new: NewRun, now: float, blobs: Blobs) -> tuple[Any, ..
 
 def run_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> RunRow:
     """The run whose columns are :data:`RUN`. Raises JournalError (``durable/corrupt``)."""
-    summed, (epoch, seq, slice, wake_at, spent, created, updated, total) = fields[:8], fields[8:]
+    summed, (epoch, seq, slice, deaths, wake_at, spent, created, updated, total) = fields[:8], fields[8:]
     run, base, program, digest, input_, status, result, error = summed
     if checksum(summed) != total:
         raise corrupt(f"the stored run '{run}' is damaged")
@@ -244,6 +256,7 @@ def run_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> RunRow:
         error=load(error, db),
         created=created,
         updated=updated,
+        deaths=deaths,
     )
 
 

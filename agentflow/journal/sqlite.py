@@ -35,16 +35,25 @@ from agentflow.journal.rows import (
     RUN,
     Blobs,
     change_run,
+    deaths,
     dump,
     effect_checksum,
     effect_of,
     keep_blobs,
+    reached,
     run_of,
     run_values,
     spent,
 )
 from agentflow.journal.sqlite_file import SqliteFile, Sync
 from agentflow.journal.writer import Put, Writer
+
+_BEFORE = f"""
+select {reached("e.run = r.run")}, {deaths("e.run = r.run")},
+  max(0.0, coalesce((select max(t1) from af_effect e where e.run = r.run) - updated, 0.0)) from af_run r where run = ?
+"""
+"""Of a run that is taken: what it had reached, the deaths of its owners if the last has died, and the seconds for which that one
+had worked, as far as its records tell."""
 
 
 class SqliteJournal:
@@ -96,6 +105,7 @@ class SqliteJournal:
                 raise owned_run(run)
             if before.status in ENDED:
                 sessions.hold_again(db, run)
+            reached, deaths, killed_s = db.execute(_BEFORE, (run,)).fetchone()
             change_run(
                 db,
                 run,
@@ -105,7 +115,9 @@ class SqliteJournal:
                 slice=before.slice + 1,
                 owner=f"{platform.node()}:{os.getpid()}",
                 wake_at=None,
-                spent_s=before.spent_s + _killed_s(db, before),
+                deaths=deaths if before.status == "running" else 0,
+                reached=reached,
+                spent_s=before.spent_s + killed_s,
             )
             usage, cost = spent(db, run)
             return OwnedRun(run=_row(db, run), records=_answers(db, run), usage=usage, cost=cost)
@@ -129,7 +141,7 @@ class SqliteJournal:
             if row.seq != seq:
                 return False
             spent = row.spent_s + spent_s
-            change_run(db, run, time.time(), status="waiting", wake_at=wake_at, owner=None, spent_s=spent)
+            change_run(db, run, time.time(), status="waiting", wake_at=wake_at, owner=None, spent_s=spent, deaths=0)
             return True
 
         parked = True
@@ -180,7 +192,7 @@ class SqliteJournal:
             blobs: Blobs = {}
             ends: dict[str, Any] = {"result": dump(result, blobs), "error": dump(error, blobs)}
             keep_blobs(db, blobs)
-            change_run(db, run, time.time(), status=status, spent_s=row.spent_s + spent_s, owner=None, **ends)
+            change_run(db, run, time.time(), status=status, spent_s=row.spent_s + spent_s, owner=None, deaths=0, **ends)
 
         try:
             await self._writer.do(work)
@@ -207,7 +219,8 @@ class SqliteJournal:
     async def abandoned(self) -> list[RunRow]:
         def work(db: sqlite3.Connection) -> list[RunRow]:
             ids = db.execute("select run from af_run where status = 'running' order by run").fetchall()
-            return [_dead(_row(db, run)) for (run,) in ids if not self._locks.alive(run)]
+            dead = [_row(db, run) for (run,) in ids if not self._locks.alive(run)]
+            return [replace(_dead(row), deaths=db.execute(_BEFORE, (row.run,)).fetchone()[1]) for row in dead]
 
         return await self._writer.do(work)
 
@@ -266,12 +279,6 @@ def _row(db: sqlite3.Connection, run: str) -> RunRow:
 def _dead(row: RunRow) -> RunRow:
     """A run whose owner is dead, as it is shown."""
     return replace(row, status="queued")
-
-
-def _killed_s(db: sqlite3.Connection, row: RunRow) -> float:
-    """Seconds for which the last slice of a killed run had worked, as far as its records tell."""
-    (last,) = db.execute("select max(t1) from af_effect where run = ?", (row.run,)).fetchone()
-    return 0.0 if last is None else max(0.0, last - row.updated)
 
 
 def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:

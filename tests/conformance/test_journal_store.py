@@ -164,6 +164,27 @@ async def test_runs_of_the_dead_are_abandoned(opener: Opener) -> None:
     assert await other.abandoned() == []
 
 
+async def test_deaths_of_owners_are_counted(opener: Opener) -> None:
+    """Of owners that died one after the other and recorded nothing in between; whoever gives the run up has not died."""
+    await opener().create("r", NEW)
+
+    async def died(*recorded: EffectRow) -> int:
+        store = opener()
+        run = (await store.own("r")).run
+        await store.put("r", run.epoch, recorded)
+        await store.aclose()
+        (found,) = await opener().abandoned()
+        return found.deaths
+
+    opened = row("0/0.0", state=EffectState.OPEN)
+    assert [await died(), await died(), await died(row("0/1.0")), await died(opened), await died()] == [1, 2, 1, 2, 3]
+    store = opener()
+    owned = await store.own("r")
+    assert owned.run.deaths == 3
+    await store.finish("r", owned.run.epoch, "queued")
+    assert (await store.own("r")).run.deaths == 0
+
+
 async def test_a_stale_owner_does_not_harm_others_of_its_batch(opener: Opener) -> None:
     """Of records committed together only those of the stale owner, and those that are no data, are refused."""
     store = opener()

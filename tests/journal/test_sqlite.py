@@ -114,7 +114,7 @@ async def test_what_is_no_journal_is_named(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await filled(path)
     with sqlite3.connect(path) as db:
-        db.execute("update af_meta set value = '3'")
+        db.execute("update af_meta set value = '99'")
     assert await code_of_opening(path) == "durable/version"
     with sqlite3.connect(path) as db:
         db.execute("update af_meta set value = '1'")

@@ -32,7 +32,7 @@ def app(url: str, log: Path, hang: str | None = None) -> AgentFlow:
                 await asyncio.sleep(0.02)
         return f"<{at}>"
 
-    return AgentFlow(model="offline", tools=[look], durable=url)
+    return AgentFlow(model="offline", tools=[look], durable=url, take_over=True)
 
 
 async def main(url: str, run: str, log: str, hang: str | None = None) -> None:

@@ -80,13 +80,19 @@ async def test_a_process_that_stood_still_stores_nothing_more(
     assert Counter(log.read_text().split()) == {"a": 1, "p1": 1, "p2": 1, "b": 2}
 
 
-async def test_a_run_that_kills_its_processes_is_ended(postgres_url: str, tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store, of each kind whose owners may be processes."""
+    return f"sqlite:///{tmp_path / 'runs.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+
+async def test_a_run_that_kills_its_processes_is_ended(url: str, tmp_path: Path) -> None:
     """After the second owner that died and left no new record the run has failed, and says how often and where."""
     log = tmp_path / "log"
     for _ in range(2):
-        with working(postgres_url, log):
+        with working(url, log):
             pass
-    async with app(postgres_url, log) as flow:
+    async with app(url, log) as flow:
         assert await ended(flow) == "failed"
         with pytest.raises(JournalError) as failure:
             await (await flow.start(PROGRAM, run_id="r")).result()
@@ -96,13 +102,13 @@ async def test_a_run_that_kills_its_processes_is_ended(postgres_url: str, tmp_pa
     assert Counter(log.read_text().split())["b"] == 3
 
 
-async def test_a_run_that_gets_further_each_time_goes_on(postgres_url: str, tmp_path: Path) -> None:
+async def test_a_run_that_gets_further_each_time_goes_on(url: str, tmp_path: Path) -> None:
     """However many of its owners die, each of them recorded something before it did."""
     log = tmp_path / "log"
     for hang in ("a", "p1", "b"):
-        with working(postgres_url, log, hang):
+        with working(url, log, hang):
             pass
-    async with app(postgres_url, log) as flow:
+    async with app(url, log) as flow:
         assert await ended(flow) == "done"
 
 

@@ -47,15 +47,14 @@ from agentflow.journal.postgres.rows import (
     run_of,
     spent,
 )
+from agentflow.journal.rows import deaths, reached
 from agentflow.journal.writer import Job, Put, Writer
 
 _DEAD = """
 with owners as materialized (select distinct owner from af_run where status = 'running' and owner <> $1),
 dead as materialized (select owner from owners where pg_try_advisory_xact_lock_shared(owner))
 """
-_REACHED = "(select count(*) || ' ' || coalesce(max(t1), 0) from af_effect e where e.rid = r.rid and e.state > 0)"
-_DEATHS = f"case when r.reached = {_REACHED} then r.deaths + 1 else 1 end"
-"""How many owners have died one after the other, with the one that just did, and recorded nothing in between."""
+_REACHED, _DEATHS = reached("e.rid = r.rid"), deaths("e.rid = r.rid")
 _ABANDONED = f"""{_DEAD}
 select {_DEATHS}, {RUN} from af_run r join dead using (owner) where status = 'running' and queue is null order by rid limit 100
 """
@@ -333,7 +332,7 @@ class PostgresJournal:
             requeued = [run for (run,) in await db.fetch(_REQUEUE, self._owner.id)]
             await self._engine.enqueue(db, requeued)
             rows = await db.fetch(_ABANDONED, self._owner.id)
-            return len(requeued), [replace(run_of(row), status="queued", deaths=deaths) for deaths, *row in rows]
+            return len(requeued), [replace(run_of(row), status="queued", deaths=died) for died, *row in rows]
 
         if not await self._writer.ask(look):
             return []
