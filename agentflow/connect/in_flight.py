@@ -38,6 +38,8 @@ Asked: TypeAlias = ElicitRequestParams | CreateMessageRequestParams
 Answer: TypeAlias = ElicitResult | CreateMessageResult | ErrorData
 _Question: TypeAlias = tuple[Asked, "asyncio.Future[Answer]"]
 
+_DECLINES = frozenset({"question/unanswered", "question/schema", "provenance/denied", "provenance/readers"})
+"""Errors of a question that leave it unasked, which to the server is a no."""
 _LEVELS = {"debug": "debug", "info": "info", "notice": "info", "warning": "warning"}
 DECLINED = ElicitResult(action="decline")
 
@@ -185,7 +187,7 @@ class InFlight:
             agreed = await self.call.ask_human(question, {"type": "boolean"})
             return ElicitResult(action="accept" if agreed is True else "decline")
         except SexpEvaluationError as error:
-            if error.code not in ("question/unanswered", "question/schema"):
+            if error.code not in _DECLINES:
                 raise
             self.call.warn(
                 "mcp/declined", f"a question of the MCP server '{self._server.name}' was declined: {error.message}"

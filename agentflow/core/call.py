@@ -390,10 +390,13 @@ class CallContext:
         """Ask somebody, from inside a tool: ``await ctx.ask_human("How many?", {"type": "integer"})``. Gives the answer.
 
         In a durable run the tool may be begun again when there is an answer, which it then gets at once. Raises
-        SexpEvaluationError: ``question/schema``, ``question/unanswered``.
+        SexpEvaluationError: ``question/schema``, ``question/unanswered``; ``provenance/denied``, ``provenance/readers`` where the policy lets
+        nobody be asked with what the tool has read.
         """
         if self.host is not None:
             await self.host.check()
+        if self.reading is not None:
+            self.reading.check("ask-human", self.span, self)
         asking = self.for_host().start(self.span, "AskHuman", question, schema)
         return await self.run.ask(question, schema, asking)
 

@@ -19,7 +19,7 @@ from agentflow.core.errors import ConfigurationError, clip
 from agentflow.core.frozen import frozen
 from agentflow.core.labels import NO_SOURCES, Following, Sources
 from agentflow.core.readers import allowed_readers, check_readers, is_restriction, kept_from, only_for, readers_of
-from agentflow.core.reading import Reading
+from agentflow.core.reading import SEEN_BY_PEOPLE, Reading
 
 USER = "user"
 """The source of what the program and its bindings say: the absence of any other."""
@@ -139,8 +139,8 @@ class Provenance:
     declares of it (``@tool(sinks={"to": "user"})``). ``default`` says it of arguments of tools that neither names: ``"allow"`` any source,
     or ``"deny"`` all but the user. ``sources`` renames what tools give, by name or pattern: ``{"lookup_contact": "directory"}``.
     ``readers`` say who may see what came from a source, by name or pattern: ``{"file:hr/*": ["*@hr.example", "payroll"]}``. Who sees what reaches
-    an argument says a rule (``Sink("send", readers_in="to")``); without one that is the tool itself, by its name. Models, functions of the host and
-    the result of the run may see everything.
+    an argument says a rule (``Sink("send", readers_in="to")``); without one that is the tool itself, by its name, and of questions and messages
+    ``ask-human`` and ``log-message``. Models and functions of the host may see everything unless a rule says who sees what they are given; so may the result of the run.
     ``capacity`` is how many values the schema of a task's answer may have at most for the answer to come from nowhere, since it can tell
     hardly anything: a number, or ``"enum"`` for 64; None, the default, for no answer.
     With ``strict``, what a test depended on counts for everything that is done or given because of it: arms, rounds of loops, which elements
@@ -262,7 +262,7 @@ class Provenance:
     ) -> dict[str, list[str]]:
         """Those of ``sources`` that are kept from whoever sees ``argument`` of a call of ``name``, each with those readers.
 
-        What is no ``tool`` is seen by somebody only where a rule says by whom.
+        Where no rule says by whom, a ``tool``, a question or a message is seen under its own name, and anything else by nobody.
         """
         policies = (self, *self.narrowed_by)
         lists = {
@@ -271,7 +271,7 @@ class Provenance:
         if not any(lists.values()):
             return {}
         said = [readers_of(one.rules, name, argument, arguments) for one in policies]
-        readers = list(said[0] if said[0] is not None else (name,) if tool else ())
+        readers = list(said[0] if said[0] is not None else (name,) if tool or name in SEEN_BY_PEOPLE else ())
         readers += [each for further in said[1:] for each in further or ()]
         kept = {source: kept_from(readers, allowed) for source, allowed in lists.items() if allowed}
         return {source: those for source, those in kept.items() if those}

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from agentflow.core.errors import AgentflowError
 from agentflow.core.labels import NO_SOURCES, Following, Sources, joined
 from agentflow.core.names import Definitions
 from agentflow.core.source import Span
+
+ASKED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "ask-human": ("question", "schema"),
+        "log-message": ("text",),
+        "solve": ("goal", "inputs"),
+    }
+)
+"""Effects whose arguments have no names in programs, with those that a rule has for them. They are read before the effect is asked for, so that each depends on all."""
+SEEN_BY_PEOPLE = frozenset({"ask-human", "log-message"})
+"""Those of them that people are shown: questions, and messages of programs."""
 
 
 class Guard(Protocol):
@@ -110,6 +122,13 @@ class Reading:
         """Something from these sources was read."""
         if not sources <= self.sources:
             self.sources = joined(self.sources, sources)
+
+    def check(self, name: str, span: Span | None, call: object) -> None:
+        """Raise the policy's error if what was read here may not reach one of :data:`ASKED`, which code of the host asks for."""
+        labels = dict.fromkeys(ASKED[name], NO_SOURCES)
+        error = self.guard.judge(name, labels, self.sources, span, call, tool=False, arguments={})
+        if error is not None:
+            raise error
 
     def fork(self, sources: Sources, default: Sources = NO_SOURCES) -> Reading:
         """What a part of the call reads that is followed by itself, and depends on ``sources`` from the start."""

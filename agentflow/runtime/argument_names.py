@@ -8,13 +8,7 @@ from typing import Any, cast
 
 from agentflow.core.effects import AskHuman, Effect, GetContext, HostCall, LogMessage, NamedCall, Solve, Step
 from agentflow.core.labels import NO_SOURCES, Sources, joined
-
-ASKED: Mapping[str, tuple[str, ...]] = {
-    "ask-human": ("question", "schema"),
-    "log-message": ("text",),
-    "solve": ("goal", "inputs"),
-}
-"""Effects whose arguments have no names in programs, with those that a rule has for them. They are read before the effect is asked for, so that each depends on all."""
+from agentflow.core.reading import ASKED
 
 
 def name_of_effect(effect: Effect) -> str:
@@ -70,4 +64,4 @@ def parameters_of(function: Callable[..., Any]) -> tuple[tuple[str, ...], str | 
     return tuple([each.name for each in parameters if each.kind in by_position]), rest
 
 
-__all__ = ["ASKED", "by_names", "name_of_effect", "name_of_function", "parameters_of", "values_by_name"]
+__all__ = ["by_names", "name_of_effect", "name_of_function", "parameters_of", "values_by_name"]

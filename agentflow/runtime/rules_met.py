@@ -13,10 +13,11 @@ from agentflow.core.errors import ConfigurationError
 from agentflow.core.frozen import frozen
 from agentflow.core.ports import TemplatePort, ToolPort, WorkflowPort
 from agentflow.core.provenance import USER, Provenance, Sink
+from agentflow.core.reading import ASKED
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.suggest import did_you_mean, suggest
-from agentflow.runtime.argument_names import ASKED, name_of_function, parameters_of
+from agentflow.runtime.argument_names import name_of_function, parameters_of
 from agentflow.runtime.provenance import RunGuard
 from agentflow.runtime.sinks import held_by
 

@@ -11,9 +11,10 @@ from agentflow.core.facts import Reach, TaskFacts, ToolFacts
 from agentflow.core.labels import UNKNOWN, Label
 from agentflow.core.provenance import USER, Labelled, declared_sources
 from agentflow.core.readers import is_restriction
+from agentflow.core.reading import ASKED
 from agentflow.lang.bounds.flow import AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN, Done, Flows, Point, variable
 from agentflow.lang.closure import Closure
-from agentflow.runtime.argument_names import ASKED, name_of_function, parameters_of
+from agentflow.runtime.argument_names import name_of_function, parameters_of
 
 _SESSION: Point = "session"
 _STEPS: Point = "steps"

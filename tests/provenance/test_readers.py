@@ -6,7 +6,21 @@ from typing import Any, Literal
 
 import pytest
 
-from agentflow import AgentFlow, AgentflowError, ConfigurationError, Labelled, Provenance, ScriptedProvider, Sink
+from agentflow import (
+    AgentFlow,
+    AgentflowError,
+    ApprovalRequest,
+    CallContext,
+    ConfigurationError,
+    Labelled,
+    Provenance,
+    ScriptedProvider,
+    Sink,
+    TaskResult,
+    tool,
+)
+from agentflow.core.questions import Question
+from agentflow.events import Log
 
 POLICY = Provenance(
     rules=[Sink("send", readers_in="to"), Sink("post", readers=["public"])],
@@ -181,3 +195,114 @@ async def test_everybody_who_is_named_counts(to: Any, is_sent: bool) -> None:
         except AgentflowError as error:
             assert error.code == "provenance/readers"
     assert bool(sent) == is_sent
+
+
+PEOPLE: dict[str, tuple[Literal["sexp", "python"], str, str]] = {
+    "a question": ("sexp", "(ask-human (value-of (salaries)))", "ask-human"),
+    "a part of a question": ("sexp", '(ask-human (format "Is {} right?" (value-of (salaries))))', "ask-human"),
+    "the schema of one": (
+        "sexp",
+        '(ask-human "Who?" (dict "type" "string" "title" (value-of (salaries))))',
+        "ask-human",
+    ),
+    "a message": ("sexp", "(log-message (value-of (salaries)))", "log-message"),
+    "a question, in Python": ("python", "ask_human(salaries())", "ask-human"),
+    "a message, in Python": ("python", 'print("paid:", salaries())', "log-message"),
+    "a question that a tool asks": ("sexp", "(payroll (text (value-of (salaries))))", "ask-human"),
+    "a question of the host's code": ("sexp", "(desk (x (value-of (salaries))))", "ask-human"),
+}
+
+
+@pytest.mark.parametrize("case", PEOPLE)
+async def test_people_are_shown_what_they_may_see(case: str) -> None:
+    """A question and a message are seen by ``ask-human`` and ``log-message``, or by whom a rule says: others are not asked and not told, whoever
+    asks, and no event has the text."""
+    surface, program, name = PEOPLE[case]
+
+    async def shown(policy: Provenance | None) -> list[str]:
+        seen: list[str] = []
+
+        async def salaries() -> str:
+            """What everybody earns."""
+            return "Bob 100"
+
+        async def payroll(text: str, ctx: CallContext) -> str:
+            """Pay."""
+            return str(await ctx.ask_human(f"Pay {text}?"))
+
+        def answer(question: Question) -> str:
+            seen.append(question.question)
+            return "yes"
+
+        async with AgentFlow(
+            provider=ScriptedProvider(), tools=[salaries, payroll], provenance=policy, answer=answer
+        ) as flow:
+
+            @flow.workflow
+            async def desk(x: str) -> str:
+                return str(await flow.ask_human(f"Pay {x}?"))
+
+            flow.subscribe(lambda event: seen.append(event.message) if isinstance(event, Log) else None)
+            try:
+                value: object = (await flow.run(program, surface=surface)).value
+            except AgentflowError as error:
+                refused.append(error.code)
+            else:
+                refused.extend(
+                    [str(value.notes.error.details["code"])]
+                    if isinstance(value, TaskResult) and value.notes.error
+                    else []
+                )
+        return seen
+
+    refused: list[str] = []
+    hr = ["payroll", "desk"]
+    somebody, ann = Sink("*-*", readers=["bob@sales.example"]), Sink(name, readers=["ann@hr.example"])
+    for policy in (
+        None,
+        Provenance(sources={"salaries": "hr"}, readers={"hr": [*hr, name]}),
+        Provenance(rules=[ann], sources={"salaries": "hr"}, readers={"hr": [*hr, "ann@hr.example"]}),
+    ):
+        assert await shown(policy) and not refused
+    for policy in (
+        Provenance(sources={"salaries": "hr"}, readers={"hr": hr}),
+        Provenance(rules=[somebody], sources={"salaries": "hr"}, readers={"hr": [*hr, name]}),
+    ):
+        assert not await shown(policy) and refused == ["provenance/readers"]
+        refused.clear()
+
+
+async def test_a_model_is_sent_what_those_may_see_whom_a_rule_names() -> None:
+    """Without a rule a model is sent anything; a rule for its task says who sees it."""
+    assert await run("(value-of (t (q (value-of (salaries)))))", POLICY) == []
+    rules = [*POLICY.rules, Sink("t", readers=["vendor"])]
+    with pytest.raises(AgentflowError) as caught:
+        await run(
+            "(value-of (t (q (value-of (salaries)))))",
+            Provenance(rules=rules, sources=POLICY.sources, readers=POLICY.readers),
+        )
+    assert caught.value.code == "provenance/readers" and caught.value.details["readers"] == ["vendor"]
+
+
+async def test_whoever_approves_a_call_sees_what_it_is_about() -> None:
+    """An approval is a decision about the values themselves, as an endorsement is: it shows them."""
+    shown: list[str] = []
+
+    async def salaries() -> str:
+        """What everybody earns."""
+        return "Bob 100"
+
+    @tool(approval=True)
+    async def payroll(text: str) -> str:
+        """Pay."""
+        return "paid"
+
+    def approve(request: ApprovalRequest) -> bool:
+        shown.append(request.text)
+        return True
+
+    async with AgentFlow(
+        provider=ScriptedProvider(), tools=[salaries, payroll], provenance=POLICY, approve=approve
+    ) as flow:
+        await flow.run("(payroll (text (value-of (salaries))))", allow=["salaries", "payroll"])
+    assert shown and "Bob 100" in shown[0]
