@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, cast
 
 from mcp_types import (
@@ -35,8 +35,11 @@ async def result_of(answer: CallToolResult, schema: dict[str, Any] | None) -> Ta
     """The result of a tool call; ``schema`` is the JSON Schema that the tool declares for its data, if any."""
     parts = await parts_of(answer.content)
     data = answer.structured_content
-    if data is not None and not (await asyncio.to_thread(_hold, parts, data) if is_large(data) else _hold(parts, data)):
-        parts = (*parts, TextPart(to_json(data)))
+    if data is not None:
+        unsaid = (
+            await asyncio.to_thread(_unsaid, answer, parts, data) if is_large(data) else _unsaid(answer, parts, data)
+        )
+        parts = parts if unsaid is None else (*parts, TextPart(unsaid))
     text = text_of_parts(parts)
     shown = {} if all([isinstance(part, TextPart) for part in parts]) else {"parts": parts}
     if answer.is_error:
@@ -55,10 +58,38 @@ async def result_of(answer: CallToolResult, schema: dict[str, Any] | None) -> Ta
     return TaskResult.complete(text, data).with_notes(**shown)
 
 
+def _unsaid(answer: CallToolResult, parts: Sequence[ContentPart], data: Any) -> str | None:
+    """The ``data`` as JSON, without the bytes of what is shown beside it; None if the contents say it already."""
+    if _hold(parts, data):
+        return None
+    blocks = [block.model_dump(mode="json", by_alias=True, exclude_unset=True) for block in answer.content]
+    if data in (blocks, {"content": blocks}):
+        return None
+    shown = {encoded for block in answer.content if (encoded := _encoded(block)) is not None}
+    return to_json(_without(data, shown) if shown else data)
+
+
+def _encoded(block: ContentBlock) -> str | None:
+    """The bytes of a content, in base64; None for text."""
+    if isinstance(block, ImageContent | AudioContent):
+        return block.data
+    resource = block.resource if isinstance(block, EmbeddedResource) else None
+    return resource.blob if isinstance(resource, BlobResourceContents) else None
+
+
+def _without(data: Any, shown: Set[str]) -> Any:
+    """``data`` with a mark in the place of each text that is ``shown``: pictures and sounds as JSON are all base64 to a model."""
+    if isinstance(data, dict):
+        return {key: _without(each, shown) for key, each in cast("dict[str, Any]", data).items()}
+    if isinstance(data, list):
+        return [_without(each, shown) for each in cast("list[Any]", data)]
+    return "[shown above]" if isinstance(data, str) and data in shown else data
+
+
 def _hold(parts: Sequence[ContentPart], data: Any) -> bool:
     """Whether the texts among ``parts`` say the ``data``: as JSON, or what stands in its only field.
 
-    The latter is how servers give a value that is no object: a text, or a list with a text for each of its elements.
+    The latter is how servers give a value that is no object: a text, or a list, whole or with a text for each of its elements.
     """
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     if any([_says(text, data) for text in texts]):
@@ -66,9 +97,11 @@ def _hold(parts: Sequence[ContentPart], data: Any) -> bool:
     if not texts or not isinstance(data, dict) or len(cast("dict[str, Any]", data)) != 1:
         return False
     (only,) = cast("dict[str, Any]", data).values()
-    if isinstance(only, list) and len(cast("list[Any]", only)) == len(texts):
-        return all([_says(text, each) for text, each in zip(texts, cast("list[Any]", only), strict=True)])
-    return any([_says(text, only) for text in texts])
+    if any([_says(text, only) for text in texts]):
+        return True
+    if not isinstance(only, list) or len(cast("list[Any]", only)) != len(texts):
+        return False
+    return all([_says(text, each) for text, each in zip(texts, cast("list[Any]", only), strict=True)])
 
 
 def _says(text: str, data: Any) -> bool:

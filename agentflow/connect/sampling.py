@@ -6,6 +6,7 @@ import hashlib
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     AudioContent,
     CreateMessageRequestParams,
@@ -20,6 +21,7 @@ from agentflow.connect.content import parts_of
 from agentflow.connect.servers import McpServer
 from agentflow.core.approval import ApprovalRequest, Denied
 from agentflow.core.call import CallContext
+from agentflow.core.errors import ResourceExhausted, TaskError
 from agentflow.core.messages import ContentPart, Message, TextPart
 from agentflow.core.ports import Prompt, PromptRunner
 from agentflow.core.session import Session
@@ -37,7 +39,8 @@ async def sample(
     """Ask the run's model on behalf of ``server``, within ``call``, and return its answer.
 
     A call made with the authority of a model or an untrusted program needs approval first, unless the server has
-    ``approve="none"``. Raises MCPError for refused requests, and what the model call raises.
+    ``approve="none"``. Raises MCPError for refused requests and for a model call that failed, which ends neither the tool nor
+    its run, and what ends the run.
     """
     messages = await _conversation(params)
     await _admit(params, server, call)
@@ -53,13 +56,25 @@ async def sample(
     inner.session = Session()
     if len(messages) > 1:
         inner.session.commit(tuple(messages[:-1]))
-    outcome = await prompts.run_prompt(prompt, inner)
-    return CreateMessageResult(
-        role="assistant",
-        content=TextContent(type="text", text=outcome.response.text),
-        model=outcome.model,
-        stop_reason=_STOPS.get(outcome.response.stop_reason, "endTurn"),
-    )
+    try:
+        outcome = await prompts.run_prompt(prompt, inner)
+    except ResourceExhausted as error:
+        if error.resource != "output":
+            raise _unanswered(error) from error
+        return _answer(error.partial, error.model, "max_tokens")  # the server chose the limit, and goes on from there
+    except TaskError as error:
+        raise _unanswered(error) from error
+    return _answer(outcome.response.text, outcome.model, outcome.response.stop_reason)
+
+
+def _answer(text: str, model: str, stop: str) -> CreateMessageResult:
+    content = TextContent(type="text", text=text)
+    return CreateMessageResult(role="assistant", content=content, model=model, stop_reason=_STOPS.get(stop, "endTurn"))
+
+
+def _unanswered(error: TaskError) -> MCPError:
+    """What a server hears of a model call that failed: what the model's server said is not for it."""
+    return MCPError(INTERNAL_ERROR, f"the model gave no answer ({error.reason})")
 
 
 async def _conversation(params: CreateMessageRequestParams) -> list[Message]:

@@ -421,11 +421,16 @@ _MAY_PASS = frozenset([
 
 
 class ResourceExhausted(TaskError):
-    """One task used up a resource: ``resource`` is context, output or turns; ``used`` and ``limit`` are in its unit."""
+    """One task used up a resource: ``resource`` is context, output or turns; ``used`` and ``limit`` are in its unit.
+
+    ``partial`` is what there was of an answer that was cut off, and ``model`` the one that gave it.
+    """
 
     default_code = "task/exhausted"
     default_reason = "execution_halted"
     default_kind = "RESOURCE_EXHAUSTION"
+    partial: str = ""
+    model: str = ""
 
     def __init__(self, message: str, *, resource: str, used: float, limit: float, hint: str | None = None) -> None:
         self.resource = resource

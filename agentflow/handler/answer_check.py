@@ -90,6 +90,7 @@ def _check_stop(
             limit=request.max_output_tokens or used,
             hint="raise max_output_tokens, or ask for a shorter answer",
         )
+        error.partial, error.model = response.text, response.model
         error.details["partial"] = clip(response.text)
         error.details["request_id"] = response.request_id
         raise error

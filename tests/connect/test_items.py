@@ -117,6 +117,8 @@ SHOWN: list[tuple[Any, list[str], str]] = [
     ({"result": "seven"}, ["seven"], "seven"),
     ({"result": ["a", "b"]}, ["a", "b"], "a\nb"),
     ({"result": ["a", "b"]}, ["a"], 'a\n{"result": ["a", "b"]}'),
+    ({"result": ["a", "b"]}, ['["a", "b"]'], '["a", "b"]'),
+    ({"rows": [{"id": 7}]}, ['[\n {"id": 7}\n]'], '[\n {"id": 7}\n]'),
     ({"result": []}, [], '{"result": []}'),
     ({"id": 7}, [], '{"id": 7}'),
 ]
@@ -134,6 +136,40 @@ async def test_data_that_the_text_does_not_hold_reach_the_model(
         assert await flow.eval(program) == "done"
         (told,) = script.requests[-1].messages[-1].parts
         assert told.text == shown  # type: ignore[union-attr]
+
+
+IMAGE = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+DOCUMENT = {"type": "resource", "resource": {"uri": "a:1", "blob": PIXEL, "mimeType": "application/gzip"}}
+
+
+@pytest.mark.parametrize(
+    ("data", "content", "said"),
+    [
+        ({"content": [IMAGE]}, [IMAGE], None),
+        ({"content": [{"type": "text", "text": "a"}, IMAGE]}, [{"type": "text", "text": "a"}, IMAGE], None),
+        ({"shots": [PIXEL, "x"], "width": 1}, [IMAGE], '{"shots": ["[shown above]", "x"], "width": 1}'),
+        ({"file": {"bytes": PIXEL}}, [DOCUMENT], '{"file": {"bytes": "[shown above]"}}'),
+    ],
+    ids=["the contents", "with text", "within data", "a document"],
+)
+async def test_a_picture_is_not_said_in_base64(root: Path, data: Any, content: list[Any], said: str | None) -> None:
+    """A server that repeats its contents as data does not have the model read the bytes of a picture as text; the data hold them."""
+    answer = {"content": content, "structuredContent": data}
+    async with flow_with(root, listing(VERSIONS[1], tools_call=answer)) as flow:
+        result = await flow.eval("(s:good)")
+        assert PIXEL not in result.content and result.parsed_content == data
+        assert said is None or result.content.endswith(f"\n{said}")
+        assert (said is None) == ("{" not in result.content)
+
+
+async def test_a_tool_that_is_called_as_a_task_only_is_left_out(root: Path) -> None:
+    """Its calls would all fail: the protocol's tasks are not spoken. One that may be called either way is offered."""
+    only, either = [{**GOOD, "name": name, "execution": {"taskSupport": name}} for name in ("required", "optional")]
+    async with flow_with(root, listing(VERSIONS[1], tools_list={"tools": [only, either]})) as flow:
+        _, events = await seen(flow, "1")
+        assert flow.tools.find("s:optional") is not None and flow.tools.find("s:required") is None
+        (warning,) = [event for event in events if isinstance(event, Warning)]
+        assert warning.code == "mcp/tool-refused" and "only as a task" in warning.message
 
 
 @pytest.mark.parametrize("data", [[1, 2], "text", 7], ids=str)

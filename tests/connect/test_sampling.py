@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import ApprovalRequest, LimitExceeded, Limits, ScriptedProvider
+from agentflow.errors import ProviderError
 from agentflow.events import ModelStarted, ToolStarted
 from agentflow.settings import Settings
 from tests.connect.flows import flow_with, seen, server
@@ -50,6 +51,23 @@ async def test_the_run_pays_and_bounds_it(root: Path, revision: str) -> None:
         assert result.usage.requests == 2
         with pytest.raises(LimitExceeded):
             await flow.run("(t:sample (times 3))", limits=Limits(model_calls=0))
+
+
+async def test_a_sample_that_is_cut_off_is_an_answer(root: Path, revision: str) -> None:
+    """The server chose how long it may be, and hears that it was cut; the tool goes on, and so does its run."""
+    text = "word " * 2_000
+    model = ScriptedProvider([{"text": text, "stop_reason": "max_tokens"}])
+    async with flow_with(root, server(revision, sampling=True), model=None, provider=model) as flow:
+        answer = json.loads((await flow.eval("(t:sample)")).content)
+        assert answer["stopReason"] == "maxTokens" and answer["content"]["text"] == text and answer["model"]
+
+
+async def test_a_sample_that_fails_is_the_servers_to_handle(root: Path, revision: str) -> None:
+    """It hears that there is no answer, and why in a word; what the model's server said is not for it. The run goes on."""
+    model = ScriptedProvider([{"error": ProviderError("the key sk-1 is out of money", status=402)}])
+    async with flow_with(root, server(revision, sampling=True), model=None, provider=model) as flow:
+        result = await flow.eval("(list (t:sample) 1)")
+        assert result[1] == 1 and "gave no answer (" in str(result[0]) and "money" not in str(result[0])
 
 
 async def test_no_call_asks_the_model_without_end(root: Path, revision: str) -> None:
