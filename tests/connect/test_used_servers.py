@@ -166,7 +166,9 @@ def _missing(program: str) -> str | None:
     if program == "uvx":
         ask = ["uv", "pip", "compile", "--quiet", "--no-deps", "--no-header", "-"]
     try:
-        done = subprocess.run(ask, input="mcp-server-time", capture_output=True, text=True, timeout=START_S, check=False)
+        done = subprocess.run(
+            ask, input="mcp-server-time", capture_output=True, text=True, timeout=START_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"its registry cannot be asked: {error}"
     return f"its registry does not answer: {done.stderr[-300:]}" if done.returncode else None
