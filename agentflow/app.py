@@ -16,6 +16,7 @@ from agentflow.arguments import (
     base_system_of,
     check_run,
     directory,
+    durable_runs,
     existing,
     for_own_adapters,
     notes_of,
@@ -23,12 +24,13 @@ from agentflow.arguments import (
     patterns,
     policy_of,
     recording_of,
+    reuse_in,
     unknown_parameter,
 )
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
 from agentflow.connect.servers import McpServer
-from agentflow.core.journal import OnInflight
+from agentflow.core.journal import OnInflight, Sync
 from agentflow.core.limits import Limits, Rate
 from agentflow.core.memory_ports import CandidateSource, Embedder, MemoryPort
 from agentflow.core.messages import PromptCache
@@ -50,7 +52,6 @@ from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function
 from agentflow.handler.turn_loop import TurnLoop
-from agentflow.journal.sqlite import Sync
 from agentflow.journal.urls import is_postgres, open_rates, open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.words import TOOL_FORMS, WORDS
@@ -71,13 +72,11 @@ from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
 from agentflow.providers.traits import Traits
 from agentflow.runtime.asking import Approver
-from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.estimate import ProgramEstimator
 from agentflow.runtime.facts import Facts
 from agentflow.runtime.program_files import check_surface
 from agentflow.runtime.programs import ProgramCheck
-from agentflow.runtime.reuse import Reuse
 from agentflow.settings import Settings, load_settings
 from agentflow.spec.evaluator import SexpEvaluator
 from agentflow.spec.executors import SystemExecutorFunctions
@@ -247,7 +246,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         )
         self.database = durable
         store = None if durable is None else open_store(durable, sync)
-        reuse = None if store is None else Reuse(store.results, self.redactor)
+        reuse = None if store is None else reuse_in(store, self.redactor)
         self.tools = ToolRegistry({} if notes else dict.fromkeys(TOOL_FORMS, _NO_NOTES), reuse, WORDS)
         others = tuple(fallbacks) or tuple(settings.fallbacks)
         self.router.check(*others)
@@ -330,7 +329,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         self._durable = (
             None
             if store is None
-            else DurableRuns(self.engine, store, self.redactor, on_inflight=on_inflight, records=self._records)
+            else durable_runs(self.engine, store, self.redactor, on_inflight=on_inflight, records=self._records)
         )
         self._takes_over = durable is not None and (is_postgres(durable) if take_over is None else take_over)
         self.memory_system: Any = MemorySystem(service=index, engine=self.engine) if memory is None else memory

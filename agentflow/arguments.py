@@ -6,15 +6,16 @@ import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.journal import OnInflight
 from agentflow.core.limits import Limits
 from agentflow.core.provenance import Provenance, narrowing
 from agentflow.core.remembered import NoteSharing
 from agentflow.core.session import Session
 from agentflow.core.source import Source
-from agentflow.core.store_ports import EventStore
+from agentflow.core.store_ports import EventStore, JournalStore, ReusePort
 from agentflow.journal.urls import database_file, is_postgres, open_events
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import unknown_field, wrong_value
@@ -24,8 +25,12 @@ from agentflow.memory.notes import NoteBook, Notes
 from agentflow.observe.files import EventFiles
 from agentflow.observe.recording import Recording
 from agentflow.providers.shown import ShowCall
+from agentflow.runtime.engine import Engine
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall
+
+if TYPE_CHECKING:
+    from agentflow.runtime.durable import DurableRuns
 
 
 def unknown_parameter(unknown: Iterable[str], face: type[object]) -> ConfigurationError:
@@ -53,6 +58,22 @@ def recording_of(
     else:
         store = EventFiles(state_path() / "runs") if durable is None else open_events(durable)
     return Recording(store, lambda value: redactor.redact(str(value)), wire)
+
+
+def reuse_in(store: JournalStore, redactor: Redactor) -> ReusePort:
+    """What answers effects that were declared with ``reuse`` from the results of a store. Loads the room of durable runs."""
+    from agentflow.runtime.reuse import Reuse
+
+    return Reuse(store.results, redactor)
+
+
+def durable_runs(
+    engine: Engine, store: JournalStore, redactor: Redactor, *, on_inflight: OnInflight, records: Recording | None
+) -> DurableRuns:
+    """The durable runs of a flow with a store, which no other flow loads. Raises ConfigurationError (``config/on-inflight``)."""
+    from agentflow.runtime.durable import DurableRuns
+
+    return DurableRuns(engine, store, redactor, on_inflight=on_inflight, records=records)
 
 
 def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> Notes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypedDict, Unpack
 
@@ -23,19 +23,20 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.runtime.asking import Approver
-from agentflow.runtime.conversations import LastingSession
-from agentflow.runtime.durable import DurableRuns
-from agentflow.runtime.durable_run import DurableRun, PastRun, RunInfo
 from agentflow.runtime.engine import Engine
-from agentflow.runtime.generations import Change, Overrides
 from agentflow.runtime.handle import RunResult
-from agentflow.runtime.plan import RunPlan
 from agentflow.runtime.program_files import ProgramLike, in_surface, load_program
 from agentflow.runtime.python import FlowCall, no_bindings
-from agentflow.runtime.python_program import PythonProgram
 from agentflow.runtime.questions import no_such_question
-from agentflow.runtime.repeated import unusable
 from agentflow.runtime.tenant import Tenant
+
+if TYPE_CHECKING:  # a flow without durable= loads none of it
+    from agentflow.runtime.conversations import LastingSession
+    from agentflow.runtime.durable import DurableRuns
+    from agentflow.runtime.durable_run import DurableRun, PastRun, RunInfo
+    from agentflow.runtime.generations import Overrides
+    from agentflow.runtime.plan import RunPlan
+    from agentflow.runtime.python_program import PythonProgram
 
 R = TypeVar("R")
 
@@ -160,6 +161,8 @@ class DurableMethods:
         runs = self._durable_runs()
         check_run(None, limits)
         if program is None and surface is not None:
+            from agentflow.runtime.repeated import unusable
+
             raise unusable(
                 run_id, f"surface={surface!r}", "it is the language of program=, which is not given", "leave it out"
             )
@@ -168,6 +171,8 @@ class DurableMethods:
                 run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, tenant=tenant
             )
         source = None if program is None else await load_source(in_surface(program, surface))
+        from agentflow.runtime.generations import Change
+
         change = Change(overrides=overrides or {})
         return await runs.derive(
             run_id,
@@ -196,6 +201,8 @@ class DurableMethods:
         known, and the plan says so. Raises as these do.
         """
         source = None if program is None else await load_source(in_surface(program, surface))
+        from agentflow.runtime.generations import Change
+
         change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
 
@@ -246,6 +253,8 @@ class DurableMethods:
         The other parameters and errors are those of :meth:`resume`; ``durable/path`` for a path without a record.
         """
         check_run(None, limits)
+        from agentflow.runtime.generations import Change
+
         change = Change(overrides=overrides or {}, cut=at)
         return await self._durable_runs().derive(
             run_id, change, as_run=as_run, bindings=bindings, limits=limits, approve=approve
@@ -350,6 +359,8 @@ class DurableMethods:
         if isinstance(program, FlowCall):
             if bindings is not None:
                 raise no_bindings(program)
+            from agentflow.runtime.python_program import PythonProgram
+
             target, values = program.stored()
             return PythonProgram(target, None if allow is None else frozenset(allow)), values
         values = dict(bindings or {})

@@ -18,7 +18,9 @@ from agentflow.journal.urls import is_postgres, open_events
 from agentflow.runtime.program_files import ProgramLike
 from agentflow.runtime.python import FlowCall
 from agentflow.runtime.run import check_name
-from agentflow.runtime.worker import DRAIN_S, work_on
+
+DRAIN_S = 30.0
+"""Seconds that runs may take to end after a worker was told to stop."""
 
 DEFAULT_QUEUES: Mapping[str, int] = MappingProxyType({"default": 0})
 """The queues of a worker that is given none."""
@@ -44,6 +46,8 @@ class WorkerMethods(DurableMethods):
         seconds goes on elsewhere. Within the flow's ``async with``, runs of workers that died are taken over.
         Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), and as :meth:`start`.
         """
+        from agentflow.runtime.worker import work_on
+
         await work_on(self._durable_runs(), queues, slots, stop or asyncio.Event(), drain_s)
 
     async def load(self) -> list[QueueLoad]:

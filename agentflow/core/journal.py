@@ -20,6 +20,9 @@ the run waits for a decision, or the tool has failed."""
 ENDED: frozenset[RunStatus] = frozenset({"done", "failed", "cancelled"})
 """The statuses of runs that have ended."""
 
+Sync: TypeAlias = Literal["normal", "full"]
+"""What a commit of a file survives: ``normal`` a killed process, ``full`` a power cut too."""
+
 
 class EffectState(IntEnum):
     """The state of an effect."""
@@ -365,6 +368,7 @@ __all__ = [
     "SessionInfo",
     "StoredResult",
     "StoredSession",
+    "Sync",
     "WorkerInfo",
     "effect_key",
     "session_held",

@@ -24,6 +24,7 @@ from agentflow.core.journal import (
     RunRow,
     RunStatus,
     SessionChanges,
+    Sync,
 )
 from agentflow.journal import openings, results, sessions, summaries
 from agentflow.journal.cleaning import collect
@@ -45,7 +46,7 @@ from agentflow.journal.rows import (
     run_values,
     spent,
 )
-from agentflow.journal.sqlite_file import SqliteFile, Sync
+from agentflow.journal.sqlite_file import SqliteFile
 from agentflow.journal.writer import Put, Writer
 
 _BEFORE = f"""
@@ -291,4 +292,4 @@ def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:
     return [effect_of(row, db) for row in rows]
 
 
-__all__ = ["SqliteJournal", "Sync"]
+__all__ = ["SqliteJournal"]

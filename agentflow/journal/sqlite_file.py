@@ -6,9 +6,10 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from agentflow.core.errors import AgentflowError, JournalError
+from agentflow.core.journal import Sync
 from agentflow.journal import openings, results, sessions
 from agentflow.journal.errors import other_version, owned_run, unknown_run
 from agentflow.journal.rows import (
@@ -30,9 +31,6 @@ _CHECKED_BYTES = 64 * 1024 * 1024
 _BUSY_S = 1.0
 _NOTES = "af_note"
 """How the tables of notes begin, which may be in the file before any run is."""
-
-Sync = Literal["normal", "full"]
-"""What a commit survives: ``normal`` a killed process, ``full`` a power cut too."""
 
 _LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _AWAY = frozenset(

@@ -6,9 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from agentflow.core.errors import ConfigurationError, cut
+from agentflow.core.journal import Sync
 from agentflow.core.store_ports import EventStore, JournalStore, RateStore
-from agentflow.journal.events import SqliteEvents
-from agentflow.journal.sqlite import SqliteJournal, Sync
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -31,6 +30,8 @@ def open_store(url: str, sync: Sync = "normal") -> JournalStore:
 
         urls = shards_in(url)
         return PostgresJournal(urls[0]) if len(urls) == 1 else ShardedJournal(urls)
+    from agentflow.journal.sqlite import SqliteJournal
+
     return SqliteJournal(database_file(url), sync=sync)
 
 
@@ -43,6 +44,8 @@ def open_events(url: str) -> EventStore:
 
         urls = shards_in(url)
         return PostgresEvents(urls[0]) if len(urls) == 1 else ShardedEvents(urls)
+    from agentflow.journal.events import SqliteEvents
+
     return SqliteEvents(database_file(url))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
@@ -33,8 +33,6 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
 from agentflow.lib.signature import FunctionKind, plain_arguments, signature_of
-from agentflow.runtime.codec import NotData, Shaped
-from agentflow.runtime.data_adapter import DataAdapter, adapter_for, checked, unfit
 from agentflow.runtime.engine import PythonTarget
 from agentflow.runtime.estimate import Bounds
 from agentflow.runtime.line import Line
@@ -42,6 +40,9 @@ from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall, Host, WorkCall, check_arguments
 from agentflow.runtime.strand import Strand
 from agentflow.tasks.from_function import Returns, check_used, returns_of, template_fields
+
+if TYPE_CHECKING:  # how values are stored is loaded where there are durable runs
+    from agentflow.runtime.data_adapter import DataAdapter
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,6 +159,8 @@ class _Declared(ABC, Generic[P, R]):
     @functools.cached_property
     def _value(self) -> DataAdapter[R] | None:
         """What writes and reads its return value. Raises ConfigurationError (``durable/no-value``, ``durable/secret``)."""
+        from agentflow.runtime.data_adapter import adapter_for, checked
+
         return checked(adapter_for, self._signature.returns, f"'{self.name}'", checks=True)
 
     def store(self, value: Any) -> Any:
@@ -171,6 +174,8 @@ class _Declared(ABC, Generic[P, R]):
         try:
             return self._value.read(value)
         except ValueError as error:
+            from agentflow.runtime.data_adapter import unfit
+
             raise unfit(f"the value of '{self.name}'", "its end", error) from None
 
     @property
@@ -201,6 +206,9 @@ class _Declared(ABC, Generic[P, R]):
 
     def _argument(self, name: str, value: Any) -> Any:
         """An argument from what was stored of it. Raises JournalError (``durable/mismatch``)."""
+        from agentflow.runtime.codec import Shaped
+        from agentflow.runtime.data_adapter import adapter_for, unfit
+
         if type(value) is not Shaped:
             return value
         adapter = adapter_for(self._signature.kinds.get(name, Any))
@@ -212,6 +220,9 @@ class _Declared(ABC, Generic[P, R]):
 
 def _storable(kind: Any, value: Any) -> Any:
     """An argument as data; itself where it is secret or no data."""
+    from agentflow.runtime.codec import NotData
+    from agentflow.runtime.data_adapter import adapter_for
+
     try:
         adapter = adapter_for(kind)
         return value if adapter is None or adapter.secret is not None else adapter.write(value)

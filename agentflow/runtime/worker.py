@@ -13,16 +13,13 @@ from agentflow.core.journal import Claim
 from agentflow.runtime.durable import DurableRuns
 from agentflow.runtime.takeover import Trials
 
-DRAIN_S = 30.0
-"""Seconds that runs may take to end after a worker was told to stop."""
-
 _AWAY_S = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 async def work_on(
-    runs: DurableRuns, queues: Mapping[str, int], slots: int, stop: asyncio.Event, drain_s: float = DRAIN_S
+    runs: DurableRuns, queues: Mapping[str, int], slots: int, stop: asyncio.Event, drain_s: float
 ) -> None:
     """Work on the runs of ``queues``, at most ``slots`` at a time, until ``stop`` is set.
 
@@ -82,4 +79,4 @@ class _Worker:
             _log.exception("the run '%s' cannot be resumed here", claim.run)
 
 
-__all__ = ["DRAIN_S", "work_on"]
+__all__ = ["work_on"]

@@ -16,13 +16,22 @@ async def main():
 asyncio.run(main())
 print(*sorted([name for name in sys.modules if name.partition(".")[0] == "agentflow"]))
 """
-MODULES, LINES = 491, 86_000
+MODULES, LINES = 436, 76_100
 """A ratchet: lower it when a room is imported later, never raise it."""
-LATER = ("agentflow.lang.python", "agentflow.lang.bounds.python", "agentflow.serve", "agentflow.cli", "agentflow.lsp")
+LATER = (
+    "agentflow.lang.python",
+    "agentflow.lang.bounds.python",
+    "agentflow.journal.sqlite",
+    "agentflow.runtime.journal",
+    "agentflow.runtime.durable",
+    "agentflow.serve",
+    "agentflow.cli",
+    "agentflow.lsp",
+)
 
 
 def test_one_task_loads_a_part_of_the_package() -> None:
-    """No second compiler, no exploration, no server, no command; and no more modules and lines than were loaded last time."""
+    """No second compiler, no exploration, no durable runs, no server, no command; and no more modules and lines than were loaded last time."""
     done = subprocess.run([sys.executable, "-c", ONE_TASK], cwd=ROOT, capture_output=True, text=True, check=True)
     names = done.stdout.split()
     assert len(names) > 100, "the modules were seen"

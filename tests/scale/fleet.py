@@ -93,7 +93,7 @@ async def work(url: str, log_path: str, count: int, slots: int) -> None:
             await runs.take_over()
             print("ready", flush=True)
             if count == 0:
-                await work_on(runs, {"default": 0}, slots, asyncio.Event())
+                await work_on(runs, {"default": 0}, slots, asyncio.Event(), 30.0)
             program = flow.compile(PROGRAM, bindings={"R": ""})
             free = asyncio.Semaphore(slots)
 
