@@ -7,10 +7,24 @@ without loss up to two million dollars. Code that runs for every call writes :fu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite
+from math import ceil, isfinite
 
 NANO = 1_000_000_000
 """Nano-dollars in a US dollar."""
+_MOST_USD = 4e9
+"""What no sum comes near, and what 64 bits hold in nano-dollars."""
+_GRAIN = 1e-3
+"""Nano-dollars that a float of dollars may be off."""
+
+
+def nanos(usd: float) -> int:
+    """The whole number of nano-dollars that is nearest to ``usd``; of more than four billion dollars that of four billion."""
+    return round(min(usd, _MOST_USD) * NANO)
+
+
+def nanos_covering(usd: float) -> int:
+    """The fewest whole nano-dollars that are enough for ``usd``."""
+    return ceil(min(usd, _MOST_USD) * NANO - _GRAIN)
 
 
 def added(one: float | None, other: float | None) -> float | None:
@@ -30,4 +44,4 @@ def total(costs: Iterable[float | None]) -> float | None:
     return nanos / NANO
 
 
-__all__ = ["NANO", "added", "total"]
+__all__ = ["NANO", "added", "nanos", "nanos_covering", "total"]

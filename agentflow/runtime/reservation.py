@@ -13,7 +13,7 @@ from agentflow.core.errors import LimitExceeded, clip
 from agentflow.core.journal import Deposit
 from agentflow.core.limits import Limits
 from agentflow.core.messages import ModelResponse, Usage
-from agentflow.core.money import NANO
+from agentflow.core.money import NANO, total
 from agentflow.core.spending import Quote
 from agentflow.lib.wait_queue import WaitQueue
 from agentflow.runtime.lease import Lease, Lender
@@ -104,7 +104,7 @@ class RunPurse:
 
     def _leased(self, usd: float, tokens: int) -> None:
         if self.usd is not None:
-            self.usd += usd
+            self.usd = total((self.usd, usd))
         if self.tokens is not None:
             self.tokens += tokens
         self.root.serve()

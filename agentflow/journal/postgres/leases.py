@@ -2,6 +2,7 @@
 
 ``af_budget`` has what is left for all of a tree of runs, ``af_lease`` what each of them has set aside for the calls that it is
 making. What is set aside has left the budget, so that the sum never passes the limit; what a call did not cost goes back.
+Money is whole nano-dollars: nothing is lost or gained, however often and in whatever order it is set aside and given back.
 """
 
 from __future__ import annotations
@@ -9,38 +10,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentflow.core.journal import Deposit, Leased
+from agentflow.core.money import NANO, nanos, nanos_covering
 from agentflow.journal.postgres.connection import Connection
 
 _BACK = """
-with mine as (update af_lease l set usd = 0, tokens = 0 from af_lease b where l.run = $1 and b.run = l.run
-  returning l.root, b.usd, b.tokens)
-update af_budget p set usd = p.usd + coalesce($2, mine.usd), tokens = p.tokens + coalesce($3, mine.tokens)
+with mine as (update af_lease l set nanos = 0, tokens = 0 from af_lease b where l.run = $1 and b.run = l.run
+  returning l.root, b.nanos, b.tokens)
+update af_budget p set nanos = p.nanos + coalesce($2, mine.nanos), tokens = p.tokens + coalesce($3, mine.tokens)
 from mine where p.root = mine.root
 """
 _END = """
-with mine as (delete from af_lease where run = $1 returning root, usd, tokens),
-back as (update af_budget p set usd = p.usd + mine.usd, tokens = p.tokens + mine.tokens
+with mine as (delete from af_lease where run = $1 returning root, nanos, tokens),
+back as (update af_budget p set nanos = p.nanos + mine.nanos, tokens = p.tokens + mine.tokens
   from mine where p.root = mine.root and p.root <> $1)
 delete from af_budget where root = $1
 """
-LEASED = "(select l.usd > 0 or l.tokens > 0 from af_lease l where l.run = r.run)"
+LEASED = "(select l.nanos > 0 or l.tokens > 0 from af_lease l where l.run = r.run)"
 """Whether something is set aside for a run ``r``; null for one that shares no budget."""
 _LEFT = """
-select b.root, b.usd, b.tokens from af_lease l join af_budget b on b.root = l.root where l.run = $1 for update of b
+select b.root, b.nanos, b.tokens from af_lease l join af_budget b on b.root = l.root where l.run = $1 for update of b
 """
-_BUSY = "select exists (select from af_lease where root = $1 and run <> $2 and (usd > 0 or tokens > 0))"
+_BUSY = "select exists (select from af_lease where root = $1 and run <> $2 and (nanos > 0 or tokens > 0))"
 
 
 async def share(db: Connection, run: str, branches: Sequence[str], deposit: Deposit | None) -> None:
     """Let the runs of branches take from the budget of ``run``: ``deposit``, or that of the tree it belongs to already."""
     if deposit is not None:
         await db.execute(
-            "insert into af_budget(root, usd, tokens) values ($1, $2, $3)", run, deposit.usd, deposit.tokens
+            "insert into af_budget(root, nanos, tokens) values ($1, $2, $3)",
+            run,
+            None if deposit.usd is None else nanos(deposit.usd),
+            deposit.tokens,
         )
         await db.execute(
-            "insert into af_lease(run, root, usd, tokens) values ($1, $1, $2, $3)",
+            "insert into af_lease(run, root, nanos, tokens) values ($1, $1, $2, $3)",
             run,
-            deposit.held_usd,
+            nanos(deposit.held_usd),
             deposit.held_tokens,
         )
     await db.execute(
@@ -55,20 +60,23 @@ async def take(db: Connection, run: str, usd: float, tokens: int) -> Leased:
     left = await db.fetchrow(_LEFT, run)
     if left is None:
         return Leased(usd=0.0, tokens=0)
-    root, left_usd, left_tokens = left
-    if (left_usd is not None and left_usd < usd) or (left_tokens is not None and left_tokens < tokens):
+    root, left_nanos, left_tokens = left
+    money = nanos_covering(usd)
+    if (left_nanos is not None and left_nanos < money) or (left_tokens is not None and left_tokens < tokens):
         if await db.fetchval(_BUSY, root, run):  # asked after the lock was had, so that nobody's lease is missed
             return Leased(usd=0.0, tokens=0, later=True)
-        usd = usd if left_usd is None else max(0.0, min(usd, left_usd))
+        money = money if left_nanos is None else max(0, min(money, left_nanos))
         tokens = tokens if left_tokens is None else max(0, min(tokens, left_tokens))
-    await db.execute("update af_budget set usd = usd - $2, tokens = tokens - $3 where root = $1", root, usd, tokens)
-    await db.execute("update af_lease set usd = usd + $2, tokens = tokens + $3 where run = $1", run, usd, tokens)
-    return Leased(usd=usd, tokens=tokens)
+    await db.execute(
+        "update af_budget set nanos = nanos - $2, tokens = tokens - $3 where root = $1", root, money, tokens
+    )
+    await db.execute("update af_lease set nanos = nanos + $2, tokens = tokens + $3 where run = $1", run, money, tokens)
+    return Leased(usd=money / NANO, tokens=tokens)
 
 
 async def give_back(db: Connection, run: str, usd: float, tokens: int) -> None:
     """End what was set aside for a run, of which ``usd`` and ``tokens`` are left."""
-    await db.execute(_BACK, run, usd, tokens)
+    await db.execute(_BACK, run, nanos(usd), tokens)
 
 
 async def free(db: Connection, run: str) -> None:

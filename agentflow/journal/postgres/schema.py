@@ -136,6 +136,13 @@ _VERSION_11 = """
 alter table af_run add column reached text;
 """
 """The records that there were when the owner of a run took it from one that had died."""
+_VERSION_12 = """
+alter table af_budget rename column usd to nanos;
+alter table af_budget alter column nanos type bigint using round(nanos * 1e9)::bigint;
+alter table af_lease rename column usd to nanos;
+alter table af_lease alter column nanos drop default, alter column nanos type bigint using round(nanos * 1e9)::bigint,
+  alter column nanos set default 0;
+"""
 MIGRATIONS = (
     _VERSION_1,
     _VERSION_2,
@@ -148,6 +155,7 @@ MIGRATIONS = (
     _VERSION_9,
     _VERSION_10,
     _VERSION_11,
+    _VERSION_12,
 )
 """The statements that create each version of the tables from the previous one."""
 VERSION = len(MIGRATIONS)
