@@ -75,6 +75,11 @@ class EffectRow:
         return effect_key(self.path)
 
 
+def named_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an effect, by what messages call them."""
+    return {f"the argument '{name}'": each for name, each in arguments.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchEnd:
     """The end of a branch that is a run of its own: its ``record`` in the run around it, and whether it ``settles`` the form.

@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from agentflow.core.messages import Usage
-from agentflow.core.names import Template
+from agentflow.core.names import CompiledTask, Template
 from agentflow.core.questions import Question
 from agentflow.core.source import Span
 
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T")
+Content = Mapping[str, Any]
+"""What an effect asks for: the parts of it, by what the message of a record that does not fit calls them."""
 
 
 class Verdict(Protocol):
@@ -85,18 +87,19 @@ class JournalPortOf(Protocol[C]):
         self,
         kind: str,
         name: str,
-        content: object,
+        content: Content | Callable[[], Content],
         call: C,
         work: Callable[[], Awaitable[T]],
         *,
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
+        gives: CompiledTask | None = None,
     ) -> T:
         """Carry out ``work`` at ``call``, or answer it from its record; ``content`` is what it asks for, or
         a function that gives it.
 
-        ``write`` and ``read`` turn its result into a value of programs and back, where it is none. Raises what the work
-        raised, also when that is recorded.
+        ``write`` and ``read`` turn its result into a value of programs and back, where it is none; those of a task, ``gives``, are
+        those of its class. Raises what the work raised, also when that is recorded.
         """
         ...
 
@@ -111,12 +114,12 @@ class JournalPortOf(Protocol[C]):
         """
         ...
 
-    async def recall(self, kind: str, name: str, content: object, call: C) -> Any:
+    async def recall(self, kind: str, name: str, content: Content, call: C) -> Any:
         """What :meth:`keep` stored at ``call``; None when it is to be done."""
         ...
 
     async def keep(
-        self, kind: str, name: str, content: object, value: Any, call: C, usage: Usage, cost: float | None
+        self, kind: str, name: str, content: Content, value: Any, call: C, usage: Usage, cost: float | None
     ) -> Any:
         """Store what was done at ``call`` before anything follows from it. Gives ``value`` as it is read back."""
         ...
@@ -129,7 +132,7 @@ class JournalPortOf(Protocol[C]):
         ...
 
     async def answer(
-        self, question: Question, content: object, call: C, consult: Callable[[], Awaitable[Any]] | None
+        self, question: Question, content: Content, call: C, consult: Callable[[], Awaitable[Any]] | None
     ) -> Any:
         """The recorded answer to the question of ``call``; ``content`` is what it asks for.
 

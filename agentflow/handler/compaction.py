@@ -57,7 +57,9 @@ async def compact(session: Session, history: HistoryConfig, ask: Ask, model: str
     try:
         if journal is None:
             return await work()
-        return await journal.step("compaction", model, count, inner, work, write=plain, read=_spent)
+        return await journal.step(
+            "compaction", model, {"the number of turns": count}, inner, work, write=plain, read=_spent
+        )
     except (ProviderError, ResourceExhausted) as error:
         call.warn(
             "history/not-compacted",

@@ -316,7 +316,7 @@ class PromptRun:
         the recorded turns. The last answer has no record here: it is recorded with the result of the task.
         """
         call = self._call.start(self._call.span, "ModelStarted")
-        content = [self._model, self._turns + 1, self._said]
+        content = {"the model": self._model, "the turn": self._turns + 1, "the conversation": self._said}
         record = await journal.recall("model", self._model, content, call)
         if record is not None:
             self._turns += 1

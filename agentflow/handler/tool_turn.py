@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from agentflow.core.call import CallContext
 from agentflow.core.errors import AgentflowError, clip
+from agentflow.core.journal import named_arguments
 from agentflow.core.labels import NO_SOURCES
 from agentflow.core.message_json import read_part
 from agentflow.core.messages import TextPart, ToolCallPart, ToolResultPart, Usage
@@ -113,7 +114,8 @@ class ToolTurn:
             return cast(ToolResultPart, read_part(data[0])), NO_USAGE if usage == NO_USAGE else usage
 
         work = partial(self._execute, part, call)
-        return await journal.step("tool", part.name, [part.id, part.arguments], call, work, write=write, read=read)
+        content = {"the id of the call": part.id, **named_arguments(part.arguments)}
+        return await journal.step("tool", part.name, content, call, work, write=write, read=read)
 
     async def _execute(self, part: ToolCallPart, call: CallContext) -> tuple[ToolResultPart, Usage]:
         result = await self._tools.execute(part.name, part.arguments, call, call_id=part.id)

@@ -104,7 +104,9 @@ class Asking:
         async def data() -> object:
             return to_wire(await consult()) if consult is not None else False
 
-        return of_wire(await journal.answer(question, request.digest, asked, None if consult is None else data))
+        return of_wire(
+            await journal.answer(question, {"the request": request.digest}, asked, None if consult is None else data)
+        )
 
     async def _decided(self, approver: Approver, request: ApprovalRequest, call: CallContext) -> Decision:
         """What the approver says. Raises _ApproverFailed, and what stops the run or a task."""
@@ -138,7 +140,8 @@ class Asking:
         consult = None if self._answerer is None else partial(self._checked, self._answerer, asked, call)
         with untimed():
             if call.run.journal is not None:
-                return await call.run.journal.answer(asked, [question, asked.schema], call, consult)
+                content = {"the question": question, "the schema of its answer": asked.schema}
+                return await call.run.journal.answer(asked, content, call, consult)
             return await (self._wait_open(asked, call) if consult is None else consult())
 
     async def _wait_open(self, question: Question, call: CallContext) -> Any:

@@ -215,9 +215,8 @@ class JournalClock:
 def mismatch(row: EffectRow, now: str, parts: Mapping[str, Any] | None = None) -> JournalError:
     """The error for a program that does ``now`` something other than its record ``row`` says; ``parts`` are those of what it
     asks for, by which is told where it differs."""
-    was = f"{row.kind} {row.name}".strip()
-    before = marks_in(row)
-    differs = [] if parts is None or before is None or was != now else differing(before, parts)
+    was, now = f"{row.kind} {row.name}".strip(), now.strip()
+    differs = [] if parts is None or was != now else differing(marks_in(row), parts)
     how = f", where something else is {', '.join(differs)}" if differs else ""
     if not how and was == now:
         how = ", with other arguments or another definition"

@@ -7,8 +7,10 @@ from hashlib import blake2b
 from typing import Any, cast
 from zlib import crc32
 
+from agentflow.core.journal import named_arguments
 from agentflow.core.values import is_long
 from agentflow.runtime.codec import LONG_TEXT, comparable
+from agentflow.tasks.content import PARTS
 
 _FEW = 16
 _SMALL = 1 << 62
@@ -35,41 +37,45 @@ def quick_fingerprint(kind: str, *content: Any) -> bytes | None:
     return _digest(written)
 
 
-_MARK = 8
+_MARK = 4
 _UNKNOWN = "0" * _MARK
-
-DEFINITIONS = (
-    "the definition of the task",
-    "the model",
-    "the conversation",
-    "the data context",
-    "what earlier steps gave",
-)
-"""What the parts of a task's content are called, in their order; see :mod:`agentflow.tasks.content`."""
 
 
 def parts_of(arguments: Any, definition: Any) -> dict[str, Any]:
     """The parts of an effect's content, by what messages call them, in the same order for equal names."""
     parts: dict[str, Any] = {}
     if isinstance(arguments, dict):
-        parts = {f"the argument '{name}'": each for name, each in sorted(cast("dict[str, Any]", arguments).items())}
+        parts = named_arguments(dict(sorted(cast("dict[str, Any]", arguments).items())))
     elif isinstance(arguments, list | tuple):
         parts = {f"argument {at}": each for at, each in enumerate(cast("Sequence[Any]", arguments), 1)}
     if isinstance(definition, list):
-        parts |= dict(zip(DEFINITIONS, cast("list[Any]", definition), strict=False))
+        parts |= dict(zip(PARTS, cast("list[Any]", definition), strict=False))
     elif definition is not None:
         parts["the definition"] = definition
     return parts
 
 
-def marks_of(parts: Mapping[str, Any]) -> str:
-    """Short digests of the parts of an effect's content, one after the other; zeros for one that is long.
+def marks_of(arguments: Any, definition: Any = None) -> str:
+    """Short digests of the parts of an effect's content, one after the other as :func:`parts_of` has them; zeros for one that is
+    long, nothing for one that is alone.
 
     They tell which part of a recorded effect differs, where :func:`fingerprint` has told that one does. Every record has them, so
-    they are checksums of 32 bits, and the names of the parts are those of whoever compares.
+    they are checksums of 16 bits, one in 65,536 of which says nothing, and the names of the parts are those of whoever compares.
     """
+    parts: list[Any] = []
+    if isinstance(arguments, dict):
+        entries = cast("dict[str, Any]", arguments)
+        parts += entries.values() if len(entries) < 2 else [entries[name] for name in sorted(entries)]
+    elif isinstance(arguments, list | tuple):
+        parts += cast("Sequence[Any]", arguments)
+    if isinstance(definition, list):
+        parts += cast("list[Any]", definition)
+    elif definition is not None:
+        parts.append(definition)
+    if len(parts) < 2:
+        return ""
     marks = ""
-    for each in parts.values():
+    for each in parts:
         kind: Any = type(each)  # pyright: ignore[reportUnknownVariableType]
         if (kind is str and len(each) <= LONG_TEXT) or (kind is int and -_SMALL < each < _SMALL):
             written = ascii(each)  # what most arguments are; this runs for every effect
@@ -78,15 +84,17 @@ def marks_of(parts: Mapping[str, Any]) -> str:
             continue
         else:
             written = ascii(comparable(each))
-        marks += f"{crc32(written.encode('ascii')):0{_MARK}x}"
+        marks += f"{crc32(written.encode('ascii')) & 0xFFFF:0{_MARK}x}"
     return marks
 
 
 def differing(was: str, parts: Mapping[str, Any]) -> list[str]:
     """The parts in which content differs from that with the marks ``was``; none where its parts are not as many."""
-    now = marks_of(parts)
+    now = marks_of([*parts.values()])
     if len(was) != len(now):
         return []
+    if len(parts) == 1:
+        return list(parts)
     pairs = [(was[at : at + _MARK], now[at : at + _MARK]) for at in range(0, len(now), _MARK)]
     return [
         name for name, (one, other) in zip(parts, pairs, strict=True) if one != other and _UNKNOWN not in (one, other)

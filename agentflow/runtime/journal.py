@@ -21,9 +21,10 @@ from agentflow.core.events import EffectReplayed, Outcome
 from agentflow.core.forwarding import ForwardingRun
 from agentflow.core.frozen import frozen
 from agentflow.core.journal import EffectRow, EffectState, effect_key
+from agentflow.core.journal_port import Content
 from agentflow.core.labels import UNKNOWN
 from agentflow.core.messages import Usage
-from agentflow.core.names import Template
+from agentflow.core.names import CompiledTask, Template
 from agentflow.core.questions import Question
 from agentflow.core.results import TaskResult
 from agentflow.core.session import Session, Unread
@@ -35,14 +36,16 @@ from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
 from agentflow.runtime.budget import Budget
 from agentflow.runtime.codec import Codec, NotData, is_text, text_result
+from agentflow.runtime.data_adapter import DataAdapter
 from agentflow.runtime.decisions import JournalClock, JournalVerdict, mismatch
 from agentflow.runtime.error_codec import NO_VALUE, bare_error
-from agentflow.runtime.fingerprints import fingerprint
+from agentflow.runtime.fingerprints import fingerprint, marks_of
 from agentflow.runtime.meter import Meter
 from agentflow.runtime.permits import Permits
-from agentflow.runtime.record_values import MARKS, SPAN, offsets_in, sources_in, with_sources, with_span
+from agentflow.runtime.record_values import MARKS, SPAN, offsets_in, sources_in, with_marks, with_sources, with_span
 from agentflow.runtime.records import Records
 from agentflow.runtime.turns import counted, data_of, exchanges_of
+from agentflow.runtime.typed_output import as_data, from_data, output_of
 from agentflow.runtime.waiting import answered
 
 T = TypeVar("T")
@@ -153,22 +156,37 @@ class RunJournal:
         self,
         kind: str,
         name: str,
-        content: object,
+        content: Content | Callable[[], Content],
         call: CallContext,
         work: Callable[[], Awaitable[T]],
         *,
         write: Callable[[T], Any] | None = None,
         read: Callable[[Any], T] | None = None,
+        gives: CompiledTask | None = None,
     ) -> T:
         """Do ``work``, or return its recorded result; see :meth:`~agentflow.core.call.JournalPort.step`."""
         if call.path == self.at:
             return await work()  # this effect is already being recorded
-        digest = fingerprint(kind, name, content() if callable(content) else content)
-        row = await self.find(kind, name, digest, call)
-        if row is not None:
+        parts = content() if callable(content) else content
+        digest = fingerprint(kind, name, parts)
+        row = await self.find(kind, name, digest, call, lambda: parts)
+        adapter = None if gives is None else output_of(gives)
+        if adapter is not None:
+            write = partial(as_data, adapter)
+        if row is None:
+            marks = marks_of([*parts.values()])
+            value = await self.record(kind, name, digest, call, work, write=write, read=read, marks=marks)
+        else:
             value = self.replayed(row, call)
-            return value if read is None else read(value)
-        return await self.record(kind, name, digest, call, work, write=write, read=read)
+            value = value if read is None else read(value)
+        return value if adapter is None else await self.typed(value, adapter, f"the {kind} {name}", call)
+
+    async def typed(self, outcome: Any, adapter: DataAdapter[Any] | None, what: str, call: CallContext) -> Any:
+        """An outcome as it was before it was stored. One that does not fit any more ends the run."""
+        try:
+            return from_data(adapter, outcome, what, call.path)
+        except JournalError as error:
+            await self.records.stop(error)
 
     async def record(
         self,
@@ -276,15 +294,16 @@ class RunJournal:
         )
         return self.begun
 
-    async def recall(self, kind: str, name: str, content: object, call: CallContext) -> Any:
+    async def recall(self, kind: str, name: str, content: Content, call: CallContext) -> Any:
         """The value that :meth:`keep` stored at ``call``; None without one."""
         if self.records.ends_before(call.path):
             return None  # without a digest of the content, which nothing is compared with
-        row = await self.find(kind, name, self._part(kind, name, content), call)
+        parts = self._part(content)
+        row = await self.find(kind, name, fingerprint(kind, name, parts), call, lambda: parts)
         return None if row is None else self.replayed(row, call)
 
     async def keep(
-        self, kind: str, name: str, content: object, value: Any, call: CallContext, usage: Usage, cost: float | None
+        self, kind: str, name: str, content: Content, value: Any, call: CallContext, usage: Usage, cost: float | None
     ) -> Any:
         """Store the result of work at ``call``, and return it as it will be read back."""
         try:
@@ -294,14 +313,15 @@ class RunJournal:
             return value
         meter = Meter(None)
         meter.add(usage, cost)
-        part, site = self._part(kind, name, content), self.site(call.span)
-        row = self._ended(kind, name, part, call, done, meter, time.time(), site)
+        parts, site = self._part(content), self.site(call.span)
+        done = replace(done, data=with_marks(done.data, marks_of([*parts.values()])))
+        row = self._ended(kind, name, fingerprint(kind, name, parts), call, done, meter, time.time(), site)
         await self._commit(row, meter)
         return await beside(done.much, self.outcome, row.value, call)
 
-    def _part(self, kind: str, name: str, content: object) -> bytes:
-        """A digest for a part of the surrounding effect."""
-        return fingerprint(kind, name, [content, None if self.asked is None else self.asked.hex()])
+    def _part(self, content: Content) -> Content:
+        """The parts of something within the surrounding effect, which is one of them."""
+        return {**content, "the effect around it": None if self.asked is None else self.asked.hex()}
 
     def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
         """The text that was first recorded under this name; see :meth:`~agentflow.core.call.JournalPort.pin`."""
@@ -311,7 +331,7 @@ class RunJournal:
         return self.records.pin(kind, name, text)
 
     async def answer(
-        self, question: Question, content: object, call: CallContext, consult: Callable[[], Awaitable[Any]] | None
+        self, question: Question, content: Content, call: CallContext, consult: Callable[[], Awaitable[Any]] | None
     ) -> Any:
         """The answer to ``question``; see :meth:`~agentflow.core.call.JournalPort.answer`."""
         return await answered(self, question, content, call, consult)

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentflow.core.call import CallContext
 from agentflow.core.effects import Effect, HostCall, LogMessage, Step, TaskCall, Timer, ToolCall
-from agentflow.core.errors import AgentflowError, JournalError
+from agentflow.core.errors import AgentflowError
 from agentflow.core.names import NameInfo, Template
 from agentflow.core.ports import Tool
 from agentflow.core.results import TaskResult
@@ -19,20 +19,19 @@ from agentflow.runtime.fingerprints import fingerprint, marks_of, parts_of, quic
 from agentflow.runtime.journal import RunJournal, beside
 from agentflow.runtime.perform import EffectRunner
 from agentflow.runtime.record_values import sources_in
-from agentflow.runtime.typed_output import Outputs, as_data, from_data
+from agentflow.runtime.typed_output import as_data, output_of
 from agentflow.runtime.waiting import slept
 
 
 class Journaled:
     """An :class:`~agentflow.runtime.naming.EffectHandler` that answers from the run's records, or passes on to ``runner``.
 
-    It keeps the digests of tools' parameters, by name, and the adapters of what tasks and tools give.
+    It keeps the digests of tools' parameters, by name.
     """
 
     def __init__(self, runner: EffectRunner) -> None:
         self.runner = runner
         self._digests: dict[str, tuple[Tool, dict[tuple[str, ...], str]]] = {}
-        self._outputs = Outputs()
 
     def describe(self, name: str) -> NameInfo | None:
         """The description of the task or tool called ``name``; None if there is none."""
@@ -63,35 +62,25 @@ class Journaled:
         digest = quick_fingerprint(kind, name, arguments, definition)
         if digest is None:
             digest = await beside(is_long(arguments), fingerprint, kind, name, arguments, definition)
-        parts = partial(parts_of, arguments, definition)
-        row = await journal.find(kind, name, digest, call, parts)
+        row = await journal.find(kind, name, digest, call, lambda: parts_of(arguments, definition))
         if row is None:
             adapter = self._output_of(effect, call)
             write = None if adapter is None else partial(as_data, adapter)
             work = partial(self.runner.perform, effect, call)
-            result = await journal.record(kind, name, digest, call, work, write=write, marks=marks_of(parts()))
-            return (
-                result if adapter is None else await self._typed(result, adapter, f"the {kind} {name}", call, journal)
+            result = await journal.record(
+                kind, name, digest, call, work, write=write, marks=marks_of(arguments, definition)
             )
+            return result if adapter is None else await journal.typed(result, adapter, f"the {kind} {name}", call)
         if call.reading is not None:
             sources = sources_in(row)
             if sources is not None:
                 call.reading.say(sources, alone=True)
         result = journal.replayed(row, call)
         if not isinstance(result, TaskResult) or result.parsed_content is not None:
-            result = await self._typed(result, self._output_of(effect, call), f"the {kind} {name}", call, journal)
+            result = await journal.typed(result, self._output_of(effect, call), f"the {kind} {name}", call)
         if call.steps is not None:
             call.steps.append((name, result, call.grants))  # as perform does: later steps may read it
         return result
-
-    async def _typed(
-        self, result: Any, adapter: DataAdapter[Any] | None, what: str, call: CallContext, journal: RunJournal
-    ) -> Any:
-        """An outcome as it was before it was stored. One that does not fit any more ends the run."""
-        try:
-            return from_data(adapter, result, what, call.path)
-        except JournalError as error:
-            await journal.records.stop(error)
 
     def _definition(self, effect: Effect, call: CallContext) -> Any:
         """What else than its arguments identifies an effect at ``call``: of a task its template, model and history, of a
@@ -119,10 +108,10 @@ class Journaled:
                 gives = self.runner.tasks.find_compiled(effect.name, call.definitions) or self.runner.tools.find(
                     effect.name, call
                 )
-                return None if gives is None else self._outputs.of(gives)
+                return None if gives is None else output_of(gives)
             case ToolCall():
                 tool = self.runner.tools.find(effect.name, call)
-                return None if tool is None else self._outputs.of(tool)
+                return None if tool is None else output_of(tool)
             case Step():
                 return adapter_of(effect.declared or effect.function, f"the step {effect.name}", checks=True)
             case HostCall():

@@ -18,10 +18,15 @@ MARKS = "of"
 """Key, in the value of a record, of the marks of what was asked; see :func:`agentflow.runtime.fingerprints.marks_of`."""
 
 
-def marks_in(row: EffectRow) -> str | None:
-    """The marks of what a record answers; None if it has none."""
+def marks_in(row: EffectRow) -> str:
+    """The marks of what a record answers; empty if it has none."""
     value: Any = row.value
-    return cast("dict[str, Any]", value).get(MARKS) if isinstance(value, dict) else None
+    return cast("dict[str, Any]", value).get(MARKS, "") if isinstance(value, dict) else ""
+
+
+def with_marks(data: dict[str, Any], marks: str) -> dict[str, Any]:
+    """The value of a record with the marks of what was asked, if there are any."""
+    return {**data, MARKS: marks} if marks else data
 
 
 def sources_in(row: EffectRow) -> frozenset[str] | None:
@@ -58,4 +63,15 @@ def span_of(row: EffectRow) -> tuple[int, int] | None:
     return start, end
 
 
-__all__ = ["MARKS", "SOURCES", "SPAN", "marks_in", "offsets_in", "sources_in", "span_of", "with_sources", "with_span"]
+__all__ = [
+    "MARKS",
+    "SOURCES",
+    "SPAN",
+    "marks_in",
+    "offsets_in",
+    "sources_in",
+    "span_of",
+    "with_marks",
+    "with_sources",
+    "with_span",
+]

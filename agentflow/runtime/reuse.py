@@ -33,7 +33,7 @@ from agentflow.runtime.fingerprints import fingerprint
 from agentflow.runtime.journal import RunJournal
 from agentflow.runtime.meter import Meter
 from agentflow.runtime.permits import without_permit
-from agentflow.runtime.typed_output import Outputs, as_data, from_data
+from agentflow.runtime.typed_output import as_data, from_data, output_of
 
 T = TypeVar("T", bound=TaskResult)
 
@@ -45,7 +45,6 @@ class Reuse:
         self._store = store
         self._redactor = redactor
         self._codec = Codec(following=lambda: True)
-        self._outputs = Outputs()
         self._flights: dict[tuple[int, bytes], _Flight] = {}
 
     async def once(
@@ -61,7 +60,7 @@ class Reuse:
         ``gives`` is the task or tool that is called. Raises ConfigurationError for one whose values cannot be stored
         (``durable/no-value``, ``durable/secret``).
         """
-        asked = _Asked("tool" if isinstance(gives, Tool) else "task", gives.name, self._outputs.of(gives), call)
+        asked = _Asked("tool" if isinstance(gives, Tool) else "task", gives.name, output_of(gives), call)
         digest = fingerprint("reuse", asked.kind, asked.name, content)
         key = (id(asyncio.get_running_loop()), digest)
         while (flight := self._flights.get(key)) is not None:

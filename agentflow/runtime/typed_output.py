@@ -5,37 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agentflow.core.names import CompiledTask, OutputAdapter
+from agentflow.core.names import CompiledTask
 from agentflow.core.ports import Tool
 from agentflow.core.results import TaskResult
 from agentflow.runtime.codec import Shaped
 from agentflow.runtime.data_adapter import DataAdapter, adapter_of, refuse_secret, unfit
 
 
-class Outputs:
-    """The adapters of what tasks and tools are annotated to give. Those of tasks are kept by name."""
+def output_of(gives: Tool | CompiledTask) -> DataAdapter[Any] | None:
+    """The adapter for the values of a task or tool; None where it gives plain data.
 
-    def __init__(self) -> None:
-        self._tasks: dict[str, tuple[OutputAdapter, DataAdapter[Any]]] = {}
-
-    def of(self, gives: Tool | CompiledTask) -> DataAdapter[Any] | None:
-        """The adapter for the values of a task or tool; None where it gives plain data.
-
-        Raises ConfigurationError for what cannot be stored (``durable/no-value``, ``durable/secret``).
-        """
-        if isinstance(gives, Tool):
-            if gives.function is None or gives.kind == "subtask":
-                return None
-            return adapter_of(gives.function, f"the tool {gives.name}", checks=False)
-        output = gives.output_adapter
-        if output is None:
+    Raises ConfigurationError for what cannot be stored (``durable/no-value``, ``durable/secret``).
+    """
+    if isinstance(gives, Tool):
+        if gives.function is None or gives.kind == "subtask":
             return None
-        kept = self._tasks.get(gives.name)
-        if kept is None or kept[0] is not output:
-            adapter = DataAdapter[Any](gives.template.output_model, output, checks=True)
-            kept = self._tasks[gives.name] = (output, adapter)
-        refuse_secret(kept[1], f"the task {gives.name}")
-        return kept[1]
+        return adapter_of(gives.function, f"the tool {gives.name}", checks=False)
+    output = gives.output_adapter
+    if output is None:
+        return None
+    adapter = gives.memo.get("data_adapter")
+    if adapter is None:
+        adapter = gives.memo["data_adapter"] = DataAdapter[Any](gives.template.output_model, output, checks=True)
+    refuse_secret(adapter, f"the task {gives.name}")
+    return adapter
 
 
 def as_data(adapter: DataAdapter[Any], outcome: Any) -> Any:
@@ -68,4 +61,4 @@ def _read(adapter: DataAdapter[Any] | None, data: Any, what: str, path: str) -> 
         raise unfit(what, path, error) from None
 
 
-__all__ = ["Outputs", "as_data", "from_data"]
+__all__ = ["as_data", "from_data", "output_of"]

@@ -17,12 +17,14 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import Timer
 from agentflow.core.events import WaitStarted
 from agentflow.core.journal import EffectRow, EffectState, effect_key
+from agentflow.core.journal_port import Content
 from agentflow.core.questions import Question
 from agentflow.runtime.codec import Codec
 from agentflow.runtime.decisions import mismatch
-from agentflow.runtime.fingerprints import fingerprint
+from agentflow.runtime.fingerprints import fingerprint, marks_of
 from agentflow.runtime.parking import PARKED_S
 from agentflow.runtime.questions import permits_of, unanswered, waiting
+from agentflow.runtime.record_values import with_marks
 from agentflow.runtime.records import CLEANUP, Records
 
 
@@ -34,7 +36,9 @@ class Recording(Protocol):
     @property
     def codec(self) -> Codec: ...
 
-    async def find(self, kind: str, name: str, digest: bytes, call: CallContext) -> EffectRow | None: ...
+    async def find(
+        self, kind: str, name: str, digest: bytes, call: CallContext, parts: Callable[[], Content] | None = None
+    ) -> EffectRow | None: ...
     def replayed(self, row: EffectRow, call: CallContext) -> Any: ...
     def outcome(self, data: Mapping[str, Any], call: CallContext) -> Any: ...
     def clean(self, text: str) -> str: ...
@@ -46,7 +50,7 @@ class Recording(Protocol):
 async def answered(
     journal: Recording,
     question: Question,
-    content: object,
+    content: Content,
     call: CallContext,
     consult: Callable[[], Awaitable[Any]] | None,
 ) -> Any:
@@ -81,7 +85,7 @@ async def answered(
 
 async def slept(journal: Recording, effect: Timer, call: CallContext) -> list[Any]:
     """Wait until the end of ``effect``, counted from its first beginning, in whatever process that was."""
-    content = [effect.seconds, effect.jitter]
+    content = {"the time": effect.seconds, "whether it varies": effect.jitter}
     row = await _begin(journal, "timer", "", content, call)
     if row is not None and row.state != EffectState.OPEN:
         return journal.replayed(row, call)
@@ -102,14 +106,14 @@ async def slept(journal: Recording, effect: Timer, call: CallContext) -> list[An
     return []
 
 
-async def _begin(journal: Recording, kind: str, name: str, content: object, call: CallContext) -> EffectRow | None:
+async def _begin(journal: Recording, kind: str, name: str, content: Content, call: CallContext) -> EffectRow | None:
     """The record of a wait, which may be open; None if it begins now. Stops the run if the record does not fit."""
     digest = fingerprint(kind, content)
-    row = await journal.find(kind, name, digest, call)
+    row = await journal.find(kind, name, digest, call, lambda: content)
     if row is None:
         row = journal.records.find(call.path)
         if row is not None and row.content != digest:
-            await journal.records.stop(mismatch(row, f"{kind} {name}"))
+            await journal.records.stop(mismatch(row, f"{kind} {name}", content))
     return row
 
 
@@ -117,13 +121,21 @@ def _row(
     journal: Recording,
     kind: str,
     name: str,
-    content: object,
+    content: Content,
     call: CallContext,
     state: EffectState,
     data: Any,
     started: float | None = None,
 ) -> EffectRow:
-    row = journal.row(kind, name, fingerprint(kind, content), call, data, None, started or time.time())
+    row = journal.row(
+        kind,
+        name,
+        fingerprint(kind, content),
+        call,
+        with_marks(data, marks_of([*content.values()])),
+        None,
+        started or time.time(),
+    )
     return row if state == EffectState.OK else replace(row, state=state, ended=None)
 
 

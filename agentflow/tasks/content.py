@@ -20,6 +20,15 @@ from agentflow.tasks.registry import CompiledTemplate
 _NOT_CONTENT = frozenset({"priority", "prompt_cache", "reuse"})
 """Fields of a task that change what it costs, or when it has its turn, not what it answers."""
 
+PARTS = (
+    "the definition of the task",
+    "the model",
+    "the conversation",
+    "the data context",
+    "what earlier steps gave",
+)
+"""What messages call the parts that :func:`content_of` gives, in their order."""
+
 Find = Callable[[str], CompiledTemplate | None]
 
 

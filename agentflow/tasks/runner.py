@@ -12,6 +12,7 @@ from agentflow.core.context import NOTHING_INHERITED, InheritedContext
 from agentflow.core.errors import AgentflowError, TaskError, clip
 from agentflow.core.events import TaskStarted
 from agentflow.core.frozen import frozen
+from agentflow.core.journal import named_arguments
 from agentflow.core.names import narrowed
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
@@ -21,7 +22,7 @@ from agentflow.core.walk import LEAVES
 from agentflow.core.work import LONG_TEXT
 from agentflow.lib.suggest import did_you_mean
 from agentflow.tasks.authority import check_files, settings_within_grants
-from agentflow.tasks.content import content_of
+from agentflow.tasks.content import PARTS, content_of
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.context_sources import ContextSources, literal_paths, question_of, rendered_source, subset_of
 from agentflow.tasks.executor import AtomicTaskExecutor, Execution, ExecutionOverrides
@@ -93,9 +94,14 @@ class TaskRunner:
         return journal.step(
             "task",
             compiled.name,
-            lambda: [request, self.content(compiled, request, step, options)],
+            lambda: {
+                **named_arguments(request.inputs),
+                "the request": replace(request, inputs={}),
+                **dict(zip(PARTS, self.content(compiled, request, step, options), strict=True)),
+            },
             step,
             work,
+            gives=compiled,
         )
 
     async def _reused(

@@ -21,6 +21,7 @@ from agentflow.core.call import CallContext
 from agentflow.core.effects import Solve
 from agentflow.core.errors import AgentflowError, LimitExceeded, RunStopped, clip
 from agentflow.core.events import SubtaskStarted
+from agentflow.core.journal_port import Content
 from agentflow.core.messages import Usage
 from agentflow.core.names import FILES
 from agentflow.core.ports import ProgramExplorer
@@ -166,7 +167,8 @@ class Solver:
                 "variables": variables,
                 "feedback": feedback,
             }
-            answer = await self._ask(_TEMPLATES[surface], inputs, [effect.goal, variables, feedback], call)
+            asked = {"the goal": effect.goal, "the variables": variables, "what was wrong before": feedback}
+            answer = await self._ask(_TEMPLATES[surface], inputs, asked, call)
             usage += answer.usage
             if answer.failed:
                 return replace(answer.with_notes(rounds=number), usage=usage)
@@ -244,7 +246,7 @@ class Solver:
         }
         return (await self._ask("atomic:solve_repair", inputs, inputs, call)).content
 
-    async def _ask(self, template: str, inputs: Mapping[str, Any], content: object, call: CallContext) -> TaskResult:
+    async def _ask(self, template: str, inputs: Mapping[str, Any], content: Content, call: CallContext) -> TaskResult:
         """Run a built-in template; in a durable run once. ``content`` is what of its inputs a record depends on."""
         journal = call.run.journal
         if journal is None:

@@ -166,3 +166,84 @@ async def test_a_tool_may_get_an_optional_parameter_of_a_class_of_its_own(tmp_pa
         async with AgentFlow(provider=ScriptedProvider([]), tools=[function], durable=database) as flow:
             assert await (await flow.start(text, run_id="r")).wait() == "waiting"
     assert calls == [3]
+
+
+LONG = "Shall the order be paid, which came in by mail, and of which nobody knows who sent it, "
+
+ASKED_OF: dict[str, tuple[tuple[Any, ...], list[str]]] = {
+    "the same": ((f"{LONG}today?", bool), []),
+    "another question": ((f"{LONG}tomorrow?", bool), ["the question"]),
+    "another answer": ((f"{LONG}today?", int), ["the schema of its answer"]),
+    "both": ((f"{LONG}tomorrow?", int), ["the question", "the schema of its answer"]),
+}
+
+
+@pytest.mark.parametrize("name", ASKED_OF)
+async def test_a_question_says_what_of_it_differs(tmp_path: Path, name: str) -> None:
+    """The error for an open question tells its text from what may be answered."""
+    lives, (arguments, differs) = Lives(tmp_path), ASKED_OF[name]
+    assert await lives.live(lambda flow: flow.ask_human(f"{LONG}today?", bool)) is None
+    error = await lives.live(lambda flow: flow.ask_human(*arguments))
+    assert ([] if error is None else error.details["differs"]) == differs
+
+
+async def test_a_wait_says_that_its_time_differs(tmp_path: Path) -> None:
+    """A recorded wait that is of another length now says so."""
+    text = """(begin (sleep (get-field order 'amount)) (ask-human "go on?" {"type" "boolean"}))"""
+    database = f"sqlite:///{tmp_path}/runs.db"
+    async with AgentFlow(provider=ScriptedProvider([]), durable=database) as flow:
+        assert await (await flow.start(text, {"order": Order(amount=0)}, run_id="r")).wait() == "waiting"
+    async with AgentFlow(provider=ScriptedProvider([]), durable=database) as flow:
+        with pytest.raises(JournalError) as caught:
+            await (await flow.resume("r", bindings={"order": Order(amount=60)})).result()
+    assert caught.value.code == "durable/mismatch"
+    assert caught.value.details["differs"] == ["the time"]
+
+
+INNER: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "the same": ({}, []),
+    "another instruction": ({"system": "Be brief."}, ["the definition of the task"]),
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+async def test_a_task_in_the_code_of_a_tool_says_what_differs(tmp_path: Path, name: str) -> None:
+    """The record of a task within an effect that was interrupted is explained as any other."""
+    lives, (settings, differs) = Lives(tmp_path), INNER[name]
+
+    def buying(**settings: Any) -> Callable[[AgentFlow], Any]:
+        async def work(flow: AgentFlow) -> None:
+            async def buy() -> str:
+                await flow.ask("Pay", **settings)
+                await flow.ask_human("sure?", bool)
+                return "bought"
+
+            await flow.step(buy)
+
+        return work
+
+    assert await lives.live(buying()) is None
+    error = await lives.live(buying(**settings))
+    assert ([] if error is None else error.details["differs"]) == differs
+
+
+async def test_a_turn_says_that_the_task_around_it_differs(tmp_path: Path) -> None:
+    """What a model answered within a task that was interrupted in a tool does not fit a task that is defined otherwise."""
+
+    def reply(request: Any) -> Any:
+        return {"tool_calls": [{"name": "sure", "arguments": {}}]}
+
+    def buying(**settings: Any) -> Callable[[AgentFlow], Any]:
+        async def work(flow: AgentFlow) -> None:
+            async def sure() -> bool:
+                """Ask."""
+                return await flow.ask_human("sure?", bool)
+
+            await flow.ask("Pay", tools=[sure], **settings)
+
+        return work
+
+    lives = Lives(tmp_path)
+    assert await lives.live(buying(), provider=ScriptedProvider(reply)) is None
+    error = await lives.live(buying(system="Be brief."), provider=ScriptedProvider(reply))
+    assert error is not None and error.details["differs"] == ["the effect around it"]

@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 import agentflow
 from agentflow import AgentFlow, ScriptedProvider, TaskResult
 from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, JournalError
+from agentflow.core.messages import ToolResultPart
 from agentflow.events import Event, Warning
 from tests.support.typed_values import REFUSED, TYPES, UNFIT, Customer, Payment, Plain, is_same
 
@@ -146,6 +147,23 @@ async def answer(lives: Lives) -> None:
             await handle.result()
 
 
+async def nested(lives: Lives) -> None:
+    """What a task gives to the code of a tool, which is interrupted and carried out again."""
+    flow = lives.flow(provider=ScriptedProvider(lives.reply))
+
+    @flow.tool
+    async def buy() -> str:
+        """Buy."""
+        lives.seen.append(await flow.ask("pay", output=lives.kind, tools=[]))
+        await flow.ask_human("go on?", bool)
+        return "bought"
+
+    async with flow:
+        handle = await flow.start("(buy)", run_id="r")
+        if await handle.wait() != "waiting":
+            await handle.result()
+
+
 async def reused(lives: Lives, flow: AgentFlow) -> None:
     """Note what ``(pay)`` gives in runs of different ids, of which only ``reuse`` answers the second one."""
 
@@ -188,10 +206,11 @@ DOORS: dict[str, Callable[[Lives], Any]] = {
     "tool": tool,
     "callable of a program": callable_of_a_program,
     "answer": answer,
+    "nested answer": nested,
     "reused tool": reused_tool,
     "reused task": reused_task,
 }
-ASKED = ("answer", "reused task")
+ASKED = ("answer", "nested answer", "reused task")
 TOOLS = ("tool", "reused tool")
 NO_ANSWER = {
     "half a character",
@@ -231,6 +250,42 @@ async def test_a_value_comes_back(tmp_path: Path, name: str, door: str) -> None:
     assert len(lives.seen) == 2 and all([is_same(each, expected) for each in lives.seen]), lives.seen
     assert lives.calls == (0 if door == "argument" else 1)
     assert lives.warnings == []
+
+
+@pytest.mark.parametrize("name", [each for each in TYPES if each not in NO_ANSWER])
+async def test_a_task_that_a_model_calls_is_recorded_by_its_class(tmp_path: Path, name: str) -> None:
+    """The record of a task that answers a tool call of another one has its value as its class writes it, and the model reads
+    what it reads without records."""
+    read: list[Any] = []
+    lives = Lives(tmp_path, *TYPES[name])
+
+    async def pay() -> Any:
+        """Pay."""
+
+    def reply(request: Any) -> Any:
+        if not request.tools:
+            return lives.reply(request)
+        last = request.messages[-1].parts[-1]
+        if not isinstance(last, ToolResultPart):
+            return {"tool_calls": [{"name": "pay", "arguments": {}}]}
+        read.append((last.text, last.is_error))
+        return "done"
+
+    pay.__annotations__["return"] = lives.kind
+    async with AgentFlow(provider=ScriptedProvider(reply)) as bare:
+        bare.task(pay)
+        await bare.ask("buy", tools=["pay"])
+    flow = lives.flow(provider=ScriptedProvider(reply))
+    flow.task(pay)
+
+    @flow.workflow
+    async def work() -> str:
+        return await flow.ask("buy", tools=["pay"])
+
+    async with flow:
+        await (await flow.start(work(), run_id="r")).result()
+        nested = [each.name for each in (await flow.plan("r")).reused]
+    assert read[0] == read[1] and not read[0][1] and lives.warnings == [] and nested, nested
 
 
 async def test_a_reused_result_whose_class_has_changed_is_made_anew(tmp_path: Path) -> None:
