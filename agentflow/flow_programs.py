@@ -280,15 +280,15 @@ class ProgramMethods:
         outer = executing_call()
         if outer is not None and limits is not None:
             limits = limits.within(outer.run.limits)
-        begun = False
         if isinstance(program, FlowCall):
             session = _session_of(program, session)
             work = python_work(program, bindings, env)
             grants = None if allow is None else frozenset(allow)
-            grants = grants if outer is None else narrowed(outer.grants, grants)
+            if outer is None:
+                await self.engine.turn()
+            else:
+                grants = narrowed(outer.grants, grants)
         else:
-            if begun := outer is None:  # compiling is most of what it takes to begin
-                await self.engine.throttle_here().take()
             work, grants = await self._compiled(program, bindings, env, limits, allow, outer)
         if outer is not None:
             path = outer.next_path("program", work.digest, bindings or {})
@@ -327,7 +327,6 @@ class ProgramMethods:
             labels=labels,
             priority=priority,
             tenant=tenant,
-            begun=begun,
         ) as (run, call):
             if own is not None:
                 own.run = run
@@ -354,6 +353,8 @@ class ProgramMethods:
         outer: CallContext | None,
     ) -> tuple[FlowWork, frozenset[str] | None]:
         """A program ready to run, and what it is granted."""
+        if outer is None:  # compiling is most of what it takes to begin
+            await self.engine.turn()
         source = await load_program(program)
         bindings = await self.engine.given(bindings) if bindings else None
         if env is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -201,12 +201,11 @@ class Engine:
         priority: int = 0,
         quiet: bool = False,
         tenant: Tenant | None = None,
-        begun: bool = False,
     ) -> OpenRun:
         """Open a run around a block. The block's outcome becomes the run's; RunFinished is always the last event.
 
         Yields the run and its outermost call. ``journal`` makes it a durable run; ``tenant`` pays for it; a ``quiet`` run has
-        no observers; ``begun`` says that its turn among those that begin at once has come. Raises SessionBusy while a durable run has the stored ``session``, LimitExceeded when the wall time is up, ConfigurationError
+        no observers. Whoever opens it has waited for its :meth:`turn`. Raises SessionBusy while a durable run has the stored ``session``, LimitExceeded when the wall time is up, ConfigurationError
         for an invalid ``run_id``, ``labels`` or ``priority``, and for a policy with a rule for an argument that there is not.
         """
         if self.closed:
@@ -240,8 +239,7 @@ class Engine:
             self._rules.check_arguments(policy)
             root.reading = Reading(RunGuard(policy, self.tools, self.tasks, self.roots, self._written))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
-        throttle = None if begun else self.throttle_here()
-        return OpenRun(run, root, scope, fanout, throttle, self._redactor, self.news, session)
+        return OpenRun(run, root, scope, fanout, self._redactor, self.news, session)
 
     def join(
         self,
@@ -284,13 +282,13 @@ class Engine:
         """A redactor for the events of one stream whose reader does not belong to the run; None if nothing is redacted."""
         return None if self._redactor is None else EventRedactor(self._redactor)
 
-    def throttle_here(self) -> StartThrottle:
-        """What runs are begun by on this loop: a few in each of its iterations."""
+    def turn(self) -> Coroutine[Any, Any, None]:
+        """Wait until a run may begin: a few do in each iteration of the event loop, and nothing is prepared for the others before."""
         loop = running_loop()
         cached = self._throttle
         if cached is None or cached[0] is not loop:
             cached = self._throttle = (loop, StartThrottle(loop))
-        return cached[1]
+        return cached[1].take()
 
     # -- programs -------------------------------------------------------------------------------------------------
 

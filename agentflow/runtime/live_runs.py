@@ -462,6 +462,7 @@ class LiveRuns:
         program = work.program
         journal = RunJournal(records, self._codec, self._redactor, program=program.source.digest)
         go_on_with(self._engine.observers, row.input.get("trace"))
+        await self._engine.turn()
         async with self._engine.open(
             program.source.name,
             session=None if session is None else session.session,

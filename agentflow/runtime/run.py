@@ -34,7 +34,6 @@ from agentflow.core.work import in_slices
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
-from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout
 from agentflow.runtime.asking import Approver, Asking
 from agentflow.runtime.budget import Budget
@@ -297,8 +296,7 @@ class OpenRun:
     """A run around a block, from :meth:`~agentflow.runtime.engine.Engine.open`.
 
     A class, not a generator: small runs are opened very often, and the nested generators of ``asynccontextmanager``
-    would cost more than everything else in opening one. Of many runs opened in one iteration of the event loop, a few
-    start at once and the others in later iterations, so that other tasks get their share.
+    would cost more than everything else in opening one.
     """
 
     __slots__ = (
@@ -312,7 +310,6 @@ class OpenRun:
         "_run",
         "_scope",
         "_session",
-        "_throttle",
     )
 
     def __init__(
@@ -321,7 +318,6 @@ class OpenRun:
         root: CallContext,
         scope: Scope[CallContext],
         fanout: Fanout,
-        throttle: StartThrottle | None,
         redactor: Redactor | None,
         news: News | None = None,
         session: Session | None = None,
@@ -332,7 +328,6 @@ class OpenRun:
         self._run = run
         self._root = root
         self._fanout = fanout
-        self._throttle = throttle
         self._redactor = redactor
         self._scope = scope
         self._clock: WallClock | None = None
@@ -345,8 +340,6 @@ class OpenRun:
         try:
             if session is not None and session.keeper is not None:
                 await session.keeper.begin()
-            if self._throttle is not None:
-                await self._throttle.take()
             if self._run.watched:
                 self._scope.__enter__()
                 for code, message in self._news() if self._news is not None else ():

@@ -46,6 +46,7 @@ async def in_run(
     """
     call, line = executing()
     if call is None:
+        await engine.turn()
         async with engine.open(name, session=session, own=own) as (run, call):
             if own is not None:
                 own.run = run

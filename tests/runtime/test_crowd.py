@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
-from agentflow import AgentFlow
+import pytest
+
+from agentflow import AgentFlow, ScriptedProvider
 from agentflow.core.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.runtime.engine import Engine
+from agentflow.runtime.run import Run
 
 
 async def test_a_crowd_of_runs_leaves_the_loop_to_others() -> None:
@@ -19,6 +23,7 @@ async def test_a_crowd_of_runs_leaves_the_loop_to_others() -> None:
     began: list[int | None] = []
 
     async def one(number: int) -> None:
+        await engine.turn()
         async with engine.open(f"run {number}"):
             began.append(number)
 
@@ -39,6 +44,7 @@ async def test_a_cancelled_wait_for_a_turn_gives_the_session_back() -> None:
 
     async def one(own: Session | None = None) -> None:
         nonlocal done
+        await engine.turn()
         async with engine.open("run", session=own):
             done += 1
 
@@ -100,3 +106,35 @@ async def test_of_many_programs_begun_at_once_few_are_prepared_between_two_turns
         beside.cancel()
     assert [each.value for each in ended] == list(range(1, 201))
     assert prepared.total() >= 200 and max(prepared.values()) <= 50
+
+
+@pytest.mark.parametrize("kind", ["workflow", "task", "question", "call"])
+async def test_of_many_calls_begun_at_once_few_have_a_run_before_their_turn(kind: str) -> None:
+    """Python workflows, tasks, questions and calls of functions: what has to wait for its turn is not made before."""
+
+    def runs() -> int:
+        return sum([type(each) is Run for each in gc.get_objects()])
+
+    async with AgentFlow(provider=ScriptedProvider(lambda request: "x")) as flow:
+
+        @flow.workflow
+        async def work() -> str:
+            await asyncio.sleep(0)
+            return "x"
+
+        @flow.task
+        async def body(q: str) -> str:
+            """{{q}}"""
+
+        async def begun() -> str:
+            if kind == "workflow":
+                return (await flow.run(work())).value
+            if kind == "call":
+                return await flow.call(str, "x")
+            return await (body("q") if kind == "task" else flow.ask("q"))
+
+        before = runs()
+        begin = [asyncio.create_task(begun()) for _ in range(200)]
+        await asyncio.sleep(0)
+        assert runs() - before <= 50
+        assert set(await asyncio.gather(*begin)) == {"x"}
