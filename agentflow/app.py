@@ -241,7 +241,11 @@ class AgentFlow(OperationMethods, WorkerMethods):
             clocks=over(settings.clocks, clocks),
             retry=over(settings.retry, retry),
             gate=settings.concurrency,
-            prices=Prices(read_prices(prices or {}), offered=read_prices(settings.prices)),
+            prices=Prices(
+                read_prices(prices or {}),
+                offered=read_prices(settings.prices),
+                vouched=settings.prices_name_models,
+            ),
             rates=pace,
         )
         self.database = durable

@@ -33,7 +33,7 @@ from agentflow.providers.retry import RetryPolicy
 @dataclass(frozen=True, slots=True)
 class FileRule:
     """What a directory's file may not do with a setting: ``why``, and what to do ``instead``. ``trusting``: unless the user
-    trusts the file as it is.
+    trusts the file as it is; ``counts``: until then the setting is no error, and counts as far as it narrows.
 
     ``permits`` judges a value that the file in a directory gives it; without it the file may not name the setting at all.
     """
@@ -42,6 +42,7 @@ class FileRule:
     instead: str
     permits: Callable[[Path, Any], bool] | None = None
     trusting: bool = False
+    counts: bool = False
 
 
 def _lies_below(directory: Path, value: Any) -> bool:
@@ -70,11 +71,8 @@ def _tries_no_more(directory: Path, value: Any) -> bool:
     return not isinstance(attempts, int) or attempts <= RetryPolicy().attempts
 
 
-def _costs_something(directory: Path, value: Any) -> bool:
-    """Whether no model is free: calls that cost nothing pass every limit in dollars."""
-    tables = cast("dict[str, Any]", value).values() if isinstance(value, dict) else ()
-    prices = [cast("dict[str, Any]", each) for each in tables if isinstance(each, dict)]
-    return all([each.get(name) != 0 for each in prices for name in ("input", "output")])
+def _says_the_form(directory: Path, value: Any) -> bool:
+    return not isinstance(value, dict) or cast("dict[str, Any]", value).keys() <= _FORMS
 
 
 _SAMPLING = frozenset(
@@ -95,13 +93,30 @@ _SAMPLING = frozenset(
     ]
 )
 """Request fields that say how a model answers, and not what else its server does or charges."""
+_FORMS = frozenset(
+    [
+        "limit_field",
+        "output",
+        "output_with_tools",
+        "output_in_streams",
+        "schemas",
+        "strict",
+        "system_role",
+        "model_names",
+        "alternates",
+        "description_limit",
+        "pictures",
+        "user_after_results",
+    ]
+)
+"""Traits that say how a request is written, and not what it leaves out, how many there are or what is run over texts."""
 _SENT_FILES = "it would have the files sent away"
 _KEPT_ELSEWHERE = "it would decide where what a run says is kept"
 _LOOK = "look at it, then run agentflow trust"
 _BELOW = FileRule(
     "what lies outside of its directory is not the project's", f"{_LOOK}; or pass it as an option", _lies_below, True
 )
-_FREE = "model fallbacks deny_commands rates traits clocks system rerank surface decompose prompt_cache provenance"
+_FREE = "model fallbacks deny_commands rates clocks rerank surface decompose prompt_cache provenance"
 
 FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
     {
@@ -132,9 +147,22 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
             trusting=True,
         ),
         "prices": FileRule(
-            "without being trusted it may not call a model free, which no limit in dollars would hold",
+            "without being trusted it may only raise prices that are known",
             f"{_LOOK}; or pass prices=",
-            permits=_costs_something,
+            permits=lambda directory, prices: prices == {},
+            trusting=True,
+            counts=True,
+        ),
+        "system": FileRule(
+            "it would tell every model what to do",
+            f"{_LOOK}; or pass system=",
+            permits=lambda directory, text: text == "",
+            trusting=True,
+        ),
+        "traits": FileRule(
+            "such traits may have more sent, or sent without what bounds it",
+            f"{_LOOK}; or pass traits=",
+            permits=_says_the_form,
             trusting=True,
         ),
         "concurrency": FileRule(
@@ -185,8 +213,8 @@ FILE_RULES: Mapping[str, FileRule | None] = MappingProxyType(
 )
 """What a directory's file may set: without a rule, whatever the setting takes.
 
-Its ``prices`` name those that are not known and raise known ones, but lower none: :class:`~agentflow.providers.prices.Prices`.
-Its ``provenance`` and its ``rates`` only narrow.
+Its ``prices`` raise those that are known and lower none; of models whose price nobody knows they count once the file is trusted:
+:class:`~agentflow.providers.prices.Prices`. Its ``provenance`` and its ``rates`` only narrow.
 """
 
 
@@ -198,14 +226,20 @@ def check_names(path: Path, read: Mapping[str, Any]) -> None:
             raise _refusal(path, name, rule, read[name])
 
 
-def check_grants(path: Path, read: Mapping[str, Any], content: bytes) -> None:
-    """Raise ConfigurationError (``config/setting``) for what a file would grant that is not trusted as it is. Blocking."""
+def check_grants(path: Path, read: Mapping[str, Any], content: bytes) -> tuple[str, ...]:
+    """The names of what a file sets that counts because the user trusts it. Blocking.
+
+    Raises ConfigurationError (``config/setting``) for what it would grant, if it is not trusted as it is.
+    """
     granted = grants_of(path, read)
-    if granted and not is_trusted(path, bound(path, read, content)[0]):
-        name = next(iter(granted))
+    if not granted or is_trusted(path, bound(path, read, content)[0]):
+        return tuple(granted)
+    for name in granted:
         rule = FILE_RULES[name]
         assert rule is not None
-        raise _refusal(path, name, rule, read[name])
+        if not rule.counts:
+            raise _refusal(path, name, rule, read[name])
+    return ()
 
 
 def grants_of(path: Path, read: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from agentflow.connect.config import servers_of_table
 from agentflow.core.errors import AgentflowError, ConfigurationError, clip
@@ -110,18 +110,19 @@ class Settings(BaseModel):
     """A table of models (``"anthropic:*"``), each with a table of ``requests_per_min`` and ``tokens_per_min``."""
     prices: Annotated[dict[str, Any], _judged(read_prices)] = {}
     """A table of models, each with a table of ``input`` and ``output`` dollars per million tokens; cannot lower a price that
-    is known."""
+    is known. Those of a file that is not trusted only raise prices."""
     model_settings: dict[str, Any] = {}
     """Native request fields of the model's dialect. A file that is not trusted may say those of sampling and thinking."""
     traits: Annotated[dict[str, Any], _judged(stated_traits)] = {}
-    """A table of what the model server takes, where it is not known or differs: ``output = "json_object"``."""
+    """A table of what the model server takes, where it is not known or differs: ``output = "json_object"``. A file that is not trusted may say how requests are
+    written, and not ``own``, ``slots``, ``omit`` and their like."""
     clocks: Annotated[dict[str, Any], _judged(clocks_of)] = {}
     """A table of how long model calls may take, in seconds: ``connect_s``, ``first_byte_s``, ``plain_first_byte_s``, ``idle_s``,
     ``wall_s``."""
     retry: Annotated[dict[str, Any], _judged(retry_of)] = {}
     """A table of how failed model calls are made again: ``attempts`` in all, ``base_s``, ``cap_s``, ``retry_after_cap_s``."""
     system: str = ""
-    """The base system prompt."""
+    """The base system prompt. Read from a file only after ``agentflow trust``."""
     concurrency: int | None = None
     """Model calls at once; in a file that is not trusted at most 256."""
     rerank: bool = False
@@ -142,6 +143,17 @@ class Settings(BaseModel):
     """Rounds in which a task that ran out of context or output is split up by a written program (0: never)."""
     prompt_cache: Literal["5m", "1h", False] | None = None
     """How long providers are asked to keep what prompts begin with: ``5m``, ``1h`` or ``false``; else where it pays."""
+
+    _vouched: bool = PrivateAttr(default=True)
+
+    @property
+    def prices_name_models(self) -> bool:
+        """Whether the ``prices`` count for models whose price nobody else knows: unless they come from a file that is not trusted."""
+        return self._vouched
+
+    def doubt_prices(self) -> None:
+        """Let the ``prices`` only raise those that are known: they come from a file that is not trusted."""
+        self._vouched = False
 
     def for_router(self) -> RouterSettings:
         """The settings of the model's server, as keywords of :class:`~agentflow.providers.table.Router`."""
@@ -182,7 +194,10 @@ def load_settings(
         if value is not None:
             values[name] = value
             origin[name] = _ARGUMENTS
-    return _checked(values, origin)
+    settings = _checked(values, origin)
+    if file is not None and "prices" not in file.trusted and origin.get("prices") == str(file.path):
+        settings.doubt_prices()
+    return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +235,8 @@ def read_file(directory: Path, *, trusting: bool = False) -> SettingsFile | None
         ) from error
     check_names(path, read)
     _checked(read, dict.fromkeys(read, str(path)))
-    if not trusting:
-        check_grants(path, read, content)
-    return SettingsFile(path, content, read, tuple(grants_of(path, read)))
+    trusted = tuple(grants_of(path, read)) if trusting else check_grants(path, read, content)
+    return SettingsFile(path, content, read, trusted)
 
 
 def _checked(values: Mapping[str, Any], origin: Mapping[str, str]) -> Settings:

@@ -94,7 +94,7 @@ class Prices:
 
     Parameters: ``table`` maps models to :class:`Price`; keys are ``dialect:name``, ``name``, or a pattern of either with
     ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is a table from
-    files written by somebody else: it may price unlisted models and raise prices, but not lower them. With ``lookup`` false
+    files written by somebody else: it may raise prices, but not lower them, and price unlisted models if it is ``vouched`` for. With ``lookup`` false
     only the tables are used. The dialects ``offline`` and ``scripted`` are free unless a table lists them.
     """
 
@@ -103,18 +103,20 @@ class Prices:
         table: Mapping[str, Price] | None = None,
         *,
         offered: Mapping[str, Price] | None = None,
+        vouched: bool = True,
         lookup: bool = True,
     ) -> None:
         self._table = by_specificity(table or {})
-        self._offered = by_specificity(offered or {})
+        self.offer(offered or {}, vouched=vouched)
         self._lookup = lookup
         self._listings: dict[tuple[str, str], tuple[float, _Listing | None]] = {}
         self._library: Any = None
         self._loading: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
-    def offer(self, table: Mapping[str, Price]) -> None:
+    def offer(self, table: Mapping[str, Price], *, vouched: bool) -> None:
         """Take ``table``, of a file written by somebody else, into account from now on; in place of the one before."""
         self._offered = by_specificity(table)
+        self._vouched = vouched
 
     @property
     def stated(self) -> bool:
@@ -188,9 +190,12 @@ class Prices:
         cost = self._listed(dialect, model, usage)
         if cost is None and len(names) > 1:
             cost = self._listed(dialect, asked, usage)
-        if self._offered and (price := most_specific(self._offered, dialect, *names)) is not None:
-            return max(price.cost(usage), cost or 0.0)
-        return 0.0 if cost is None and dialect in _FREE else cost
+        if cost is None and dialect in _FREE:
+            cost = 0.0
+        if self._offered and (cost is not None or self._vouched):
+            price = most_specific(self._offered, dialect, *names)
+            return cost if price is None else max(price.cost(usage), cost or 0.0)
+        return cost
 
     def _listed(self, dialect: str, model: str, usage: Usage) -> float | None:
         listing = self._find(dialect, model)

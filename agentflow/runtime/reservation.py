@@ -243,7 +243,7 @@ class RunPurse:
             used=self.used_usd,
             code="limits/unpriced",
             hint=f"state it, in dollars per million tokens: AgentFlow(prices={{{model!r}: Price(input=3, output=15)}}), or in "
-            f'agentflow.toml [prices."{clip(model, 200)}"] and below it input = 3 and output = 15',
+            f'agentflow.toml [prices."{clip(model, 200)}"] and below it input = 3 and output = 15, then agentflow trust',
         )
 
     def levels(self) -> list[RunPurse]:

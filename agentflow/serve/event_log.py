@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from agentflow.serve.faults import bare_error
+from agentflow.serve.faults import bare_error, bare_warning
 
 Position: TypeAlias = tuple[int, int]
 """The position of an event in its run: the slice, and the event's number in the slice."""
@@ -168,19 +168,35 @@ class EventLog:
 def bare(event: Mapping[str, Any]) -> Mapping[str, Any]:
     """An event as it is shown to readers who may not see the host: the same object, if it says nothing of that.
 
-    Left out are the host's Python, the address of its model server, and what its settings and servers have to do with an error.
+    Left out are the host's Python, the address of its model server, and what its settings, servers, files and commands have to do with an
+    error or a warning.
     Of an event recorded when nothing said whose Python it holds, all is left out.
     """
     if event.get("type") == "program_loaded" and event.get("host", event.get("language") == "python"):
         name = str(event.get("name")).replace("\\", "/").rpartition("/")[2]
         return {**event, "name": name, "text": ""}
+    if event.get("type") == "warning":
+        return bare_warning(event)
     shown = {**event, "server": ""} if event.get("server") else event
     if (error := _bare(shown.get("error"))) is not None:
         shown = {**shown, "error": error}
     result = _fields(shown.get("result"))
-    if (error := _bare(_fields(result.get("notes")).get("error"))) is not None:
-        shown = {**shown, "result": {**result, "content": error["message"], "notes": {"error": error}}}
-    return shown
+    notes = _fields(result.get("notes"))
+    if (error := _bare(notes.get("error"))) is not None:
+        return {**shown, "result": {**result, "content": error["message"], "notes": {"error": error}}}
+    parts = {name: told for name in ("failed_parts", "errors") if (told := _bare_parts(notes.get(name))) is not None}
+    return {**shown, "result": {**result, "notes": {**notes, **parts}}} if parts else shown
+
+
+def _bare_parts(parts: object) -> list[dict[str, Any]] | None:
+    """What failed of several parts, each with its error or as one, as readers see it who may not see the host; None if it says nothing of that."""
+    told: list[dict[str, Any]] = []
+    changed = False
+    for each in map(_fields, cast("list[object]", parts) if isinstance(parts, list) else ()):
+        error = _bare(each.get("error", each))
+        changed = changed or error is not None
+        told.append(each if error is None else {**each, "error": error} if "error" in each else error)
+    return told if changed else None
 
 
 def _fields(value: object) -> dict[str, Any]:

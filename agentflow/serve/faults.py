@@ -55,6 +55,26 @@ _SERVERS_OWN = {
     504: "the model's provider took too long; ask again later",
 }
 """The message of an error that is no matter of who asks, by status."""
+_REFUSED = {
+    "files": "a file cannot be used here: there is none, or it is not allowed",
+    "commands": "a command cannot be run here: there is none, or it is not allowed",
+}
+"""The message of an error about the files and commands of the host, by the family of its code: its own words name paths and settings."""
+_OF_PROGRAMS = frozenset(
+    {
+        "context/near-limit",
+        "handler/bad-output",
+        "history/not-compacted",
+        "name/not-granted",
+        "provenance/denied",
+        "provenance/readers",
+        "provenance/write",
+        "solve/unknown-name",
+        "task/redefined",
+        "tool/retried",
+    }
+)
+"""Warnings that say nothing of the host."""
 
 
 class Reader(NamedTuple):
@@ -170,20 +190,39 @@ def is_of_server(error: BaseException) -> bool:
 def bare_error(error: dict[str, Any]) -> dict[str, Any]:
     """The error in an event as those see it who may not see the host: the same object, if it is a matter of who asks.
 
-    ``error`` is what :meth:`AgentflowError.to_dict` gave, or stands for an exception of the host.
+    ``error`` is what :meth:`AgentflowError.to_dict` gave or a result's error, or stands for an exception of the host.
     """
-    code = str(error.get("code"))
-    of_server = code in ("exception", _RAISED) or code.partition("/")[0] in _SERVERS
-    status = 500 if of_server else _REASONS.get(str(error.get("reason")), 422)
-    if status < 500:
+    code = _code_in(error.get("code"), error.get("details"))
+    family = code.partition("/")[0]
+    message = _REFUSED.get(family)
+    if message is None:
+        of_server = code in ("exception", _RAISED) or family in _SERVERS
+        message = _SERVERS_OWN.get(500 if of_server else _REASONS.get(str(error.get("reason")), 422))
+    if message is None:
         return error
-    return {name: error[name] for name in ("code", "type", "reason") if name in error} | {
-        "message": _SERVERS_OWN[status]
-    }
+    kept = {name: error[name] for name in ("code", "type", "reason") if name in error} | {"message": message}
+    return kept if "code" in kept or not code else {**kept, "details": {"code": code}}
+
+
+def bare_warning(event: Mapping[str, Any]) -> dict[str, Any]:
+    """A warning as those see it who may not see the host: its code, and what it says where that is about the program."""
+    code = str(event.get("code"))
+    message = event.get("message") if code in _OF_PROGRAMS else "whoever runs the server is told more"
+    return {**event, "message": message, "details": None}
+
+
+def _code_in(code: object, details: object) -> str:
+    """The code of an error; of one that stands for another the code in its details."""
+    inner = cast("Mapping[str, Any]", details).get("code") if isinstance(details, Mapping) else None
+    return str(inner or code or "")
 
 
 def message_of(error: AgentflowError, reader: Reader) -> str:
-    """What ``reader`` is told of an error."""
+    """What ``reader`` is told of an error. Only operators hear of the server's faults, and only they and the author of a refused
+    program which file or command it was about."""
+    refused = None if reader.operator else _REFUSED.get(_code_in(error.code, error.details).partition("/")[0])
+    if refused is not None:
+        return error.message if reader.author else refused
     if is_of_server(error) and not reader.operator:
         return _SERVERS_OWN.get(status_of(error), _SERVERS_OWN[500])
     setting = error.setting if isinstance(error, RequestError) and reader.operator else None

@@ -12,6 +12,7 @@ from agentflow.core.questions import Question
 from agentflow.serve.answer import AnswerReader, Piece
 from agentflow.serve.asked import Asked
 from agentflow.serve.exports import Offer
+from agentflow.serve.faults import bare_error
 from agentflow.serve.keys import Key
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
@@ -128,13 +129,17 @@ def text_of_model(event: ModelFinished) -> str:
 
 
 def text_of_result(event: ToolFinished) -> str:
-    """The result or the error of a tool call, cut to the shown length."""
-    if event.result is not None:
-        return clip(event.result.content, MAX_TEXT)
-    error = event.error
-    if error is None:
-        return event.outcome
-    return clip(error.message, MAX_TEXT) if isinstance(error, AgentflowError) else type(error).__name__
+    """The result or the error of a tool call, as clients may see it, cut to the shown length."""
+    result = event.result
+    error = event.error if result is None else result.notes.error
+    if isinstance(error, BaseException) and not isinstance(error, AgentflowError):
+        return type(error).__name__
+    if error is not None:
+        said = error.to_dict() if isinstance(error, AgentflowError) else dict(error)
+        told = bare_error(said)
+        if told is not said or result is None:
+            return clip(str(told["message"]), MAX_TEXT)
+    return event.outcome if result is None else clip(result.content, MAX_TEXT)
 
 
 __all__ = ["Shown", "View", "arguments_of", "come_back", "subtask_name", "text_of_model", "text_of_result"]

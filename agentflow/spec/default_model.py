@@ -49,7 +49,7 @@ class DefaultModel:
             from agentflow.settings import load_settings
 
             settings = load_settings()
-            self._prices.offer(read_prices(settings.prices))
+            self._prices.offer(read_prices(settings.prices), vouched=settings.prices_name_models)
             paces = read_rates(settings.rates)
             self._opened = Router(
                 self._model or settings.model or DEFAULT_MODEL,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, BaseHandler, SexpEvaluator, TaskSystem
+from agentflow.cli.trust import trust_file
 from agentflow.core.errors import ConfigurationError
 from agentflow.core.events import Event, ModelFinished
 from agentflow.providers.anthropic import CREDENTIALS
@@ -132,6 +133,7 @@ async def test_it_has_the_prices_and_rates_of_the_settings(monkeypatch: pytest.M
         'model = "openai-chat:local"\n[prices."openai-chat:local"]\ninput = 1_000_000\noutput = 1\n'
         '[rates."openai-chat:*"]\nrequests_per_min = 600\n'
     )
+    assert trust_file(tmp_path, forget=False, as_json=True) == 0
     async with ModelServer(["fine", "fine"]) as server:
         monkeypatch.setenv("AGENTFLOW_BASE_URL", server.url)
         async with AgentFlow() as flow:

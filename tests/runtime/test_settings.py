@@ -14,7 +14,7 @@ from agentflow.core.errors import AgentflowError, ConfigurationError
 from agentflow.core.limits import Limits
 from agentflow.core.messages import Usage
 from agentflow.file_rules import FILE_RULES
-from agentflow.providers.prices import Prices
+from agentflow.providers.prices import Price, Prices
 from agentflow.settings import Settings, load_settings, read_file, read_limits
 
 WRONG = [
@@ -68,12 +68,11 @@ FROM_A_FILE: dict[str, Any] = {
     "deny_commands": ["git push *"],
     "limits": {"steps": 5, "wall_s": 1e9, "turns": 32},
     "rates": {"anthropic:*": {"requests_per_min": 5}},
-    "prices": {"openai-chat:llama": {"input": 1, "output": 1}},
     "model_settings": {"temperature": 0},
     "traits": {"output": "json_object"},
     "clocks": {"first_byte_s": 900},
     "retry": {"attempts": 1},
-    "system": "Be brief.",
+    "system": "",
     "concurrency": 3,
     "rerank": True,
     "surface": "python",
@@ -92,13 +91,22 @@ IF_IT_IS_TRUSTED: dict[str, list[Any]] = {
     "shell": [True],
     "readable": [["~/.cache"], ["data"]],
     "limits": [{"steps": 10_000_001}, {"output_chars": 1e9}],
-    "prices": [{"openai-chat:llama": {"input": 0, "output": 1}}, {"openai:x": {"input": 1, "output": 0.0}}],
+    "system": ["Be brief."],
+    "traits": [
+        {"own": True},
+        {"slots": 1_000},
+        {"omit": ["max_tokens"]},
+        {"call_id": "(a+)+"},
+        {"least_limit": 100_000},
+    ],
     "concurrency": [257],
     "retry": [{"attempts": 5}],
     "model_settings": [{"tools": [{"type": "web_search"}]}, {"service_tier": "priority"}],
     "mcp": [{"notes": {"command": "npx"}}],
 }
 """Values that widen, by setting; ``out`` is a link that leads out of the directory."""
+NARROWS_UNTIL_THEN: dict[str, Any] = {"prices": {"openai-chat:llama": {"input": 1, "output": 1}}}
+"""Values that are read from any file, and do all that they say in one that is trusted."""
 NEVER_FROM_A_FILE: dict[str, Any] = {
     "sandbox": "none",
     "base_url": "https://elsewhere.example/v1",
@@ -116,8 +124,11 @@ NEVER_FROM_A_FILE: dict[str, Any] = {
 def test_what_a_directorys_file_may_set(tmp_path: Path) -> None:
     """Every setting is one that a file of somebody else's project may give, one that it may give where the user trusts the
     file, or one that it may not: that is said, with why."""
-    assert {*FILE_RULES} == {*FROM_A_FILE, *IF_IT_IS_TRUSTED, *NEVER_FROM_A_FILE} >= {*Settings.model_fields}
-    assert {name for name, rule in FILE_RULES.items() if rule is not None and rule.trusting} == {*IF_IT_IS_TRUSTED}
+    kinds = (FROM_A_FILE, IF_IT_IS_TRUSTED, NARROWS_UNTIL_THEN, NEVER_FROM_A_FILE)
+    assert {*FILE_RULES} == {name for kind in kinds for name in kind} >= {*Settings.model_fields}
+    rules = {name: rule for name, rule in FILE_RULES.items() if rule is not None}
+    assert {name for name, rule in rules.items() if rule.trusting and not rule.counts} == {*IF_IT_IS_TRUSTED}
+    assert {name for name, rule in rules.items() if rule.counts} == {*NARROWS_UNTIL_THEN}
     (tmp_path / "out").symlink_to("/")
     for name, values in IF_IT_IS_TRUSTED.items():
         for value in values:
@@ -128,6 +139,12 @@ def test_what_a_directorys_file_may_set(tmp_path: Path) -> None:
             assert trust_file(directory, forget=False, as_json=True) == 0
             assert getattr(load_settings(directory, {}), name) == value
             assert trust_file(directory, forget=True, as_json=True) == 0
+    for name, value in NARROWS_UNTIL_THEN.items():
+        directory = _with_file(tmp_path, name, value)
+        for trusted in ((), (name,)):
+            file = read_file(directory)
+            assert getattr(load_settings(directory, {}), name) == value and file is not None and file.trusted == trusted
+            assert trust_file(directory, forget=bool(trusted), as_json=True) == 0
     for name, value in FROM_A_FILE.items():
         assert getattr(load_settings(_with_file(tmp_path, name, value), {}), name) == value
     for name, value in NEVER_FROM_A_FILE.items():
@@ -195,6 +212,34 @@ async def test_a_file_does_not_lower_a_price(tmp_path: Path) -> None:
             flow.router.prices.load()
             cost = flow.router.prices.cost("openai", "gpt-4o", usage)
             assert cost == (known.cost("openai", "gpt-4o", usage) if times == 1 else 2.0)
+
+
+@pytest.mark.parametrize("price", [0, 0.001, 3])
+async def test_a_file_prices_a_model_that_nobody_else_prices_once_it_is_trusted(tmp_path: Path, price: float) -> None:
+    """Until then its price stays unknown, so that a limit in dollars holds; a price of the application's own counts in any case."""
+    directory = _with_file(tmp_path, "prices", {"scripted-like:*": {"input": price, "output": price}})
+    own = {"scripted-like:mine": Price(5, 5)}
+    usage = Usage(1_000_000)
+
+    async def costs() -> list[float | None]:
+        async with AgentFlow(prices=own, settings=load_settings(directory, {})) as flow:
+            return [flow.router.prices.cost("scripted-like", model, usage) for model in ("llama", "mine")]
+
+    assert await costs() == [None, 5]
+    assert trust_file(directory, forget=False, as_json=True) == 0
+    assert await costs() == [price, 5]
+
+
+async def test_no_run_within_a_limit_of_dollars_uses_an_untrusted_price(tmp_path: Path) -> None:
+    """The call does not begin, and the error says to trust the file."""
+    (tmp_path / "agentflow.toml").write_text(
+        'model = "openai-chat:llama"\nbase_url = "http://127.0.0.1:9/v1"\n'
+        "[limits]\nusd = 1\n[prices.'*']\ninput = 0.001\noutput = 0.001\n"
+    )
+    async with AgentFlow(settings=load_settings(tmp_path, {})) as flow:
+        with pytest.raises(AgentflowError) as caught:
+            await flow.run(flow.ask("hi"))
+    assert caught.value.code == "limits/unpriced" and "agentflow trust" in (caught.value.hint or "")
 
 
 def _with_file(directory: Path, name: str, value: Any) -> Path:

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, ScriptedProvider, TaskError
+from agentflow import AgentFlow, ScriptedProvider, TaskError, tool
 from agentflow.core.provider_errors import AuthenticationFailed
 from agentflow.events import ToolFinished
 from agentflow.observe.files import read_events
 from agentflow.observe.report.build import report_html
+from agentflow.serve import Export
 from agentflow.serve.front_end import text_of_result
-from tests.support.serve_clients import by, keys_of
+from tests.support.serve_clients import ROUTES, by, frames_of, keys_of, request_of
 from tests.support.served import Served, served
 
 MODULE = '''
@@ -202,3 +203,88 @@ async def test_what_a_tool_raised_is_shown_without_where(module: ModuleType) -> 
     )
     event = ToolFinished("r", 1, 2, "0", 1, None, 0.0, started=1, outcome="error", duration_s=0.0, error=error)
     assert text_of_result(event) == "no such order"
+
+
+AT_WALLS: dict[str, tuple[str, str, str]] = {
+    "a path outside of the roots": (
+        '(system:read_files (file_paths \'("/etc/shadow")))',
+        "files/outside",
+        "/etc/shadow",
+    ),
+    "a shell": ('(system:execute_shell_command (command "ls | wc"))', "commands/shell", "shell=True"),
+    "a program that is not there": (
+        '(system:execute_shell_command (command "no-such-tool"))',
+        "commands/not-found",
+        "no-such-tool",
+    ),
+    "a command that nobody may run": (
+        '(system:execute_shell_command (command "su ledgers"))',
+        "commands/denied",
+        "su ledgers",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", AT_WALLS)
+async def test_what_a_wall_refuses_is_told_by_reader(what: str, tmp_path: Path) -> None:
+    """A client hears that it is not allowed, at every door; an operator hears the path, the command and the setting. The author of a program that was sent hears
+    what in it was refused, and not where the roots are."""
+    call, code, own = AT_WALLS[what]
+    root = tmp_path / "srv-root"
+    root.mkdir()
+    program = f"(value-of {call})"
+    keys = keys_of(tmp_path, ada="programs = true", eve="fleet = true")
+    allow = ["system:read_files", "system:execute_shell_command"]
+    async with AgentFlow(root=root) as flow:
+        exports = {"walled": Export(program=program, allow=allow)}
+        async with served(flow, exports, keys=keys, programs=allow) as server:
+            begun = await server.post("/runs", {"export": "walled", "bindings": {"message": "x"}}, headers=by("ada"))
+            path = f"/runs/{begun.json()['run_id']}"
+            said = {
+                who: [(await server.get(at, headers=by(who))).text for at in (f"{path}/events", path)]
+                for who in ("ada", "eve")
+            }
+            texts = [(await server.post(*request_of(route, "walled"), headers=by("ada"))).text for route in ROUTES]
+            sent = await server.post("/runs", {"program": program}, headers=by("ada"))
+            path = f"/runs/{sent.json()['run_id']}"
+            await server.get(f"{path}/events", headers=by("ada"))
+            author = (await server.get(path, headers=by("ada"))).json()["error"]
+    assert own in said["eve"][0] and all([code in each for each in said["eve"]])
+    assert author["code"] == code and "srv-root" not in str(author)
+    for text in (*said["ada"], *texts):
+        assert "srv-root" not in text and "shell=True" not in text
+    told = [event["error"]["message"] for event in frames_of(said["ada"][0]) if event.get("error")]
+    assert told and all([each.endswith("there is none, or it is not allowed") for each in told])
+
+
+async def test_warnings_are_told_by_reader(tmp_path: Path) -> None:
+    """A client hears that there was a warning, by its code, and what one about the program says; what happened at the host is for operators."""
+
+    async def ask(request: object) -> bool:
+        raise OSError("no route to approvals.internal")
+
+    @tool(approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    keys = keys_of(tmp_path, ada="", eve="fleet = true")
+    program = '(defatom f (params) (instructions "a")) (defatom f (params) (instructions "b")) (pay)'
+    async with AgentFlow(tools=[pay], approve=ask) as flow:
+        exports = {"paying": Export(program=program, allow=["pay", "defatom"])}
+        async with served(flow, exports, keys=keys) as server:
+            begun = await server.post("/runs", {"export": "paying", "bindings": {"message": "x"}}, headers=by("ada"))
+            path = f"/runs/{begun.json()['run_id']}/events"
+            said = {who: frames_of((await server.get(path, headers=by(who))).text) for who in ("ada", "eve")}
+    warned = {who: {e["code"]: e for e in events if e["type"] == "warning"} for who, events in said.items()}
+    assert {*warned["ada"]} == {*warned["eve"]} >= {"tool/approver-failed"}
+    assert "approvals.internal" in warned["eve"]["tool/approver-failed"]["message"]
+    assert "approvals.internal" not in str(said["ada"])
+    assert warned["ada"]["tool/approver-failed"]["message"] == "whoever runs the server is told more"
+    assert not any([each["details"] for each in warned["ada"].values()])
+    assert all(
+        [
+            code.split("/")[0] == "tool" or each["message"] == warned["eve"][code]["message"]
+            for code, each in warned["ada"].items()
+        ]
+    )
