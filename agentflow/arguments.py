@@ -22,14 +22,13 @@ from agentflow.lib.option_table import unknown_field, wrong_value
 from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
 from agentflow.memory.notes import NoteBook, Notes
-from agentflow.observe.files import EventFiles
-from agentflow.observe.recording import Recording
 from agentflow.providers.shown import ShowCall
 from agentflow.runtime.engine import Engine
 from agentflow.runtime.program_files import ProgramLike, load_program
 from agentflow.runtime.python import FlowCall
 
 if TYPE_CHECKING:
+    from agentflow.observe.recording import Recording
     from agentflow.runtime.durable import DurableRuns
 
 
@@ -52,6 +51,9 @@ def recording_of(
     record: bool | str | os.PathLike[str], durable: str | None, redactor: Redactor, wire: ShowCall
 ) -> Recording:
     """Where a flow records its runs: in a directory, else beside its durable runs, else in the state directory."""
+    from agentflow.observe.files import EventFiles
+    from agentflow.observe.recording import Recording
+
     store: EventStore
     if not isinstance(record, bool):
         store = EventFiles(Path(record))
