@@ -209,6 +209,7 @@ async def test_an_adapter_that_raises_below_a_program(form: str, kind: str) -> N
 
 
 STOPPED = ("swallowed", "hang", "thread")
+STAYING = ("tool", "step", "workflow", "branch", "task body", "approver", "provider")
 
 
 async def stays(kind: str, release: threading.Event) -> None:
@@ -235,7 +236,9 @@ class Staying(ScriptedProvider):
                 yield delta
 
 
-def staying_flow(code: str, kind: str, where: Path, release: threading.Event) -> tuple[AgentFlow, Any, Any]:
+def staying_flow(
+    code: str, kind: str, where: Path, release: threading.Event, url: str | None = None
+) -> tuple[AgentFlow, Any, Any]:
     """As :func:`flow_with`, for code that does not end by itself."""
 
     def reply(request: Any) -> Any:
@@ -257,7 +260,7 @@ def staying_flow(code: str, kind: str, where: Path, release: threading.Event) ->
     flow = AgentFlow(
         provider=Staying(reply, (lambda: stays(kind, release)) if code == "provider" else None),
         approve=approve if code == "approver" else None,
-        durable=f"sqlite:///{where / 'runs.db'}",
+        durable=url or f"sqlite:///{where / 'runs.db'}",
     )
 
     @flow.task
@@ -287,7 +290,7 @@ def staying_flow(code: str, kind: str, where: Path, release: threading.Event) ->
 
 @pytest.mark.parametrize("durable", [False, True], ids=["plain", "durable"])
 @pytest.mark.parametrize("kind", STOPPED)
-@pytest.mark.parametrize("code", ["tool", "step", "workflow", "branch", "task body", "approver", "provider"])
+@pytest.mark.parametrize("code", STAYING)
 async def test_code_that_does_not_end_is_stopped(code: str, kind: str, durable: bool, tmp_path: Path) -> None:
     """The run ends at its limit, whatever the code makes of that; its neighbour ends well, and the flow takes the next one."""
     release = threading.Event()
@@ -342,3 +345,45 @@ async def test_a_worker_goes_on_whatever_code_raises(code: str, kind: str, tmp_p
         await work
     assert (beside.value, after.value) == ("fine", "fine")
     assert isinstance(ended, AgentflowError) or (code == "tool" and kind != "panic" and ended.value == "fine")
+
+
+@pytest.mark.parametrize("kind", STOPPED)
+@pytest.mark.parametrize("code", STAYING)
+async def test_a_server_stops_code_that_does_not_end(code: str, kind: str, tmp_path: Path) -> None:
+    """The run that is served ends at its limit, its neighbour ends well, and the server is ready and takes the next."""
+    pytest.importorskip("starlette")
+    from agentflow.serve import Export
+    from tests.support.served import served
+
+    release = threading.Event()
+    flow, broken, healthy = staying_flow(code, kind, tmp_path, release)
+    async with flow, served(flow, {"broken": Export(program=broken, limits=Limits(wall_s=0.3)), "healthy": healthy}) as server:
+        runs = [await server.begin(name) for name in ("broken", "healthy")]
+        ended, beside = [await asyncio.wait_for(server.ended(run), 20) for run in runs]
+        assert (await server.get("/ready")).status_code == 200
+        after = await asyncio.wait_for(server.ended(await server.begin("healthy")), 20)
+        release.set()
+    assert ended["status"] == "failed" and ended["error"]["code"] == "limits/wall", ended
+    assert beside["status"] == after["status"] == "done"
+
+
+@pytest.mark.parametrize("kind", STOPPED)
+@pytest.mark.parametrize("code", STAYING)
+async def test_a_worker_stops_code_that_does_not_end(code: str, kind: str, tmp_path: Path, postgres_url: str) -> None:
+    """The run ends at its limit, and the worker does its neighbour and the next."""
+    release, stop = threading.Event(), asyncio.Event()
+    flow, broken, healthy = staying_flow(code, kind, tmp_path, release, postgres_url)
+
+    async def left(call: Callable[[], Any], name: str, limits: Limits | None = None) -> Any:
+        return await (await flow.start(call(), run_id=name, limits=limits, where="workers")).result()
+
+    async with flow:
+        work = asyncio.create_task(flow.work(stop=stop))
+        late = outcome(left(broken, "broken", Limits(wall_s=0.3)))
+        ended, beside = await asyncio.gather(late, outcome(left(healthy, "healthy")))
+        after = await outcome(left(healthy, "after"))
+        stop.set()
+        await work
+        release.set()
+    assert (beside.value, after.value) == ("fine", "fine")
+    assert isinstance(ended, LimitExceeded) and ended.limit == "wall_s"
