@@ -13,7 +13,7 @@ from typing import Any
 
 from agentflow.app import AgentFlow
 from agentflow.core.event_log import event_id
-from agentflow.core.journal import ENDED, QueueLoad
+from agentflow.core.journal import ENDED, QueueLoad, WorkerInfo
 from agentflow.core.questions import Question
 from agentflow.runtime.durable_run import RunInfo
 from agentflow.runtime.handle import RunResult
@@ -59,6 +59,10 @@ class Fleet:
     async def load(self) -> list[QueueLoad]:
         """What workers have to do, by queue and tenant; nothing for a flow that has no workers. Raises JournalError."""
         return await self._flow.load() if self._flow.has_workers else []
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that are alive; none for a flow that has no workers. Raises JournalError."""
+        return await self._flow.workers() if self._flow.has_workers else []
 
     async def find(self, run_id: str) -> FleetRun | None:
         """The run of this id with all that is known of it; None if there is none. Raises JournalError."""

@@ -104,7 +104,7 @@ async def list_runs(service: Service, request: Request, key: Key) -> Response:
 
 
 async def show_fleet(service: Service, request: Request, key: Key) -> Response:
-    """``GET /fleet``: what workers have to do, by queue and tenant. 403 for a key that may not see the fleet."""
+    """``GET /fleet``: what workers have to do, by queue and tenant, and the workers that are alive. 403 for a key that may not see the fleet."""
     if not key.may_see_fleet:
         raise RequestError(
             "this key does not show what workers have to do",
@@ -112,7 +112,8 @@ async def show_fleet(service: Service, request: Request, key: Key) -> Response:
             status=403,
             hint="ask whoever runs the server for a key that shows it",
         )
-    return await json_response({"queues": [asdict(each) for each in await service.fleet.load()]})
+    fleet = {"queues": await service.fleet.load(), "workers": await service.fleet.workers()}
+    return await json_response({name: [asdict(each) for each in rows] for name, rows in fleet.items()})
 
 
 async def show_run(service: Service, request: Request, key: Key) -> Response:

@@ -1,7 +1,7 @@
 """Runs executed by a server. A run belongs to a task of the server, not to a request, so a disconnecting reader ends nothing.
 
-All runs live in one task group, held open by a task of the server. A request handler cannot hold it: the handler may be a
-task of anyio, and runs must not be inside its cancel scopes.
+All runs live in one task group, held open by a task of the server, of which each time of serving has its own. A request handler
+cannot hold it: the handler may be a task of anyio, and runs must not be inside its cancel scopes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from agentflow.core.results import TaskResult
 from agentflow.core.source import Source
 from agentflow.flow_durable import StartOptions
 from agentflow.lang.program import Program
+from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber
 from agentflow.runtime.durable_run import DurableRun, RunInfo
 from agentflow.runtime.handle import RunResult
@@ -283,7 +284,7 @@ class ServedRuns:
         if earlier is not None and earlier.call.digest is not None:
             return earlier
         durable = lasting and self._flow.is_durable
-        group = self._group or await self._open()
+        group = await self._open()
         await self._use.load(key)
         admission = key.admit()
         try:
@@ -396,7 +397,7 @@ class ServedRuns:
         """
         if not self._flow.is_durable:
             return
-        group = self._group or await self._open()
+        group = await self._open()
         work = self._take_up(group, key_called)
         self._taking_up = group.create_task(work, name="runs of an earlier server")
 
@@ -482,7 +483,9 @@ class ServedRuns:
             run.take(event)
 
     async def _open(self) -> asyncio.TaskGroup:
-        if self._owner is None or self._owner.done():  # whatever it ended of, the next run begins
+        owner = self._owner
+        if owner is None or owner.done() or owner.get_loop() is not running_loop():
+            # whatever it ended of, or whatever loop went away with it, the next run begins
             self._stop, self._opened = asyncio.Event(), asyncio.Event()
             self._owner = asyncio.create_task(self._own(), name="served runs")
         await self._opened.wait()
@@ -523,7 +526,7 @@ class ServedRuns:
         """Cancel the active runs and wait for their clean-up."""
         self.stopping = True
         owner, self._owner = self._owner, None
-        if owner is not None:
+        if owner is not None and owner.get_loop() is running_loop():
             self._stop.set()
             await asyncio.wait([owner])
 

@@ -109,7 +109,8 @@ class FlowServer:
             keys = read_keys(Path(keys), approval_ttl=approval_ttl)
         anyone = Key("anyone", approval_ttl=approval_ttl, fleet=fleet)
         self._door = Door(anyone, keys, hosts, allowed)
-        self._mcp = McpEndpoint(self.service, anyone)
+        self._anyone = anyone
+        self._begin()
         self._readiness = Readiness(flow)
         cors = Middleware(
             CORSMiddleware,
@@ -121,10 +122,6 @@ class FlowServer:
         )
         self.grace: float | None = grace
         self._logged: set[str] = set()
-        self._responses = OpenResponses()
-        self._signals = contextlib.ExitStack()
-        self._hurry = asyncio.Event()
-        self._stopping: asyncio.Task[None] | None = None
         self._app = Starlette(
             routes=[
                 Route("/", partial(self._at_the_door, self._page)),
@@ -156,7 +153,18 @@ class FlowServer:
         else:
             await self._app(scope, receive, send)
 
+    def _begin(self) -> None:
+        """Have what one time of serving has: it ends with :meth:`aclose`, and the next may be in another event loop."""
+        self._mcp = McpEndpoint(self.service, self._anyone)
+        self._responses = OpenResponses()
+        self._signals = contextlib.ExitStack()
+        self._hurry = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
+        self.service.runs.stopping = False
+
     async def __aenter__(self) -> FlowServer:
+        if self.service.runs.stopping:
+            self._begin()
         await self.service.runs.take_up(self._door.key_called)
         if self.grace is not None:
             self._signals.enter_context(hearing(self._asked_to_stop))

@@ -357,7 +357,10 @@ async def test_a_server_stops_code_that_does_not_end(code: str, kind: str, tmp_p
 
     release = threading.Event()
     flow, broken, healthy = staying_flow(code, kind, tmp_path, release)
-    async with flow, served(flow, {"broken": Export(program=broken, limits=Limits(wall_s=0.3)), "healthy": healthy}) as server:
+    async with (
+        flow,
+        served(flow, {"broken": Export(program=broken, limits=Limits(wall_s=0.3)), "healthy": healthy}) as server,
+    ):
         runs = [await server.begin(name) for name in ("broken", "healthy")]
         ended, beside = [await asyncio.wait_for(server.ended(run), 20) for run in runs]
         assert (await server.get("/ready")).status_code == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ async def shown(server: Served, run_id: str, status: str) -> dict[str, Any]:
 
 async def test_a_run_of_workers_is_watched_and_answered_over_http(postgres_url: str) -> None:
     """It is listed while it is queued, its events come while a worker does it, in one stream over its slices, and its value is there
-    at its end; what workers have to do is counted."""
+    at its end; what workers have to do is counted, and the workers are listed."""
     async with app(postgres_url) as page, app(postgres_url) as worker:
         async with served(page, ECHO, fleet=True) as server:
             await detached(page, "asks", ASKS, labels={"team": "legal"}, tenant="acme")
@@ -47,6 +48,8 @@ async def test_a_run_of_workers_is_watched_and_answered_over_http(postgres_url: 
             async with working(worker):
                 assert (await reading)["type"] == "run_started"
                 data = await shown(server, "asks", "waiting")
+                [alive] = (await server.get("/fleet")).json()["workers"]
+                assert alive["pid"] == os.getpid() and alive["slots"] > 0
                 assert data["labels"] == {"team": "legal"} and data["waiting"][0]["question"] == "How many?"
                 where = f"/runs/asks/answers/{data['waiting'][0]['key']}"
                 assert (await server.post(where, {"answer": "x"})).status_code == 400
@@ -57,7 +60,7 @@ async def test_a_run_of_workers_is_watched_and_answered_over_http(postgres_url: 
             data = await shown(server, "asks", "done")
             assert data["value"][1] == 3 and data["ended"] and data["usage"] is not None
             assert (await server.get("/runs/none")).status_code == 404
-            assert (await server.get("/fleet")).json() == {"queues": []}
+            assert (await server.get("/fleet")).json() == {"queues": [], "workers": []}
 
 
 async def test_a_run_of_workers_is_cancelled_over_http(postgres_url: str) -> None:
@@ -102,7 +105,7 @@ async def test_a_flow_that_stores_no_runs_has_no_fleet(tmp_path: Path) -> None:
     async with AgentFlow() as flow, served(flow, ECHO, fleet=True) as server:
         run_id = await server.begin("echo", message="x")
         assert [run["run_id"] for run in (await server.get("/runs")).json()["runs"]] == [run_id]
-        assert (await server.get("/fleet")).json() == {"queues": []}
+        assert (await server.get("/fleet")).json() == {"queues": [], "workers": []}
         assert (await server.get("/runs/none")).status_code == 404
     with pytest.raises(ConfigurationError, match="fleet must be true or false"):
         keys_of(tmp_path, ada='fleet = "yes"')

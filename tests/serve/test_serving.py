@@ -252,3 +252,30 @@ async def test_a_server_without_a_model_is_not_ready(monkeypatch: pytest.MonkeyP
             answer = await server.get("/ready")
             assert answer.status_code == 503 and answer.json()["model"] == code
             assert (await server.ended(await server.begin("echo", message="x")))["value"] == "x"
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["plain", "durable"])
+@pytest.mark.parametrize("same", [False, True], ids=["another server", "the same server"])
+def test_one_flow_is_served_loop_after_loop(durable: bool, same: bool, tmp_path: Path) -> None:
+    """What serves it in another event loop, after the first has ended, is ready and does runs; or it says that it is not ready, and
+    answers no run with a fault."""
+    flow = AgentFlow(
+        provider=ScriptedProvider(lambda request: "fine"),
+        durable=f"sqlite:///{tmp_path / 'runs.db'}" if durable else None,
+    )
+    program = '(defatom ask (params) (instructions "go")) (value-of (ask))'
+    servers = [FlowServer(flow, {"ask": program})] * 2 if same else [FlowServer(flow, {"ask": program}) for _ in "12"]
+
+    async def once(server: FlowServer) -> tuple[int, Any]:
+        async with running(server) as port, httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            ready = (await client.get("/ready")).status_code
+            answer = await client.post("/runs", json={"export": "ask", "bindings": {"message": "hi"}})
+            if answer.status_code != 201:
+                return ready, answer.status_code
+            run = f"/runs/{answer.json()['run_id']}"
+            while (told := (await client.get(run)).json())["ended"] is None:
+                await asyncio.sleep(0.01)
+            return ready, told["status"]
+
+    assert [asyncio.run(once(server)) for server in servers] == [(200, "done")] * 2
+    asyncio.run(flow.aclose())
