@@ -68,11 +68,21 @@ class Closure:
         self, code: Code, arity: int, info: LambdaInfo, env: SexpEnvironment, grants: frozenset[str] | None = None
     ) -> None:
         self.raw = code
-        self.code = code if grants is None else guard(code, grants)
+        if grants is None:
+            self.code = code
         self.grants = grants
         self.arity = arity
         self.info = info
         self.env = env
+
+    def __getattr__(self, name: str) -> Code:
+        # Only ``code`` can be missing: its guard is made at the first call, since most of many closures are never called, and
+        # each guard is four objects more that every collection goes through.
+        if name != "code":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        assert self.grants is not None
+        code = self.code = guard(self.raw, self.grants)
+        return code
 
     @property
     def name(self) -> str | None:
