@@ -152,8 +152,8 @@ def test_traits_that_there_are_not_are_refused(traits: Any, words: str) -> None:
 def test_the_settings_file_states_traits(tmp_path: Path) -> None:
     """A table [traits]; a wrong one names the file."""
     file = tmp_path / "agentflow.toml"
-    file.write_text('[traits]\noutput = "json_object"\nomit = ["stream_options"]\n')
-    assert load_settings(tmp_path, {}).traits == {"output": "json_object", "omit": ["stream_options"]}
+    file.write_text('[traits]\noutput = "json_object"\nlimit_field = "max_tokens"\n')
+    assert load_settings(tmp_path, {}).traits == {"output": "json_object", "limit_field": "max_tokens"}
     file.write_text('[traits]\noutput = "json"\n')
     with pytest.raises(ConfigurationError, match=r"agentflow.toml: traits: .*output='json'") as caught:
         load_settings(tmp_path, {})
