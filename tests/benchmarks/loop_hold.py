@@ -8,13 +8,15 @@ all threads in ms, and how many ms of the loop's own thread passed between the e
 
 Options: names of cases; ``--json``; ``--no-timeout`` lets each case run to its end (at most 60 s); ``--recorded`` has the
 events of each case searched for secrets and recorded in files; ``--durable`` has each case started as a durable run;
-``--labelled`` runs it in a flow with a policy, with its bindings in boxes, ``--strict`` in one with a strict policy.
+``--labelled`` runs it in a flow with a policy, with its bindings in boxes, ``--strict`` in one with a strict policy; ``--served`` has a
+server do it, for a client in the same process that reads all of its events.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import json
 import resource
@@ -22,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +80,7 @@ async def measure(
     *,
     labelled: bool = False,
     strict: bool = False,
+    served: bool = False,
 ) -> dict[str, Any]:
     """Run one case and give its figures; ``record`` is the directory of its events, ``durable`` the URL of its journal."""
     from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider
@@ -112,13 +116,15 @@ async def measure(
         bindings = {name: Labelled(value, "web") for name, value in bindings.items()}
     replies = case.replies()
     provider = ScriptedProvider(replies)
-    async with AgentFlow(
+    own = AgentFlow(
         provider=provider,
         tools=[take, give, total],
         record=record or False,
         durable=durable,
         provenance=Provenance(strict=strict) if labelled or strict else None,
-    ) as flow:
+    )
+    front = _front(own, case, bindings) if served else contextlib.nullcontext()
+    async with own as flow, front as client:
         # Its compiler is imported here: where Python may write no bytecode, that takes 100 ms.
         await flow.run("1" if case.cold else Source.unnamed("1", case.surface))
         gc.collect()
@@ -131,11 +137,13 @@ async def measure(
         try:
             async with asyncio.timeout(timeout_s) as scope:
                 try:
-                    if durable is None:
+                    if served:
+                        value = await _served(client, "case")
+                    elif durable is None:
                         value = (await flow.run(case.source, bindings=bindings, allow=case.allow)).value
                     else:
                         value = (await (await flow.start(case.source, bindings=bindings)).result()).value
-                    outcome = type(value).__name__
+                    outcome = value if served else type(value).__name__
                 except BaseException as error:
                     outcome = str(getattr(error, "code", type(error).__name__))
                     if scope.when() is not None:
@@ -165,6 +173,30 @@ async def measure(
     }
 
 
+@contextlib.asynccontextmanager
+async def _front(flow: Any, case: Case, bindings: dict[str, Any]) -> AsyncGenerator[Any, None]:
+    """A client of a server of the flow that offers the case, and has served something already."""
+    import httpx2
+
+    from agentflow.serve import Export, FlowServer
+
+    export = Export(program=case.source, parameters={}, bindings=bindings, allow=case.allow)
+    server = FlowServer(flow, {"case": export, "first": Export(program="(+ 1 1)", parameters={})})
+    client = httpx2.AsyncClient(transport=httpx2.ASGITransport(server), base_url="http://127.0.0.1", timeout=None)
+    async with server, client:
+        await _served(client, "first")
+        yield client
+
+
+async def _served(client: Any, export: str) -> str:
+    """The status of the run of a server, or the code of its error, for a client that has read its events."""
+    begun = await client.post("/runs", json={"export": export, "bindings": {}})
+    run = f"/runs/{begun.json()['run_id']}"
+    await client.get(f"{run}/events")
+    told = (await client.get(run)).json()
+    return str(told["status"] if told.get("error") is None else told["error"].get("code"))
+
+
 def _resident() -> float:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
@@ -179,6 +211,7 @@ def run_case(
     durable: bool = False,
     labelled: bool = False,
     strict: bool = False,
+    served: bool = False,
 ) -> dict[str, Any]:
     """The figures of one case, measured in a process of its own; ``outcome`` ``hung`` when it had to be killed."""
     command = [sys.executable, str(Path(__file__).resolve()), "--child", name]
@@ -187,6 +220,7 @@ def run_case(
     command += ["--durable"] if durable else []
     command += ["--labelled"] if labelled else []
     command += ["--strict"] if strict else []
+    command += ["--served"] if served else []
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=patience_s, check=False)
     except subprocess.TimeoutExpired:
@@ -230,6 +264,7 @@ def main() -> None:
     parser.add_argument("--durable", action="store_true")
     parser.add_argument("--labelled", action="store_true")
     parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--served", action="store_true")
     parser.add_argument("--child")
     options = parser.parse_args()
     timeout_s = None if options.no_timeout else 1.0
@@ -238,7 +273,13 @@ def main() -> None:
             record = directory if options.recorded else None
             durable = f"sqlite:///{directory}/runs.db" if options.durable else None
             figures = measure(
-                ALL[options.child], timeout_s, record, durable, labelled=options.labelled, strict=options.strict
+                ALL[options.child],
+                timeout_s,
+                record,
+                durable,
+                labelled=options.labelled,
+                strict=options.strict,
+                served=options.served,
             )
             print(json.dumps(asyncio.run(figures)))
         return
@@ -253,6 +294,7 @@ def main() -> None:
             durable=options.durable,
             labelled=options.labelled,
             strict=options.strict,
+            served=options.served,
         )
         rows.append(row)
         if not options.json:
