@@ -25,7 +25,9 @@ from agentflow.core.messages import ModelRequest, ModelResponse, Usage
 from agentflow.core.requests import SubtaskRequest
 from agentflow.core.results import TaskResult
 from agentflow.core.source import Span
-from agentflow.core.values import plain
+from agentflow.core.values import plain_work
+from agentflow.core.walk import LEAVES
+from agentflow.core.work import Work, finish, in_slices
 
 VERSION = 2
 """The version of the events' JSON shape."""
@@ -41,8 +43,12 @@ approval or answer, or time."""
 
 def as_data(value: object, text: Callable[[object], str] = str) -> Any:
     """``value`` as JSON data; if that is impossible (nested too deep), a text that says so: an event is never lost."""
+    return value if type(value) in LEAVES else finish(_as_data(value, text))
+
+
+def _as_data(value: object, text: Callable[[object], str]) -> Work[Any]:
     try:
-        return plain(value, text)
+        return (yield from plain_work(value, text))
     except (ValueError, RecursionError) as error:
         return f"({type(value).__name__}: {cut(str(error), 200)})"
 
@@ -72,6 +78,13 @@ class EventBase:
     def to_dict(self, text: Callable[[object], str] = str) -> dict[str, Any]:
         """The JSON form: ``v``, ``type`` and the fields; ``text`` gives that of an object which has none."""
         return {name: as_data(value, text) for name, value in self.fields(text).items()}
+
+    async def to_data(self, text: Callable[[object], str] = str) -> dict[str, Any]:
+        """:meth:`to_dict`, which lets others run while large values are gone over."""
+        return {
+            name: value if type(value) in LEAVES else await in_slices(_as_data(value, text))
+            for name, value in self.fields(text).items()
+        }
 
     def fields(self, text: Callable[[object], str] = str) -> dict[str, Any]:
         """The same with the values of its own fields as they are."""

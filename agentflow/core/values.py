@@ -118,7 +118,12 @@ def plain(value: object, text: Callable[[object], str] = str) -> Any:
     """
     if type(value) in LEAVES:
         return value
-    return finish(copied(value, opened if text is str else partial(opened, text=text)))[0]
+    return finish(plain_work(value, text))
+
+
+def plain_work(value: object, text: Callable[[object], str] = str) -> Work[Any]:
+    """:func:`plain` as work."""
+    return (yield from copied(value, opened if text is str else partial(opened, text=text)))[0]
 
 
 def opened(value: Any, text: Callable[[object], str] = str) -> Any:

@@ -163,7 +163,7 @@ class ServedRun:
     async def keep_events(self) -> None:
         """Encode events for readers as they arrive, until :meth:`end`."""
         while (event := await self._unsent.next()) is not None:
-            data, position = event.to_dict(self._text), (event.slice, event.seq)
+            data, position = await event.to_data(self._text), (event.slice, event.seq)
             shown = bare(data)
             self.log.add(
                 position,
