@@ -22,7 +22,9 @@ from agentflow.core.errors import AgentflowError, cut
 from agentflow.core.event_log import event_id
 from agentflow.core.messages import Usage
 from agentflow.core.questions import Question
-from agentflow.core.values import plain
+from agentflow.core.values import plain_work
+from agentflow.core.work import in_slices
+from agentflow.lib.redacted_copy import redaction
 from agentflow.runtime.handle import Recorded
 from agentflow.serve.client_calls import Call
 from agentflow.serve.event_log import Position, bare, frame_of, parse_position
@@ -64,7 +66,7 @@ async def begin_run(service: Service, request: Request, key: Key) -> Response:
         run = await service.start(offer, inputs, key, call=call, labels=labels, lasting=True)
     root = request.scope.get("root_path", "")
     headers = {"location": f"{root}/runs/{run.run_id}", "x-request-id": run.run_id}
-    return await json_response(run_data(service, run, key), 201, headers)
+    return await json_response(await run_data(service, run, key), 201, headers)
 
 
 async def _digest(body: Mapping[str, Any]) -> bytes:
@@ -94,10 +96,12 @@ async def list_runs(service: Service, request: Request, key: Key) -> Response:
 
     ``fleet`` is true for a key that may, so that a page asks for nothing that it would not get.
     """
-    runs = [run_data(service, run, key, whole=False) for run in service.runs if run.is_shown_to(key)]
+    runs = [await run_data(service, run, key, whole=False) for run in service.runs if run.is_shown_to(key)]
     elsewhere = await service.fleet.list() if key.may_see_fleet else []
     others = [
-        fleet_data(service, FleetRun(info=info, waits={})) for info in elsewhere if info.run_id not in service.runs
+        await fleet_data(service, FleetRun(info=info, waits={}))
+        for info in elsewhere
+        if info.run_id not in service.runs
     ]
     shown = {"fleet": True} if key.may_see_fleet else {}
     return await json_response({"runs": [*runs[::-1], *others], **shown})
@@ -119,7 +123,8 @@ async def show_fleet(service: Service, request: Request, key: Key) -> Response:
 async def show_run(service: Service, request: Request, key: Key) -> Response:
     """``GET /runs/{id}``: one run, with its result or error."""
     run = await _run_of(service, request, key)
-    return await json_response(fleet_data(service, run) if isinstance(run, FleetRun) else run_data(service, run, key))
+    data = fleet_data(service, run) if isinstance(run, FleetRun) else run_data(service, run, key)
+    return await json_response(await data)
 
 
 async def _run_of(service: Service, request: Request, key: Key) -> ServedRun | FleetRun:
@@ -180,7 +185,7 @@ async def cancel_run(service: Service, request: Request, key: Key) -> Response:
         await service.fleet.cancel(run.run_id)
         return await show_run(service, request, key)
     await run.cancel()
-    return await json_response(run_data(service, run, key))
+    return await json_response(await run_data(service, run, key))
 
 
 async def answer_run(service: Service, request: Request, key: Key) -> Response:
@@ -227,7 +232,15 @@ def asked_data(questions: Mapping[str, Question]) -> list[dict[str, Any]]:
     ]
 
 
-def run_data(service: Service, run: ServedRun, key: Key | None = None, *, whole: bool = True) -> dict[str, Any]:
+async def _shown(service: Service, value: object) -> Any:
+    """The value of a run as JSON data without secrets, made in parts: it may be large, and others run on this loop."""
+    redactor = service.flow.redactor
+    shown = await in_slices(redaction(await in_slices(plain_work(value)), redactor))
+    redactor.examined = {}  # what it learned of long texts was for this value
+    return shown
+
+
+async def run_data(service: Service, run: ServedRun, key: Key | None = None, *, whole: bool = True) -> dict[str, Any]:
     """A run as JSON data for ``key``, or that of the run, without secrets; ``whole`` includes its result."""
     result, failure = run.result, run.failure
     spent = result if result is not None else run.error if isinstance(run.error, AgentflowError) else None
@@ -245,11 +258,11 @@ def run_data(service: Service, run: ServedRun, key: Key | None = None, *, whole:
         "cost_usd": None if spent is None else spent.cost,
     }
     if whole:
-        data["value"] = None if result is None else service.redact(plain(result.value))
+        data["value"] = None if result is None else await _shown(service, result.value)
     return data
 
 
-def fleet_data(service: Service, run: FleetRun) -> dict[str, Any]:
+async def fleet_data(service: Service, run: FleetRun) -> dict[str, Any]:
     """A run that another process works on as JSON data, without secrets: the fields of :func:`run_data`, and who does it."""
     info, result = run.info, run.result
     usage = None if result is None else result.usage
@@ -267,7 +280,7 @@ def fleet_data(service: Service, run: FleetRun) -> dict[str, Any]:
         else service.refusal(failure_of_run(run.failure), Reader(operator=True))["error"],
         "usage": None if usage is None else _usage_data(usage),
         "cost_usd": None if result is None else result.cost,
-        "value": None if result is None else service.redact(plain(result.value)),
+        "value": None if result is None else await _shown(service, result.value),
         "queue": info.queue,
         "tenant": info.tenant,
         "parent": info.parent,

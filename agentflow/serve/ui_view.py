@@ -163,7 +163,7 @@ class UiView:
             return before + _frames({"type": "error", "errorText": f"{fault['code']}: {fault['message']}"}) + _DONE
         if failure is None and not self._has_text and (text := text_of_run(self._service, self._run)):
             before += self._say("text", 0, text) + self._stop_speaking()
-        data = run_data(self._service, self._run)
+        data = await run_data(self._service, self._run)
         metadata = {name: data[name] for name in ("run_id", "value", "usage", "cost_usd")}
         finish = await json_bytes(
             {"type": "finish", "finishReason": "length" if cut_off else "stop", "messageMetadata": metadata}

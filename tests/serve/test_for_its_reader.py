@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import importlib.util
@@ -288,3 +289,26 @@ async def test_warnings_are_told_by_reader(tmp_path: Path) -> None:
             for code, each in warned["ada"].items()
         ]
     )
+
+
+async def test_a_large_value_is_shown_in_parts_and_without_secrets() -> None:
+    """Others run while a value of many parts is made into data; a secret in it is not shown, and nothing is remembered of it."""
+    from agentflow.serve.run_api import _shown
+
+    turns = 0
+
+    async def beside() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with AgentFlow() as flow, served(flow, {"n": "(+ 1 1)"}) as server:
+        flow.redactor.add("hunter2hunter2")
+        other = asyncio.create_task(beside())
+        await asyncio.sleep(0)
+        turns = 0
+        shown = await _shown(server.server.service, [[n] for n in range(300_000)] + ["x hunter2hunter2 y" * 9_000])
+        other.cancel()
+        assert shown[7] == [7] and "hunter2" not in shown[-1] and turns > 3
+        assert flow.redactor.examined == {} and await _shown(server.server.service, 1) == 1

@@ -90,7 +90,7 @@ async def result_of(service: Service, run: ServedRun) -> CallToolResult:
     if run.failure is not None:
         return failed(service, run.failure, service.fault(run, run.failure))
     assert run.result is not None
-    data = run_data(service, run)
+    data = await run_data(service, run)
     wanted = {name: data[name] for name in ("value", "run_id", "usage", "cost_usd")}
     structured = await in_slices(parsed((await json_bytes(wanted)).decode()))
     text = service.redact(text_of(run.result.value))
@@ -99,7 +99,7 @@ async def result_of(service: Service, run: ServedRun) -> CallToolResult:
 
 async def waiting_of(service: Service, run: ServedRun, questions: Mapping[str, Question]) -> CallToolResult:
     """The result for a run that waits for answers the client cannot give: it names them and how to answer."""
-    data = run_data(service, run)
+    data = await run_data(service, run)
     wanted = {name: data[name] for name in ("value", "run_id", "usage", "cost_usd")}
     wanted["waiting"] = asked_data(questions)
     asked = "\n".join([f"- {each.reason} {key}: {each.question}" for key, each in questions.items()])
