@@ -1,17 +1,17 @@
 """The public names with their types, for editors and type checkers; ``__init__.py`` loads them when they are first used."""
 
 from agentflow.app import AgentFlow as AgentFlow
-from agentflow.core.approval import ApprovalRequest as ApprovalRequest
-from agentflow.core.approval import Approved as Approved
-from agentflow.core.approval import Denied as Denied
-from agentflow.core.call import CallContext as CallContext
-from agentflow.core.context import (
+from agentflow.core.call.approval import ApprovalRequest as ApprovalRequest
+from agentflow.core.call.approval import Approved as Approved
+from agentflow.core.call.approval import Denied as Denied
+from agentflow.core.call.call import CallContext as CallContext
+from agentflow.core.data.context import (
     AssociativeMatchResult as AssociativeMatchResult,
     ContextGenerationInput as ContextGenerationInput,
     DataContext as DataContext,
     MatchItem as MatchItem,
 )
-from agentflow.core.errors import (
+from agentflow.core.data.errors import (
     AgentflowError as AgentflowError,
     ConfigurationError as ConfigurationError,
     LimitExceeded as LimitExceeded,
@@ -21,36 +21,36 @@ from agentflow.core.errors import (
     TaskError as TaskError,
     UnboundSymbolError as UnboundSymbolError,
 )
-from agentflow.core.events import Event as Event
-from agentflow.core.limits import (
+from agentflow.core.events.events import Event as Event
+from agentflow.core.data.limits import (
     Limits as Limits,
     Rate as Rate,
 )
-from agentflow.core.memory_ports import Candidate as Candidate
-from agentflow.core.messages import (
+from agentflow.core.ports.memory_ports import Candidate as Candidate
+from agentflow.core.data.messages import (
     ModelDelta as ModelDelta,
     ModelRequest as ModelRequest,
     Usage as Usage,
 )
-from agentflow.core.ports import ProviderAdapter as ProviderAdapter
-from agentflow.core.provenance import (
+from agentflow.core.ports.ports import ProviderAdapter as ProviderAdapter
+from agentflow.core.call.provenance import (
     Labelled as Labelled,
     Provenance as Provenance,
     Sink as Sink,
 )
-from agentflow.core.requests import (
+from agentflow.core.data.requests import (
     FunctionCallNode as FunctionCallNode,
     SubtaskRequest as SubtaskRequest,
 )
-from agentflow.core.results import TaskResult as TaskResult
-from agentflow.core.session import Session as Session
-from agentflow.core.templates import (
+from agentflow.core.data.results import TaskResult as TaskResult
+from agentflow.core.data.session import Session as Session
+from agentflow.core.data.templates import (
     ContextManagement as ContextManagement,
     HistoryConfig as HistoryConfig,
     TaskTemplate as TaskTemplate,
 )
-from agentflow.core.toolbox import Toolbox as Toolbox
-from agentflow.core.values import Symbol as Symbol
+from agentflow.core.ports.toolbox import Toolbox as Toolbox
+from agentflow.core.data.values import Symbol as Symbol
 from agentflow.executors.command_executor import CommandExecutor as CommandExecutor
 from agentflow.executors.file_access import FileAccessManager as FileAccessManager
 from agentflow.handler.tools import tool as tool
@@ -62,9 +62,9 @@ from agentflow.observe.otel import OpenTelemetry as OpenTelemetry
 from agentflow.observe.report.observer import Report as Report
 from agentflow.providers.prices import Price as Price
 from agentflow.providers.scripted import ScriptedProvider as ScriptedProvider
-from agentflow.providers.traits import Traits as Traits
-from agentflow.runtime.durable_run import DurableRun as DurableRun
-from agentflow.runtime.handle import (
+from agentflow.providers.dialects.traits import Traits as Traits
+from agentflow.durable.handle import DurableRun as DurableRun
+from agentflow.run.handle import (
     RunResult as RunResult,
     RunStream as RunStream,
 )

@@ -30,15 +30,15 @@ from agentflow.arguments import (
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
 from agentflow.connect.servers import McpServer
-from agentflow.core.journal import OnInflight, Sync
-from agentflow.core.limits import Limits, Rate
-from agentflow.core.memory_ports import CandidateSource, Embedder, MemoryPort
-from agentflow.core.messages import PromptCache
-from agentflow.core.ports import Observer, ProviderAdapter
-from agentflow.core.provenance import PolicyInForce, Provenance
-from agentflow.core.questions import Answerer
-from agentflow.core.remembered import NoteSharing
-from agentflow.core.source import Surface
+from agentflow.core.call.provenance import PolicyInForce, Provenance
+from agentflow.core.data.limits import Limits, Rate
+from agentflow.core.data.messages import PromptCache
+from agentflow.core.data.remembered import NoteSharing
+from agentflow.core.data.source import Surface
+from agentflow.core.events.journal import OnInflight, Sync
+from agentflow.core.events.questions import Answerer
+from agentflow.core.ports.memory_ports import CandidateSource, Embedder, MemoryPort
+from agentflow.core.ports.ports import Observer, ProviderAdapter
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.note_tools import note_tools
@@ -46,6 +46,7 @@ from agentflow.executors.policy import DENIED, CommandPolicy
 from agentflow.executors.services import Services
 from agentflow.executors.system_tools import SystemTools
 from agentflow.exploration.explorer import FlowExplorer
+from agentflow.flow.program_files import check_surface
 from agentflow.flow_operations import OperationMethods
 from agentflow.flow_workers import WorkerMethods
 from agentflow.handler.data_context import DataContexts
@@ -62,21 +63,20 @@ from agentflow.lib.secret_forms import passwords_in
 from agentflow.memory.file_memory import FileMemory, default_cache_dir
 from agentflow.memory.rerank import LlmRanker
 from agentflow.providers.clocks import Clocks
+from agentflow.providers.dialects.retry import RetryPolicy
+from agentflow.providers.dialects.traits import Traits
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
 from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import ProcessRates, RateTable, read_rates
-from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
-from agentflow.providers.traits import Traits
-from agentflow.runtime.asking import Approver
-from agentflow.runtime.engine import Engine
-from agentflow.runtime.estimate import ProgramEstimator
-from agentflow.runtime.facts import Facts
-from agentflow.runtime.program_files import check_surface
-from agentflow.runtime.programs import ProgramCheck
+from agentflow.run.asking import Approver
+from agentflow.run.bounds.estimate import ProgramEstimator
+from agentflow.run.bounds.facts import Facts
+from agentflow.run.engine import Engine
+from agentflow.run.programs import ProgramCheck
 from agentflow.settings import Settings, load_settings
 from agentflow.spec.evaluator import SexpEvaluator
 from agentflow.spec.executors import SystemExecutorFunctions

@@ -8,14 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.journal import OnInflight
-from agentflow.core.limits import Limits
-from agentflow.core.provenance import Provenance, narrowing
-from agentflow.core.remembered import NoteSharing
-from agentflow.core.session import Session
-from agentflow.core.source import Source
-from agentflow.core.store_ports import EventStore, JournalStore, ReusePort
+from agentflow.core.call.provenance import Provenance, narrowing
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.remembered import NoteSharing
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source
+from agentflow.core.events.journal import OnInflight
+from agentflow.core.ports.store_ports import EventStore, JournalStore, ReusePort
+from agentflow.flow.program_files import ProgramLike, load_program
+from agentflow.flow.python import FlowCall
 from agentflow.journal.urls import database_file, is_postgres, open_events
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import unknown_field, wrong_value
@@ -23,13 +25,11 @@ from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
 from agentflow.memory.notes import NoteBook, Notes
 from agentflow.providers.shown import ShowCall
-from agentflow.runtime.engine import Engine
-from agentflow.runtime.program_files import ProgramLike, load_program
-from agentflow.runtime.python import FlowCall
+from agentflow.run.engine import Engine
 
 if TYPE_CHECKING:
+    from agentflow.durable.runs import DurableRuns
     from agentflow.observe.recording import Recording
-    from agentflow.runtime.durable import DurableRuns
 
 
 def unknown_parameter(unknown: Iterable[str], face: type[object]) -> ConfigurationError:
@@ -64,7 +64,7 @@ def recording_of(
 
 def reuse_in(store: JournalStore, redactor: Redactor) -> ReusePort:
     """What answers effects that were declared with ``reuse`` from the results of a store. Loads the room of durable runs."""
-    from agentflow.runtime.reuse import Reuse
+    from agentflow.durable.reuse import Reuse
 
     return Reuse(store.results, redactor)
 
@@ -73,7 +73,7 @@ def durable_runs(
     engine: Engine, store: JournalStore, redactor: Redactor, *, on_inflight: OnInflight, records: Recording | None
 ) -> DurableRuns:
     """The durable runs of a flow with a store, which no other flow loads. Raises ConfigurationError (``config/on-inflight``)."""
-    from agentflow.runtime.durable import DurableRuns
+    from agentflow.durable.runs import DurableRuns
 
     return DurableRuns(engine, store, redactor, on_inflight=on_inflight, records=records)
 

@@ -1,7 +1,7 @@
-"""All error classes, by name. The tree is drawn in ``agentflow.core.errors``."""
+"""All error classes, by name. The tree is drawn in ``agentflow.core.data.errors``."""
 
-from agentflow.core.approval import Denied
-from agentflow.core.errors import (
+from agentflow.core.call.approval import Denied
+from agentflow.core.data.errors import (
     AgentflowError,
     ChangeRefused,
     CommandDenied,
@@ -29,7 +29,7 @@ from agentflow.core.errors import (
     UnboundSymbolError,
     WorkflowError,
 )
-from agentflow.core.provider_errors import (
+from agentflow.core.data.provider_errors import (
     AuthenticationFailed,
     BadRequest,
     CallTimeout,

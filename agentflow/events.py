@@ -1,6 +1,6 @@
 """All event classes, by name: one by one, since type checkers take what is listed so for public."""
 
-from agentflow.core.events import (
+from agentflow.core.events.events import (
     DELTAS,
     EVENTS,
     AttemptFinished,

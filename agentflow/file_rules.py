@@ -19,15 +19,15 @@ from urllib.parse import urlsplit
 
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.servers import McpStdio
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.limits import Limits
 from agentflow.executors.command_executor import PATH
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import CommandRule
 from agentflow.executors.program_files import ProgramFile, program_files
 from agentflow.lib.trust import is_trusted
 from agentflow.providers.base import DEFAULT_GATE
-from agentflow.providers.retry import RetryPolicy
+from agentflow.providers.dialects.retry import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)

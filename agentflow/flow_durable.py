@@ -9,34 +9,34 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 from typing_extensions import TypedDict, Unpack
 
 from agentflow.arguments import check_run, load_source
-from agentflow.core.errors import ConfigurationError, JournalError
-from agentflow.core.event_log import LogBounds
-from agentflow.core.host_code import executing_call
-from agentflow.core.journal import OnInflight, SessionInfo
-from agentflow.core.limits import Limits
-from agentflow.core.questions import Question
-from agentflow.core.reuse import seconds_of
-from agentflow.core.session import Session
-from agentflow.core.source import Surface
-from agentflow.core.store_ports import ResultStore
+from agentflow.core.call.host_code import executing_call
+from agentflow.core.data.errors import ConfigurationError, JournalError
+from agentflow.core.data.event_log import LogBounds
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.reuse import seconds_of
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Surface
+from agentflow.core.events.journal import OnInflight, SessionInfo
+from agentflow.core.events.questions import Question
+from agentflow.core.ports.store_ports import ResultStore
+from agentflow.flow.program_files import ProgramLike, in_surface, load_program
+from agentflow.flow.python import FlowCall, no_bindings
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
-from agentflow.runtime.asking import Approver
-from agentflow.runtime.engine import Engine
-from agentflow.runtime.handle import RunResult
-from agentflow.runtime.program_files import ProgramLike, in_surface, load_program
-from agentflow.runtime.python import FlowCall, no_bindings
-from agentflow.runtime.questions import no_such_question
-from agentflow.runtime.tenant import Tenant
+from agentflow.run.asking import Approver
+from agentflow.run.engine import Engine
+from agentflow.run.handle import RunResult
+from agentflow.run.questions import no_such_question
+from agentflow.run.tenant import Tenant
 
 if TYPE_CHECKING:  # a flow without durable= loads none of it
-    from agentflow.runtime.conversations import LastingSession
-    from agentflow.runtime.durable import DurableRuns
-    from agentflow.runtime.durable_run import DurableRun, PastRun, RunInfo
-    from agentflow.runtime.generations import Overrides
-    from agentflow.runtime.plan import RunPlan
-    from agentflow.runtime.python_program import PythonProgram
+    from agentflow.durable.conversations import LastingSession
+    from agentflow.durable.generations import Overrides
+    from agentflow.durable.handle import DurableRun, PastRun, RunInfo
+    from agentflow.durable.plan import RunPlan
+    from agentflow.durable.python_program import PythonProgram
+    from agentflow.durable.runs import DurableRuns
 
 R = TypeVar("R")
 
@@ -161,7 +161,7 @@ class DurableMethods:
         runs = self._durable_runs()
         check_run(None, limits)
         if program is None and surface is not None:
-            from agentflow.runtime.repeated import unusable
+            from agentflow.durable.repeated import unusable
 
             raise unusable(
                 run_id, f"surface={surface!r}", "it is the language of program=, which is not given", "leave it out"
@@ -171,7 +171,7 @@ class DurableMethods:
                 run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, tenant=tenant
             )
         source = None if program is None else await load_source(in_surface(program, surface))
-        from agentflow.runtime.generations import Change
+        from agentflow.durable.generations import Change
 
         change = Change(overrides=overrides or {})
         return await runs.derive(
@@ -201,7 +201,7 @@ class DurableMethods:
         known, and the plan says so. Raises as these do.
         """
         source = None if program is None else await load_source(in_surface(program, surface))
-        from agentflow.runtime.generations import Change
+        from agentflow.durable.generations import Change
 
         change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
@@ -253,7 +253,7 @@ class DurableMethods:
         The other parameters and errors are those of :meth:`resume`; ``durable/path`` for a path without a record.
         """
         check_run(None, limits)
-        from agentflow.runtime.generations import Change
+        from agentflow.durable.generations import Change
 
         change = Change(overrides=overrides or {}, cut=at)
         return await self._durable_runs().derive(
@@ -359,7 +359,7 @@ class DurableMethods:
         if isinstance(program, FlowCall):
             if bindings is not None:
                 raise no_bindings(program)
-            from agentflow.runtime.python_program import PythonProgram
+            from agentflow.durable.python_program import PythonProgram
 
             target, values = program.stored()
             return PythonProgram(target, None if allow is None else frozenset(allow)), values

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
-from agentflow.core.effects import AskHuman, Draw, Effect, Endorse, GetContext, Solve, Step, Timer, ToolCall
-from agentflow.core.source import Surface
+from agentflow.core.data.source import Surface
+from agentflow.core.events.effects import AskHuman, Draw, Effect, Endorse, GetContext, Solve, Step, Timer, ToolCall
+from agentflow.flow.line import Line
+from agentflow.flow.program_files import check_surface
+from agentflow.flow.python import EffectCall, FlowCall, WorkCall, check_arguments
 from agentflow.flow_python import PythonMethods
 from agentflow.handler.tools import as_async
 from agentflow.lang.builtins.results import value_of
-from agentflow.runtime import branches
-from agentflow.runtime.line import Line
-from agentflow.runtime.program_files import check_surface
-from agentflow.runtime.python import EffectCall, FlowCall, WorkCall, check_arguments
+from agentflow.run.strand import branches
 from agentflow.tasks.from_function import adapter_of
 
 A = TypeVar("A")

@@ -11,26 +11,26 @@ from typing import Any, TypeVar, overload
 from typing_extensions import TypedDict, Unpack
 
 from agentflow.arguments import check_run
-from agentflow.core.call import CallContext
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.host_code import executing, executing_call, executing_line
-from agentflow.core.labels import NO_SOURCES
-from agentflow.core.limits import Limits
-from agentflow.core.names import narrowed
-from agentflow.core.session import Session
-from agentflow.core.source import Surface
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import executing, executing_call, executing_line
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.labels import NO_SOURCES
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import narrowed
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Surface
+from agentflow.flow.line import in_turn
+from agentflow.flow.program_files import ProgramLike, in_surface, load_program, source_of
+from agentflow.flow.python import FlowCall, FlowWork, python_work
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
-from agentflow.runtime.asking import Approver
-from agentflow.runtime.compiling import beside_the_loop
-from agentflow.runtime.engine import Engine
-from agentflow.runtime.estimate import Bounds, ProgramEstimator
-from agentflow.runtime.handle import OwnReader, Recorded, RunResult, RunStream
-from agentflow.runtime.line import in_turn
-from agentflow.runtime.program_files import ProgramLike, in_surface, load_program, source_of
-from agentflow.runtime.python import FlowCall, FlowWork, python_work
-from agentflow.runtime.tenant import Tenant
+from agentflow.run.asking import Approver
+from agentflow.run.bounds.estimate import Bounds, ProgramEstimator
+from agentflow.run.engine import Engine
+from agentflow.run.handle import OwnReader, Recorded, RunResult, RunStream
+from agentflow.run.strand.compiling import beside_the_loop
+from agentflow.run.tenant import Tenant
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.joining import in_run
 

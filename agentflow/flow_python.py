@@ -8,16 +8,13 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from typing_extensions import Unpack
 
 from agentflow.arguments import check_run
-from agentflow.core.call import CallContext
-from agentflow.core.media import PromptParts, load_parts
-from agentflow.core.messages import TextPart
-from agentflow.core.ports import Tool
-from agentflow.core.session import Session
-from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
-from agentflow.flow_programs import ProgramMethods
-from agentflow.handler.tool_registry import ToolRegistry
-from agentflow.handler.toolbox import read_tools
-from agentflow.runtime.functions import (
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.media import PromptParts, load_parts
+from agentflow.core.data.messages import TextPart
+from agentflow.core.data.session import Session
+from agentflow.core.ports.ports import Tool
+from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
+from agentflow.flow.functions import (
     AskSettings,
     ProgramFunction,
     Task,
@@ -27,10 +24,13 @@ from agentflow.runtime.functions import (
     check_options,
     tools_of,
 )
-from agentflow.runtime.host_spans import HostSpans
-from agentflow.runtime.line import Line
-from agentflow.runtime.program_files import ProgramLike
-from agentflow.runtime.python import FlowCall, WorkCall, check_arguments
+from agentflow.flow.host_spans import HostSpans
+from agentflow.flow.line import Line
+from agentflow.flow.program_files import ProgramLike
+from agentflow.flow.python import FlowCall, WorkCall, check_arguments
+from agentflow.flow_programs import ProgramMethods
+from agentflow.handler.tool_registry import ToolRegistry
+from agentflow.handler.toolbox import read_tools
 from agentflow.tasks.from_function import Returns
 
 P = ParamSpec("P")
@@ -96,7 +96,7 @@ class PythonMethods(ProgramMethods):
 
         ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
         :func:`agentflow.media.attachment`. ``session`` is a conversation to go on with; without one the prompt is all that the
-        model is sent. The other options are those of :class:`~agentflow.runtime.functions.AskSettings`.
+        model is sent. The other options are those of :class:`~agentflow.flow.functions.AskSettings`.
         Raises ConfigurationError (``config/option``) for one that there is not, the error of a task that fails, InvalidOutput
         for an answer of another type.
         """

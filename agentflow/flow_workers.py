@@ -9,15 +9,15 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.arguments import check_run
-from agentflow.core.event_log import FIRST, EventId
-from agentflow.core.journal import FleetCounts, QueueLoad, Schedule, WorkerInfo
-from agentflow.core.limits import Limits
-from agentflow.core.store_ports import EventStore
+from agentflow.core.data.event_log import FIRST, EventId
+from agentflow.core.data.limits import Limits
+from agentflow.core.events.journal import FleetCounts, QueueLoad, Schedule, WorkerInfo
+from agentflow.core.ports.store_ports import EventStore
+from agentflow.flow.program_files import ProgramLike
+from agentflow.flow.python import FlowCall
 from agentflow.flow_durable import DurableMethods
 from agentflow.journal.urls import is_postgres, open_events
-from agentflow.runtime.program_files import ProgramLike
-from agentflow.runtime.python import FlowCall
-from agentflow.runtime.run import check_name
+from agentflow.run.run import check_name
 
 DRAIN_S = 30.0
 """Seconds that runs may take to end after a worker was told to stop."""
@@ -46,7 +46,7 @@ class WorkerMethods(DurableMethods):
         seconds goes on elsewhere. Within the flow's ``async with``, runs of workers that died are taken over.
         Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), and as :meth:`start`.
         """
-        from agentflow.runtime.worker import work_on
+        from agentflow.durable.worker import work_on
 
         await work_on(self._durable_runs(), queues, slots, stop or asyncio.Event(), drain_s)
 

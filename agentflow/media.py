@@ -1,6 +1,6 @@
 """What a prompt holds besides text: images, documents and sound. :func:`attachment` makes a part of bytes, an address or a file."""
 
-from agentflow.core.media import attachment
-from agentflow.core.messages import AudioPart, ContentPart, DocumentPart, ImagePart, TextPart
+from agentflow.core.data.media import attachment
+from agentflow.core.data.messages import AudioPart, ContentPart, DocumentPart, ImagePart, TextPart
 
 __all__ = ["AudioPart", "ContentPart", "DocumentPart", "ImagePart", "TextPart", "attachment"]

@@ -12,22 +12,22 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from agentflow.connect.config import servers_of_table
-from agentflow.core.errors import AgentflowError, ConfigurationError, clip
-from agentflow.core.limits import Limits
-from agentflow.core.provenance import narrowing
-from agentflow.core.source import Surface
+from agentflow.core.call.provenance import narrowing
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Surface
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.file_rules import check_grants, check_names, grants_of
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.lib.trust import FILE_NAME
-from agentflow.providers.address import check_base_url
 from agentflow.providers.clocks import clocks_of
+from agentflow.providers.dialects.address import check_base_url
+from agentflow.providers.dialects.retry import retry_of
+from agentflow.providers.dialects.traits import stated_traits
 from agentflow.providers.prices import read_prices
 from agentflow.providers.rates import read_rates
-from agentflow.providers.retry import retry_of
 from agentflow.providers.table import RouterSettings, check_model
-from agentflow.providers.traits import stated_traits
 
 _ARGUMENTS = "the arguments"
 ENVIRONMENT = {

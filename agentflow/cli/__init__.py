@@ -17,7 +17,7 @@ def main() -> None:
     """Entry point of the ``agentflow`` command. Modules are imported when it runs."""
     missing = [name for name in EXTRA if find_spec(name) is None]
     if missing:
-        from agentflow.cli.common import UsageError, exit_code, show_error
+        from agentflow.cli.shared.common import UsageError, exit_code, show_error
 
         error = UsageError(
             f"the command needs packages that are not installed: {', '.join(missing)}",
@@ -26,10 +26,10 @@ def main() -> None:
         )
         show_error(error, as_json="--json" in sys.argv, colours=False)
         sys.exit(exit_code(error))
-    from agentflow.cli.common import exit_code, show_error
     from agentflow.cli.main import app
-    from agentflow.cli.streams import StandardStreams
-    from agentflow.core.errors import AgentflowError
+    from agentflow.cli.shared.common import exit_code, show_error
+    from agentflow.cli.shared.streams import StandardStreams
+    from agentflow.core.data.errors import AgentflowError
 
     streams = StandardStreams()
     try:

@@ -10,11 +10,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from agentflow.cli.common import guarded, read_expression, read_program, run_async
-from agentflow.cli.mcp import mcp
-from agentflow.cli.mcp_options import McpOptions
-from agentflow.cli.memory import memory
-from agentflow.cli.options import (
+from agentflow.cli.admin.mcp import mcp
+from agentflow.cli.admin.memory import memory
+from agentflow.cli.admin.sessions import sessions
+from agentflow.cli.runs.runs import runs
+from agentflow.cli.shared.common import guarded, read_expression, read_program, run_async
+from agentflow.cli.shared.mcp_options import McpOptions
+from agentflow.cli.shared.options import (
     Application,
     AsJson,
     Bound,
@@ -33,10 +35,8 @@ from agentflow.cli.options import (
     open_flow,
     takes_options,
 )
-from agentflow.cli.runs import runs
-from agentflow.cli.serve_options import ServeOptions
-from agentflow.cli.sessions import sessions
-from agentflow.cli.worker_options import ScheduleOptions, WorkerOptions
+from agentflow.cli.shared.serve_options import ServeOptions
+from agentflow.cli.shared.worker_options import ScheduleOptions, WorkerOptions
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.
@@ -75,14 +75,14 @@ def top(
     ] = False,
 ) -> None:
     """Run LLM workflows that are programs."""
-    from agentflow.cli.terminal import prepare_streams
+    from agentflow.cli.shared.terminal import prepare_streams
 
     prepare_streams()
 
 
 def _execute(options: RunOptions, read: Callable[[], tuple[str, str]]) -> NoReturn:
     """Run the program whose name and text ``read`` gives, and exit with its code: what ``run`` and ``eval`` share."""
-    from agentflow.cli.execute import execute
+    from agentflow.cli.run.execute import execute
 
     as_json = options.as_json or options.events
     sys.exit(guarded(lambda: run_async(partial(execute, *read(), options), as_json=as_json), as_json=as_json))
@@ -107,7 +107,7 @@ def run(
         or options.session is not None
     ):
         _execute(options, lambda: read_program(file))
-    from agentflow.cli.durable import execute_durably
+    from agentflow.cli.run.durable import execute_durably
 
     as_json = options.as_json or options.events
     work = partial(run_async, as_json=as_json, durable=True)
@@ -131,7 +131,7 @@ def trust_settings(
     """
     from pathlib import Path
 
-    from agentflow.cli.trust import trust_file
+    from agentflow.cli.admin.trust import trust_file
 
     sys.exit(guarded(lambda: trust_file(Path(directory or "."), forget=forget, as_json=json), as_json=json))
 
@@ -146,7 +146,7 @@ def resume(
     Effects with stored results are not repeated; a failed run retries its last failures. With --program or --set it
     continues as another run: of the edited program, with all records that still apply.
     """
-    from agentflow.cli.durable import resume_run
+    from agentflow.cli.run.durable import resume_run
 
     work = partial(resume_run, run, options)
     sys.exit(run_async(work, as_json=options.as_json or options.events, durable=True))
@@ -175,7 +175,7 @@ def demo(
     Prints the program, the answer as it arrives and the files it is based on. With --model a real model answers. A
     file without a summary is left out, named, and makes the exit code 1.
     """
-    from agentflow.cli.demo import run_demo
+    from agentflow.cli.run.demo import run_demo
 
     sys.exit(run_async(lambda: run_demo(question, options), as_json=options.as_json))
 
@@ -215,8 +215,8 @@ def check(
 ) -> None:
     """Report the errors in programs, without running them."""
     if bounds or size or policy or max_model_calls is not None or max_usd is not None:
-        from agentflow.cli.bounds import Maxima, bounds_files
-        from agentflow.cli.options import FlowOptions
+        from agentflow.cli.check.bounds import Maxima, bounds_files
+        from agentflow.cli.shared.options import FlowOptions
 
         flow = FlowOptions(model=model, tasks=tasks, app=app, policy=policy, **vars(options))
         most = Maxima(max_model_calls, max_usd)
@@ -224,9 +224,9 @@ def check(
             bounds_files, files, flow, bind=bind or (), sizes=size or (), maxima=most, tools=tool or (), as_json=json
         )
         sys.exit(run_async(work, as_json=json))
-    from agentflow.cli.around import names_around
-    from agentflow.cli.language import check_files, names_of
-    from agentflow.cli.tool_files import tools_in_files
+    from agentflow.cli.check.around import names_around
+    from agentflow.cli.check.language import check_files, names_of
+    from agentflow.cli.shared.tool_files import tools_in_files
 
     def check_all() -> int:
         around = names_around(options, tasks=tasks, app=app, tools=tools_in_files(tool or ()))
@@ -267,7 +267,7 @@ def explore(
     Models answer anything that their schemas allow, near the constants of the program; tasks and tools may fail. Reports each
     error that can be reached with the answers that cause it, endless loops, and the arms that no run reached.
     """
-    from agentflow.cli.explore import ExploreOptions, explore_file
+    from agentflow.cli.check.explore import ExploreOptions, explore_file
 
     options = ExploreOptions(
         bind=bind or (),
@@ -290,7 +290,7 @@ def format_programs(
     json: AsJson = False,
 ) -> None:
     """Format programs in place."""
-    from agentflow.cli.language import format_files
+    from agentflow.cli.check.language import format_files
 
     sys.exit(guarded(lambda: format_files(files, check=check_only, as_json=json), as_json=json))
 
@@ -308,7 +308,7 @@ def lsp(
 
     Speaks the Language Server Protocol over standard input and output; an editor starts it.
     """
-    from agentflow.cli.language_server import serve_editor
+    from agentflow.cli.check.language_server import serve_editor
 
     sys.exit(guarded(lambda: serve_editor(options, tasks=tasks, app=app, bindings=bind)))
 
@@ -323,8 +323,8 @@ def repl(
     ] = "sexp",
 ) -> None:
     """Type programs and see their values."""
-    from agentflow.cli.repl import repl as converse
-    from agentflow.cli.repl import surface_of
+    from agentflow.cli.run.repl import repl as converse
+    from agentflow.cli.run.repl import surface_of
 
     async def talk() -> int:
         language = surface_of(surface)
@@ -347,7 +347,7 @@ def index(
 
     Prints the skipped files. Searches update the index by themselves; only the first time takes long.
     """
-    from agentflow.cli.search import index_command
+    from agentflow.cli.admin.search import index_command
 
     where = directory or root or "."
     work = partial(index_command, where, history=history, embeddings=embeddings, embeddings_url=embeddings_url)
@@ -372,7 +372,7 @@ def search(
     ] = False,
 ) -> None:
     """Find the files, definitions or commits a question is about."""
-    from agentflow.cli.search import search_command, serve_jsonl
+    from agentflow.cli.admin.search import search_command, serve_jsonl
 
     if serve:
         serving = partial(serve_jsonl, embeddings=embeddings, embeddings_url=embeddings_url)
@@ -399,7 +399,7 @@ def serve(
     /v1 is an OpenAI-compatible endpoint whose models are the exports; /runs starts runs, streams their events and takes
     answers to their questions; / is a page that shows runs live.
     """
-    from agentflow.cli.serve import print_new_key, serve_flow
+    from agentflow.cli.admin.serve import print_new_key, serve_flow
 
     if new_key is not None:
         sys.exit(guarded(partial(print_new_key, new_key)))
@@ -417,7 +417,7 @@ def worker(
     These are runs of flow.start(where="workers"). Any number of workers, on any machine, share a PostgreSQL database. If one
     dies, the others resume its runs.
     """
-    from agentflow.cli.worker import work
+    from agentflow.cli.admin.worker import work
 
     sys.exit(run_async(partial(work, options if flow is None else replace(options, app=flow))))
 
@@ -438,7 +438,7 @@ def schedule(
     For example agentflow schedule '0 7 * * *' digest.sexp --db postgresql://... The program is stored as it is now. Without
     a program, the schedules are listed.
     """
-    from agentflow.cli.schedule import schedule as keep
+    from agentflow.cli.admin.schedule import schedule as keep
 
     sys.exit(run_async(partial(keep, cron, file, options), as_json=options.as_json))
 
@@ -446,6 +446,6 @@ def schedule(
 @app.command()
 def doctor(json: AsJson = False) -> None:
     """Report what works on this machine and what is missing."""
-    from agentflow.cli.doctor import doctor as examine
+    from agentflow.cli.admin.doctor import doctor as examine
 
     sys.exit(run_async(lambda: examine(json), as_json=json))

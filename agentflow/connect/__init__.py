@@ -1,7 +1,8 @@
 """Connections: servers of the Model Context Protocol, whose tools become tools of the flow.
 
 Knows the protocol's SDK, processes through a port, and the run through a call; the registry decides which tools exist.
-Start with :mod:`agentflow.connect.servers`, the descriptions that hosts write, and :mod:`agentflow.connect.connections`,
-which a flow holds. Only the modules below those two import the SDK, and they are imported when the first server is
-connected, because importing it takes a second and a half.
+Read ``servers`` (the descriptions that hosts write) and ``connections`` (held by a flow) first. A server is then connected by
+``connection`` over ``stdio`` or ``http``; ``live`` is the open connection, ``listing`` accepts its tools, ``requests`` calls them.
+Only the modules below ``connections`` import the SDK, and they are imported when the first server is connected, because importing
+it takes a second and a half.
 """

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from agentflow.connect.servers import McpHttp, McpServer, McpStdio
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.lib.text.suggest import did_you_mean
 
 _STDIO = frozenset([each.name for each in fields(McpStdio)]) - {"name"} | {"args"}
 _HTTP = frozenset([each.name for each in fields(McpHttp)]) - {"name"}

@@ -15,14 +15,14 @@ from agentflow.connect.live import Live
 from agentflow.connect.material import material_tools
 from agentflow.connect.requests import Refusal, call_tool, requested
 from agentflow.connect.servers import McpServer
-from agentflow.core.call import CallContext
-from agentflow.core.errors import clip
-from agentflow.core.messages import ToolSpec
-from agentflow.core.ports import PromptRunner, Tool
-from agentflow.core.results import TaskResult
-from agentflow.core.service_port import ServicePort
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import clip
+from agentflow.core.data.messages import ToolSpec
+from agentflow.core.data.results import TaskResult
+from agentflow.core.ports.ports import PromptRunner, Tool
+from agentflow.core.ports.service_port import ServicePort
 from agentflow.lib.redact import Redactor
-from agentflow.lib.terminal import escape
+from agentflow.lib.text.terminal import escape
 
 News = Callable[[str, str], None]
 """Takes the code and the text of a warning for the next run."""

@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agentflow.connect.servers import McpServer, check_names
-from agentflow.core.errors import AgentflowError, ConfigurationError
-from agentflow.core.own_task import outlast
-from agentflow.core.ports import PromptRunner, Tool
-from agentflow.core.service_port import ServicePort
+from agentflow.core.call.own_task import outlast
+from agentflow.core.data.errors import AgentflowError, ConfigurationError
+from agentflow.core.ports.ports import PromptRunner, Tool
+from agentflow.core.ports.service_port import ServicePort
 from agentflow.lib.redact import Redactor
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.media import MEDIA_TYPES, part_of
-from agentflow.core.messages import ContentPart, TextPart, text_of_parts
-from agentflow.core.results import Reason, TaskResult
-from agentflow.core.values import to_json
-from agentflow.lib.json_schema import Schema, is_large
-from agentflow.lib.terminal import escape
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.media import MEDIA_TYPES, part_of
+from agentflow.core.data.messages import ContentPart, TextPart, text_of_parts
+from agentflow.core.data.results import Reason, TaskResult
+from agentflow.core.data.values import to_json
+from agentflow.lib.schema.json_schema import Schema, is_large
+from agentflow.lib.text.terminal import escape
 
 _SHOWN = frozenset(MEDIA_TYPES.values())
 

@@ -27,11 +27,11 @@ from mcp_types import (
 from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_LOGS, MAX_ROUNDS, MAX_SAMPLES
 from agentflow.connect.sampling import sample
 from agentflow.connect.servers import McpServer
-from agentflow.core.call import CallContext
-from agentflow.core.errors import SexpEvaluationError, clip
-from agentflow.core.ports import PromptRunner
-from agentflow.core.values import to_json
-from agentflow.lib.terminal import clean, escape
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import SexpEvaluationError, clip
+from agentflow.core.data.values import to_json
+from agentflow.core.ports.ports import PromptRunner
+from agentflow.lib.text.terminal import clean, escape
 
 T = TypeVar("T")
 Asked: TypeAlias = ElicitRequestParams | CreateMessageRequestParams

@@ -13,9 +13,9 @@ from typing import Any, cast
 from mcp_types import methods
 from pydantic import TypeAdapter, ValidationError
 
-from agentflow.core.errors import clip
-from agentflow.core.values import to_json
-from agentflow.lib.terminal import escape
+from agentflow.core.data.errors import clip
+from agentflow.core.data.values import to_json
+from agentflow.lib.text.terminal import escape
 
 _log = logging.getLogger(__name__)
 MAX_DEPTH = 190

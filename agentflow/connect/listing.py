@@ -17,11 +17,11 @@ from pydantic import BaseModel
 from agentflow.connect.bounds import MAX_DESCRIPTION, MAX_LIST, MAX_PAGES, MAX_SPEC, MAX_TOOLS
 from agentflow.connect.items import REFUSED
 from agentflow.connect.servers import McpServer
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.frozen import frozen
-from agentflow.core.values import to_json
-from agentflow.lib.json_schema import Schema
-from agentflow.lib.terminal import clean
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.values import to_json
+from agentflow.lib.schema.json_schema import Schema
+from agentflow.lib.text.terminal import clean
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
 P = TypeVar("P", bound=PaginatedResult)

@@ -37,7 +37,7 @@ from agentflow.connect.sampling import REJECTED
 from agentflow.connect.secrets import expand, expand_headers
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.connect.stdio import ENDED, stdio_streams
-from agentflow.core.service_port import ServiceCommand, ServicePort, ServiceProcess
+from agentflow.core.ports.service_port import ServiceCommand, ServicePort, ServiceProcess
 
 STOP_S = 1.0
 """Seconds a program has to exit after its input is closed."""

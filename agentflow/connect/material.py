@@ -20,10 +20,10 @@ from agentflow.connect.in_flight import InFlight
 from agentflow.connect.listing import all_pages
 from agentflow.connect.live import Live
 from agentflow.connect.requests import Ask, requested
-from agentflow.core.call import CallContext
-from agentflow.core.messages import TextPart, ToolSpec, text_of_parts
-from agentflow.core.ports import Tool
-from agentflow.core.results import TaskResult
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.messages import TextPart, ToolSpec, text_of_parts
+from agentflow.core.data.results import TaskResult
+from agentflow.core.ports.ports import Tool
 
 R = TypeVar("R")
 _Method = Callable[[dict[str, Any], CallContext], Awaitable[TaskResult]]

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from agentflow.connect.servers import McpServer, McpStdio
-from agentflow.core.frozen import frozen
-from agentflow.core.messages import ToolSpec
-from agentflow.core.ports import Tool
-from agentflow.core.values import to_json
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.messages import ToolSpec
+from agentflow.core.data.values import to_json
+from agentflow.core.ports.ports import Tool
 from agentflow.lib.private_files import state_path, write_private
 
 MAX_RECORD = 4_000_000

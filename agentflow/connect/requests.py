@@ -33,10 +33,10 @@ from agentflow.connect.http import TERMINATED
 from agentflow.connect.in_flight import InFlight, TimeIsUp
 from agentflow.connect.listing import list_all
 from agentflow.connect.live import Live, was_closed
-from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, clip
-from agentflow.core.results import TaskResult
-from agentflow.lib.terminal import clean, escape
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError, clip
+from agentflow.core.data.results import TaskResult
+from agentflow.lib.text.terminal import clean, escape
 
 R = TypeVar("R")
 Ask: TypeAlias = "Callable[[ClientSession, InputResponses | None, str | None], Awaitable[R | InputRequiredResult]]"

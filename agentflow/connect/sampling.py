@@ -19,14 +19,14 @@ from mcp_types import (
 from agentflow.connect.bounds import MAX_SAMPLE_TEXT, MAX_SAMPLE_TOKENS
 from agentflow.connect.content import parts_of
 from agentflow.connect.servers import McpServer
-from agentflow.core.approval import ApprovalRequest, Denied
-from agentflow.core.call import CallContext
-from agentflow.core.errors import ResourceExhausted, TaskError
-from agentflow.core.messages import ContentPart, Message, TextPart
-from agentflow.core.ports import Prompt, PromptRunner
-from agentflow.core.session import Session
-from agentflow.core.values import to_json
-from agentflow.lib.terminal import clean, escape
+from agentflow.core.call.approval import ApprovalRequest, Denied
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import ResourceExhausted, TaskError
+from agentflow.core.data.messages import ContentPart, Message, TextPart
+from agentflow.core.data.session import Session
+from agentflow.core.data.values import to_json
+from agentflow.core.ports.ports import Prompt, PromptRunner
+from agentflow.lib.text.terminal import clean, escape
 
 REJECTED = -1
 """The protocol's code for a request that the user refuses."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.lib.secret_forms import secrets_of
 
 _CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
-from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.data.errors import ConfigurationError, clip
 
 Approve: TypeAlias = Literal["all", "writes", "none"]
 """Which calls by models need approval: all, those of tools that do not declare themselves read-only, or none."""
@@ -54,7 +54,7 @@ class McpStdio:
     @property
     def every_tool(self) -> str:
         """The name under which a list of tools has all tools of this server."""
-        from agentflow.core.names import (
+        from agentflow.core.data.names import (
             EVERY,  # here, since the help of the command imports this module and not pydantic
         )
 
@@ -93,7 +93,7 @@ class McpHttp:
     @property
     def every_tool(self) -> str:
         """The name under which a list of tools has all tools of this server."""
-        from agentflow.core.names import (
+        from agentflow.core.data.names import (
             EVERY,  # here, since the help of the command imports this module and not pydantic
         )
 

@@ -15,7 +15,7 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adap
 
 from agentflow.connect.bounds import MAX_MESSAGE, is_too_large
 from agentflow.connect.depth import readable
-from agentflow.core.service_port import Pipes
+from agentflow.core.ports.service_port import Pipes
 
 _log = logging.getLogger(__name__)
 Incoming = SessionMessage | Exception

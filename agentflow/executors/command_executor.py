@@ -25,10 +25,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentflow.core.approval import ApprovalRequest, Denied, refusal
-from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied, cut
-from agentflow.core.executor_ports import CommandResult, FoundFiles
+from agentflow.core.call.approval import ApprovalRequest, Denied, refusal
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError, CommandDenied, ConfigurationError, FileFailure, PathDenied, cut
+from agentflow.core.ports.executor_ports import CommandResult, FoundFiles
 from agentflow.executors import git_hardening
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import READING, CommandPolicy, only_reads, split_command
@@ -39,7 +39,7 @@ from agentflow.executors.sandbox.installations import certificates, installation
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.terminal import escape
+from agentflow.lib.text.terminal import escape
 
 """Where programs are searched: never in the working directory, and not along this process's PATH."""
 
@@ -122,7 +122,7 @@ def asked_for(call: CallContext | None, *, read_only: bool = False) -> Generator
 
 
 class CommandExecutor:
-    """Runs commands; implements :class:`~agentflow.core.executor_ports.CommandPort`.
+    """Runs commands; implements :class:`~agentflow.core.ports.executor_ports.CommandPort`.
 
     Parameters: ``files`` is the file manager whose roots are the workspace (or the roots themselves); ``policy`` decides
     what may run; ``sandbox`` is the name of a back-end (``auto``, ``bubblewrap``, ``landlock``, ``none``) or a back-end,

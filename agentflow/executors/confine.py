@@ -16,9 +16,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from agentflow.core.errors import ConfigurationError, FileFailure, PathDenied
+from agentflow.core.data.errors import ConfigurationError, FileFailure, PathDenied
 from agentflow.executors.path_rules import split
-from agentflow.lib.terminal import shown
+from agentflow.lib.text.terminal import shown
 
 _SYS_OPENAT2 = 437  # the same number on every architecture but alpha
 _RESOLVE_NO_MAGICLINKS = 0x02

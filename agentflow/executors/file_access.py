@@ -23,8 +23,8 @@ from typing import Protocol, TypeVar, cast
 
 from aiofiles import threadpool
 
-from agentflow.core.errors import AgentflowError, ConfigurationError, FileFailure, PathDenied
-from agentflow.core.executor_ports import FileText
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, FileFailure, PathDenied
+from agentflow.core.ports.executor_ports import FileText
 from agentflow.executors.confine import Root
 from agentflow.executors.path_rules import check_text, split
 from agentflow.executors.waiting import run_or_undo
@@ -32,7 +32,7 @@ from agentflow.lib.atomic import TEMPORARY, replace, sweep
 from agentflow.lib.file_names import name_text
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.protected_names import EXECUTED, PROTECTED, Protection
-from agentflow.lib.terminal import shown
+from agentflow.lib.text.terminal import shown
 
 T = TypeVar("T")
 PathLike = str | os.PathLike[str]
@@ -52,7 +52,7 @@ def digest_of(data: bytes) -> str:
 
 
 class FileAccessManager:
-    """Reads, writes and lists files below ``roots``; implements :class:`~agentflow.core.executor_ports.FilePort`.
+    """Reads, writes and lists files below ``roots``; implements :class:`~agentflow.core.ports.executor_ports.FilePort`.
 
     Parameters: ``roots`` is one directory or several (relative paths start at the first); ``max_bytes`` the read cap in
     bytes; ``protected`` are name patterns refused in any component below a root

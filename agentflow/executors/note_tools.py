@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import DataError
-from agentflow.core.memory_ports import NotePort
-from agentflow.core.messages import ToolSpec
-from agentflow.core.ports import Tool
-from agentflow.core.remembered import MAX_KEY, MAX_NOTE
-from agentflow.core.results import TaskResult
-from agentflow.core.values import plain, to_json
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import DataError
+from agentflow.core.data.messages import ToolSpec
+from agentflow.core.data.remembered import MAX_KEY, MAX_NOTE
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import plain, to_json
+from agentflow.core.ports.memory_ports import NotePort
+from agentflow.core.ports.ports import Tool
 
 _MAX_RECALLED = 100
 _REMEMBER = ToolSpec(

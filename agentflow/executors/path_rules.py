@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from agentflow.core.errors import PathDenied
+from agentflow.core.data.errors import PathDenied
 from agentflow.lib.file_names import text_name
-from agentflow.lib.terminal import shown
+from agentflow.lib.text.terminal import shown
 
 MAX_NAME = 255
 """Longest path component in bytes (NAME_MAX of Linux file systems)."""

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 
 Verdict: TypeAlias = Literal["deny", "ask", "allow"]
 

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentflow.core.errors import FileFailure, PathDenied
+from agentflow.core.data.errors import FileFailure, PathDenied
 from agentflow.executors.file_access import FileAccessManager
 
 MAX_FILES = 64

@@ -15,8 +15,8 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 
-from agentflow.core.errors import ConfigurationError, FileFailure
-from agentflow.core.service_port import ServiceCommand
+from agentflow.core.data.errors import ConfigurationError, FileFailure
+from agentflow.core.ports.service_port import ServiceCommand
 from agentflow.executors.command_executor import PATH
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.sandbox.base import CommandLimits, Ending, Running, Sandbox, Spawn
@@ -26,7 +26,7 @@ from agentflow.executors.sandbox.refusals import refused_path
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.terminal import escape
+from agentflow.lib.text.terminal import escape
 
 STDERR_KEPT = 65_536
 """Bytes kept of the end of a service's standard error."""
@@ -39,7 +39,7 @@ _DRAIN_S = 0.25
 
 
 class Services:
-    """Starts services; implements :class:`~agentflow.core.service_port.ServicePort`.
+    """Starts services; implements :class:`~agentflow.core.ports.service_port.ServicePort`.
 
     Parameters: ``files`` is the file manager whose roots are the workspace; ``sandbox`` the back-end, tested at first use;
     ``readable`` are absolute paths that every service may read and execute from, besides its own.
@@ -116,7 +116,7 @@ class Services:
 
 
 class Service:
-    """A started service; implements :class:`~agentflow.core.service_port.ServiceProcess`."""
+    """A started service; implements :class:`~agentflow.core.ports.service_port.ServiceProcess`."""
 
     def __init__(
         self,

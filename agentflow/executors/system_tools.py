@@ -11,21 +11,21 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.errors import FileFailure, PathDenied, RunStopped
-from agentflow.core.events import ContextStarted
-from agentflow.core.executor_ports import CommandPort, CommandResult, FilePort
-from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.messages import ToolSpec
-from agentflow.core.notes import ErrorInfo, FailedPart, Notes
-from agentflow.core.ports import DataContextPort, Tool
-from agentflow.core.reading import found_in, written_from
-from agentflow.core.reasons import Reason
-from agentflow.core.results import TaskResult
-from agentflow.core.values import plain, to_json
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.reading import found_in, written_from
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.data.errors import FileFailure, PathDenied, RunStopped
+from agentflow.core.data.messages import ToolSpec
+from agentflow.core.data.notes import ErrorInfo, FailedPart, Notes
+from agentflow.core.data.reasons import Reason
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import plain, to_json
+from agentflow.core.events.events import ContextStarted
+from agentflow.core.ports.executor_ports import CommandPort, CommandResult, FilePort
+from agentflow.core.ports.memory_ports import ContextFinder
+from agentflow.core.ports.ports import DataContextPort, Tool
 from agentflow.executors.tool_specs import SCHEMAS, problem_with
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 _FILE_TAG = re.compile(r"<(?=\s*/?\s*file\b)", re.IGNORECASE)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
-from agentflow.core.errors import cut
+from agentflow.core.data.errors import cut
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _PATHS: dict[str, Any] = {"type": "array", "items": {"type": "string", "minLength": 1}}
@@ -14,7 +14,7 @@ _PATHS: dict[str, Any] = {"type": "array", "items": {"type": "string", "minLengt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One system tool; the flags are those of :class:`~agentflow.core.ports.Tool`."""
+    """One system tool; the flags are those of :class:`~agentflow.core.ports.ports.Tool`."""
 
     description: str
     schema: dict[str, Any]

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.values import to_json
-from agentflow.lib.json_schema import check
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.values import to_json
+from agentflow.lib.schema.json_schema import check
 
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _SEVERAL = ("anyOf", "oneOf")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from agentflow.core.values import name_of
+from agentflow.core.data.values import name_of
 from agentflow.lang import ir
 from agentflow.lang.checks import children
 

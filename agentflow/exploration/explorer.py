@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.ports import TemplatePort, ToolPort
-from agentflow.core.source import Source
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.source import Source
+from agentflow.core.ports.ports import TemplatePort, ToolPort
 
 
 @dataclass(frozen=True)
 class FlowExplorer:
-    """The :class:`~agentflow.core.ports.ProgramExplorer` of a flow; none of its tasks and tools is called."""
+    """The :class:`~agentflow.core.ports.ports.ProgramExplorer` of a flow; none of its tasks and tools is called."""
 
     templates: TemplatePort
     tools: ToolPort

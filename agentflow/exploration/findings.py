@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from agentflow.core.errors import AgentflowError, clip
-from agentflow.core.source import Span
-from agentflow.core.values import to_json
+from agentflow.core.data.errors import AgentflowError, clip
+from agentflow.core.data.source import Span
+from agentflow.core.data.values import to_json
 from agentflow.exploration.answers import Answer
 from agentflow.lang.passes.arms import Arm
 

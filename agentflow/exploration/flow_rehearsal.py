@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.names import CompiledTask
-from agentflow.core.ports import TemplatePort, ToolPort
-from agentflow.core.source import Source
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.names import CompiledTask
+from agentflow.core.data.source import Source
+from agentflow.core.ports.ports import TemplatePort, ToolPort
 from agentflow.exploration.findings import Exploration, Finding
 from agentflow.exploration.rehearsal import Rehearsal, Setting, tools_of
 from agentflow.exploration.search import explore

@@ -10,19 +10,19 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
-from agentflow.core.errors import FileFailure, ResourceExhausted, TaskError
-from agentflow.core.executor_ports import CommandResult, FileText, FoundFiles
-from agentflow.core.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage
-from agentflow.core.ports import Prompt, PromptOutcome, ToolPort
-from agentflow.core.provider_errors import ServerError
-from agentflow.core.values import to_json
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
+from agentflow.core.data.errors import FileFailure, ResourceExhausted, TaskError
+from agentflow.core.data.messages import Message, ModelResponse, TextPart, ToolCallPart, Usage
+from agentflow.core.data.provider_errors import ServerError
+from agentflow.core.data.values import to_json
+from agentflow.core.ports.executor_ports import CommandResult, FileText, FoundFiles
+from agentflow.core.ports.ports import Prompt, PromptOutcome, ToolPort
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.exploration.answers import Answer, Answers, Shape
 from agentflow.handler.offering import called_by_model, offered_to
 from agentflow.handler.tool_turn import ToolTurn
-from agentflow.lib.json_schema import Schema
+from agentflow.lib.schema.json_schema import Schema
 
 LATE_S = 1e8
 """Seconds after which a late answer arrives: longer than any reasonable time-out in a program."""
@@ -61,7 +61,7 @@ def failure(name: str) -> TaskError:
 
 
 class RehearsedPrompts:
-    """The :class:`~agentflow.core.ports.PromptRunner`: a model that gives the chosen answers."""
+    """The :class:`~agentflow.core.ports.ports.PromptRunner`: a model that gives the chosen answers."""
 
     def __init__(self, stage: Stage, tools: ToolPort) -> None:
         self._stage = stage
@@ -136,7 +136,7 @@ class RehearsedPrompts:
 
 
 class RehearsedFiles:
-    """The :class:`~agentflow.core.executor_ports.FilePort`: every path is a file unless the answer says there is none."""
+    """The :class:`~agentflow.core.ports.executor_ports.FilePort`: every path is a file unless the answer says there is none."""
 
     roots = (Path("/"),)
 
@@ -199,7 +199,7 @@ def _no_file(path: str) -> FileFailure:
 
 
 class RehearsedCommands:
-    """The :class:`~agentflow.core.executor_ports.CommandPort`: runs nothing; each command ends as chosen."""
+    """The :class:`~agentflow.core.ports.executor_ports.CommandPort`: runs nothing; each command ends as chosen."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -245,7 +245,7 @@ class RehearsedCommands:
 
 
 class RehearsedMemory:
-    """The :class:`~agentflow.core.memory_ports.ContextFinder`: returns a chosen number of files for a question."""
+    """The :class:`~agentflow.core.ports.memory_ports.ContextFinder`: returns a chosen number of files for a question."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import CallWorkflow, Draw, Effect, HostCall, Solve, Step, TaskCall, ToolCall
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.names import CompiledTask
-from agentflow.core.ports import Tool
-from agentflow.core.questions import Question
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
-from agentflow.core.values import to_json
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import CompiledTask
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source
+from agentflow.core.data.values import to_json
+from agentflow.core.events.effects import CallWorkflow, Draw, Effect, HostCall, Solve, Step, TaskCall, ToolCall
+from agentflow.core.events.questions import Question
+from agentflow.core.ports.ports import Tool
 from agentflow.executors.note_tools import NOTE_TOOLS
 from agentflow.executors.system_tools import SystemTools
 from agentflow.executors.tool_specs import SCHEMAS
@@ -38,8 +38,8 @@ from agentflow.lang.passes.arms import Arm, mark_arms
 from agentflow.lang.passes.python_arms import mark_python_arms
 from agentflow.lang.program import compile_program
 from agentflow.lang.words import TOOL_FORMS, WORDS
-from agentflow.runtime.engine import Engine
-from agentflow.runtime.perform import EffectRunner
+from agentflow.run.engine import Engine
+from agentflow.run.strand.perform import EffectRunner
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.inputs import request_from_arguments
 from agentflow.tasks.registry import CompiledTemplate

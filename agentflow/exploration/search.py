@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.source import Span
+from agentflow.core.data.errors import AgentflowError, LimitExceeded
+from agentflow.core.data.source import Span
 from agentflow.exploration.answers import ANOTHER, Choice, ChosenAnswers, Point, Script
 from agentflow.exploration.findings import Exploration, Finding, in_order, shortened
 from agentflow.exploration.rehearsal import EFFECTS, STEPS, Rehearsal, Trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from agentflow.lib.linear_pattern import LinearPattern
+from agentflow.lib.schema.linear_pattern import LinearPattern
 
 FORMATS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

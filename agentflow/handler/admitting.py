@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from inspect import isawaitable
 from typing import Any, cast
 
-from agentflow.core.approval import ApprovalRequest, Denied, refusal
-from agentflow.core.call import CallContext
-from agentflow.core.errors import RunStopped, TaskError, clip
-from agentflow.core.host_code import HostCode
-from agentflow.core.labels import NO_SOURCES
-from agentflow.core.ports import Tool
-from agentflow.core.results import TaskResult
-from agentflow.core.values import to_json
-from agentflow.lib.json_schema import Schema, is_large
-from agentflow.lib.partial_json import data_of
+from agentflow.core.call.approval import ApprovalRequest, Denied, refusal
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import HostCode
+from agentflow.core.data.errors import RunStopped, TaskError, clip
+from agentflow.core.data.labels import NO_SOURCES
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import to_json
+from agentflow.core.ports.ports import Tool
+from agentflow.lib.schema.json_schema import Schema, is_large
+from agentflow.lib.schema.partial_json import data_of
 from agentflow.lib.signature import ToolInputError
-from agentflow.lib.terminal import escape
+from agentflow.lib.text.terminal import escape
 
 _log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_json
 
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.ports import Prompt
-from agentflow.core.work import LONG_TEXT
-from agentflow.lib.json_enclosure import disclosed, enclosed, with_root
-from agentflow.lib.json_schema import Schema, check
-from agentflow.lib.partial_json import PartialJson, parse_answer, prune, without_thoughts
-from agentflow.lib.tagged_unions import TaggedUnions, UnionMissed, tagged_unions
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.work import LONG_TEXT
+from agentflow.core.ports.ports import Prompt
+from agentflow.lib.schema.json_enclosure import disclosed, enclosed, with_root
+from agentflow.lib.schema.json_schema import Schema, check
+from agentflow.lib.schema.partial_json import PartialJson, parse_answer, prune, without_thoughts
+from agentflow.lib.schema.tagged_unions import TaggedUnions, UnionMissed, tagged_unions
 
 
 class OutputSchema:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import ResourceExhausted, clip
-from agentflow.core.messages import WRITTEN, ModelRequest, ModelResponse, ToolCallPart
-from agentflow.core.ports import ProviderAdapter
-from agentflow.core.provider_errors import ProtocolError, Refused
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import ResourceExhausted, clip
+from agentflow.core.data.messages import WRITTEN, ModelRequest, ModelResponse, ToolCallPart
+from agentflow.core.data.provider_errors import ProtocolError, Refused
+from agentflow.core.ports.ports import ProviderAdapter
 
 
 def checked_calls(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from agentflow.core.context import DataContext
-from agentflow.core.frozen import frozen
-from agentflow.core.messages import Message, ModelResponse, OtherPart, Part, TextPart, ToolCallPart, user
-from agentflow.core.session import Compaction, Session
-from agentflow.core.templates import HistoryConfig
+from agentflow.core.data.context import DataContext
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.messages import Message, ModelResponse, OtherPart, Part, TextPart, ToolCallPart, user
+from agentflow.core.data.session import Compaction, Session
+from agentflow.core.data.templates import HistoryConfig
 from agentflow.handler.estimate import size_of, size_of_message
 
 NO_ANSWER = "(no answer in words)"

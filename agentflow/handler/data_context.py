@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
-from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, RunStopped, TaskError, cut
-from agentflow.core.executor_ports import FilePort
-from agentflow.core.frozen import frozen
-from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.notes import ErrorInfo, FailedPart
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
+from agentflow.core.data.errors import AgentflowError, FileFailure, PathDenied, RunStopped, TaskError, cut
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.notes import ErrorInfo, FailedPart
+from agentflow.core.ports.executor_ports import FilePort
+from agentflow.core.ports.memory_ports import ContextFinder
 
 MAX_CHARACTERS = 400_000
 """Maximum number of characters in a data context; the summary says what is left out."""
@@ -18,7 +18,7 @@ MAX_CHARACTERS = 400_000
 
 @frozen
 class DataContexts:
-    """Primes sessions; the :class:`~agentflow.core.ports.DataContextPort`."""
+    """Primes sessions; the :class:`~agentflow.core.ports.ports.DataContextPort`."""
 
     memory: ContextFinder | None
     files: FilePort | None

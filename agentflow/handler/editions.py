@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TypeAlias
 from weakref import WeakSet
 
-from agentflow.core.ports import Tool
-from agentflow.lib.json_schema import Schema
+from agentflow.core.ports.ports import Tool
+from agentflow.lib.schema.json_schema import Schema
 
 Entry: TypeAlias = "tuple[Tool, Schema | None]"
 """A tool, and the schema its arguments are checked against."""

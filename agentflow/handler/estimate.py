@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import cast
 
-from agentflow.core.messages import (
+from agentflow.core.data.messages import (
     AudioPart,
     DocumentPart,
     ImagePart,
@@ -24,7 +24,7 @@ from agentflow.core.messages import (
     ToolResultPart,
     ToolSpec,
 )
-from agentflow.core.values import to_json
+from agentflow.core.data.values import to_json
 
 CHARACTERS_PER_TOKEN = 4
 """The initial estimate for every model, right for English text."""

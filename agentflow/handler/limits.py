@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import ProviderError, ResourceExhausted
-from agentflow.core.messages import ModelProfile, ModelRequest, ModelResponse
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import ProviderError, ResourceExhausted
+from agentflow.core.data.messages import ModelProfile, ModelRequest, ModelResponse
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.handler.estimate import Estimator
 
 _log = logging.getLogger(__name__)

@@ -7,19 +7,12 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from agentflow.core.call import CallContext
-from agentflow.core.events import (
-    AttemptStarted,
-    ModelStarted,
-    PartialOutput,
-    TextDelta,
-    ThinkingDelta,
-    ToolArgumentsDelta,
-    WaitStarted,
-)
-from agentflow.core.host_code import contained, is_stray
-from agentflow.core.message_json import are_long
-from agentflow.core.messages import (
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import contained, is_stray
+from agentflow.core.call.scope import Scope
+from agentflow.core.call.spending import may_be_billed
+from agentflow.core.data.message_json import are_long
+from agentflow.core.data.messages import (
     Attempt,
     ModelDelta,
     ModelRequest,
@@ -28,12 +21,19 @@ from agentflow.core.messages import (
     Usage,
     Waiting,
 )
-from agentflow.core.ports import ProviderAdapter
-from agentflow.core.provider_errors import CallTimeout, IncompleteStream
-from agentflow.core.results import NO_USAGE
-from agentflow.core.scope import Scope
-from agentflow.core.spending import may_be_billed
-from agentflow.core.work import LONG_TEXT
+from agentflow.core.data.provider_errors import CallTimeout, IncompleteStream
+from agentflow.core.data.results import NO_USAGE
+from agentflow.core.data.work import LONG_TEXT
+from agentflow.core.events.events import (
+    AttemptStarted,
+    ModelStarted,
+    PartialOutput,
+    TextDelta,
+    ThinkingDelta,
+    ToolArgumentsDelta,
+    WaitStarted,
+)
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.handler.answer import OutputSchema, PartialAnswer
 
 

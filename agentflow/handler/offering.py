@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.messages import ToolSpec
-from agentflow.core.names import CompiledTask, file_grants
-from agentflow.core.ports import Prompt, Tool, ToolPort
-from agentflow.core.toolbox import NO_TOOLBOX, Toolbox, offered
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.messages import ToolSpec
+from agentflow.core.data.names import CompiledTask, file_grants
+from agentflow.core.ports.ports import Prompt, Tool, ToolPort
+from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox, offered
 from agentflow.handler.tool_turn import NO_TOOLS
 from agentflow.handler.tools import task_tool
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.ports.ports import ProviderAdapter
 
 
 class OneModel:

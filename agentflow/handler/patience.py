@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from agentflow.core.call import CallContext
-from agentflow.core.events import WaitReason, WaitStarted
+from agentflow.core.call.call import CallContext
+from agentflow.core.events.events import WaitReason, WaitStarted
 
 PATIENCE_S = 1.0
 """Seconds of waiting after which a warning is published."""

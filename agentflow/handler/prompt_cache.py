@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
-from agentflow.core.messages import Message, PromptCache, TextPart
-from agentflow.core.session import Session
+from agentflow.core.data.messages import Message, PromptCache, TextPart
+from agentflow.core.data.session import Session
 
 SEEN_S = 300.0
 """Seconds for which a prefix counts as likely to be sent again: as long as providers keep it."""

@@ -10,11 +10,15 @@ from hashlib import blake2b
 from math import isfinite
 from typing import Any
 
-from agentflow.core.call import CallContext, JournalPort
-from agentflow.core.errors import LimitExceeded, ResourceExhausted, clip
-from agentflow.core.frozen import frozen
-from agentflow.core.message_json import read_message, read_response
-from agentflow.core.messages import (
+from agentflow.core.call.call import CallContext, JournalPort
+from agentflow.core.call.reading import files_read
+from agentflow.core.call.run_port import PAID_TEXT
+from agentflow.core.call.spending import Purse, Quote, Reservation
+from agentflow.core.call.work_clock import WorkClock
+from agentflow.core.data.errors import LimitExceeded, ResourceExhausted, clip
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.message_json import read_message, read_response
+from agentflow.core.data.messages import (
     CAP_SETTINGS,
     Message,
     ModelProfile,
@@ -28,15 +32,11 @@ from agentflow.core.messages import (
     thinking_tokens,
     user,
 )
-from agentflow.core.money import NANO, added
-from agentflow.core.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
-from agentflow.core.reading import files_read
-from agentflow.core.results import NO_USAGE
-from agentflow.core.run_port import PAID_TEXT
-from agentflow.core.spending import Purse, Quote, Reservation
-from agentflow.core.turns import WITHOUT_TOOLS
-from agentflow.core.values import is_long, plain
-from agentflow.core.work_clock import WorkClock
+from agentflow.core.data.money import NANO, added
+from agentflow.core.data.results import NO_USAGE
+from agentflow.core.data.turns import WITHOUT_TOOLS
+from agentflow.core.data.values import is_long, plain
+from agentflow.core.ports.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.handler.answer import OutputSchema
 from agentflow.handler.answer_check import checked_calls, without_calls
 from agentflow.handler.conversation import answer_message, opening, opening_sources
@@ -171,7 +171,7 @@ class PromptRun:
         self.clock = WorkClock(prompt.timeout_s) if prompt.timeout_s is not None else None
 
     async def run(self) -> PromptOutcome:
-        """Run the prompt and return its outcome. Raises what :meth:`agentflow.core.ports.PromptRunner.run_prompt` raises."""
+        """Run the prompt and return its outcome. Raises what :meth:`agentflow.core.ports.ports.PromptRunner.run_prompt` raises."""
         run = self._call.run
         allowed = self._prompt.max_turns if self._prompt.max_turns is not None else run.limits.turns
         if not self._calls_tools:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
-from agentflow.core.errors import cut
-from agentflow.core.media import PromptParts, load_parts
-from agentflow.core.ports import Prompt, PromptOutcome
-from agentflow.core.results import TaskResult
-from agentflow.core.toolbox import NO_TOOLBOX
-from agentflow.core.values import to_json
+from agentflow.core.data.errors import cut
+from agentflow.core.data.media import PromptParts, load_parts
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import to_json
+from agentflow.core.ports.ports import Prompt, PromptOutcome
+from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.handler.toolbox import ToolTable, read_tools
-from agentflow.lib.json_schema import Schema
 from agentflow.lib.option_table import unknown_field
-from agentflow.lib.tagged_unions import asked_schema
+from agentflow.lib.schema.json_schema import Schema
+from agentflow.lib.schema.tagged_unions import asked_schema
 
 PromptLike: TypeAlias = "PromptParts | Prompt"
 JSON_ONLY = "Answer with one JSON value and nothing else."
@@ -29,7 +29,7 @@ async def make_prompt(prompt: PromptLike, options: dict[str, Any], tools: ToolTa
 
     ``tools=`` among the options may hold objects, as everywhere; ``tools`` are the handler's. Files among the parts are read
     in a thread. Raises ConfigurationError (``config/option``) for an option that there is not, and what
-    :func:`~agentflow.core.media.attachment` and :func:`~agentflow.handler.toolbox.read_tools` do.
+    :func:`~agentflow.core.data.media.attachment` and :func:`~agentflow.handler.toolbox.read_tools` do.
     """
     if not options.keys() <= _OPTIONS:
         raise unknown_field(next(name for name in options if name not in _OPTIONS), "a prompt", _OPTIONS)

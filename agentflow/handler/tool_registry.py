@@ -11,34 +11,34 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import RunStopped, TaskError, clip
-from agentflow.core.events import ToolStarted
-from agentflow.core.host_code import HostCode
-from agentflow.core.host_threads import left_at_work
-from agentflow.core.messages import TextPart, ToolSpec
-from agentflow.core.names import EVERY, NameInfo, info_of_schema, out_of_reach
-from agentflow.core.notes import Notes
-from agentflow.core.ports import Tool
-from agentflow.core.provenance import Labelled, unlabelled
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult, warn_of_failure
-from agentflow.core.reuse import reuse_unavailable
-from agentflow.core.run_port import PAID_TEXT
-from agentflow.core.scope import Scope
-from agentflow.core.store_ports import ReusePort
-from agentflow.core.toolbox import Toolbox
-from agentflow.core.work import LONG_TEXT, in_slices
-from agentflow.core.work_clock import WorkClock, timed
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.host_threads import left_at_work
+from agentflow.core.call.provenance import Labelled, unlabelled
+from agentflow.core.call.run_port import PAID_TEXT
+from agentflow.core.call.scope import Scope
+from agentflow.core.call.work_clock import WorkClock, timed
+from agentflow.core.data.errors import RunStopped, TaskError, clip
+from agentflow.core.data.messages import TextPart, ToolSpec
+from agentflow.core.data.names import EVERY, NameInfo, info_of_schema, out_of_reach
+from agentflow.core.data.notes import Notes
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult, warn_of_failure
+from agentflow.core.data.reuse import reuse_unavailable
+from agentflow.core.data.work import LONG_TEXT, in_slices
+from agentflow.core.events.events import ToolStarted
+from agentflow.core.ports.ports import Tool
+from agentflow.core.ports.store_ports import ReusePort
+from agentflow.core.ports.toolbox import Toolbox
 from agentflow.handler.admitting import admitted, fitted
 from agentflow.handler.editions import Edition, Editions, Entry
 from agentflow.handler.toolbox import duplicate
 from agentflow.handler.tools import tool_from_function, tool_from_spec
-from agentflow.lib.json_schema import Schema
 from agentflow.lib.read_only import ReadOnlyDict
+from agentflow.lib.schema.json_schema import Schema
 from agentflow.lib.signature import ToolInputError
-from agentflow.lib.suggest import did_you_mean
-from agentflow.lib.terminal import escape
+from agentflow.lib.text.suggest import did_you_mean
+from agentflow.lib.text.terminal import escape
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ _DATA: frozenset[type[Any]] = frozenset({list, dict})
 
 
 class ToolRegistry:
-    """All tools by name; the :class:`~agentflow.core.ports.ToolPort` of runtime and turn loop.
+    """All tools by name; the :class:`~agentflow.core.ports.ports.ToolPort` of runtime and turn loop.
 
     ``specs`` maps names to the specification's dicts, ``executors`` the names of tools registered with an executor of
     one dict to that executor; both are read-only. ``revision`` is another object after each change.

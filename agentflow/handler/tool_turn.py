@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, clip
-from agentflow.core.journal import named_arguments
-from agentflow.core.labels import NO_SOURCES
-from agentflow.core.message_json import read_part
-from agentflow.core.messages import TextPart, ToolCallPart, ToolResultPart, Usage
-from agentflow.core.names import FILES
-from agentflow.core.ports import ToolPort
-from agentflow.core.results import NO_USAGE, TaskResult
-from agentflow.core.values import plain, to_json
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError, clip
+from agentflow.core.data.labels import NO_SOURCES
+from agentflow.core.data.message_json import read_part
+from agentflow.core.data.messages import TextPart, ToolCallPart, ToolResultPart, Usage
+from agentflow.core.data.names import FILES
+from agentflow.core.data.results import NO_USAGE, TaskResult
+from agentflow.core.data.values import plain, to_json
+from agentflow.core.events.journal import named_arguments
+from agentflow.core.ports.ports import ToolPort
+from agentflow.lib.text.suggest import did_you_mean
 
 NO_TOOLS = frozenset[str]()
 

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol, cast
 
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.names import ASKED, DEFINE, EVERY, FILES, GUARDED
-from agentflow.core.ports import Tool
-from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.names import ASKED, DEFINE, EVERY, FILES, GUARDED
+from agentflow.core.ports.ports import Tool
+from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
 from agentflow.handler.tools import tool_from_function
-from agentflow.lib.json_schema import Schema
+from agentflow.lib.schema.json_schema import Schema
 
 _RESERVED = ("system:", FILES, ASKED)
 

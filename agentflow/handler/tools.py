@@ -13,18 +13,18 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, overload
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from typing_extensions import TypedDict, is_typeddict
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.host_threads import as_async
-from agentflow.core.messages import ToolSpec
-from agentflow.core.ports import NeedsApproval, Tool
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.reuse import seconds_of
-from agentflow.core.templates import ContextManagement
-from agentflow.lib.declared_schema import schema_of
-from agentflow.lib.json_schema import Schema, is_large
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_threads import as_async
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.messages import ToolSpec
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.reuse import seconds_of
+from agentflow.core.data.templates import ContextManagement
+from agentflow.core.ports.ports import NeedsApproval, Tool
 from agentflow.lib.option_table import NAMES, unknown_option
+from agentflow.lib.schema.declared_schema import schema_of
+from agentflow.lib.schema.json_schema import Schema, is_large
 from agentflow.lib.signature import Signature, ToolInputError, is_plain, plain_arguments, signature_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,7 +34,7 @@ OPTIONS = "__agentflow_tool__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
-    """The options of :func:`tool` for a function; the fields are those of :class:`~agentflow.core.ports.Tool`."""
+    """The options of :func:`tool` for a function; the fields are those of :class:`~agentflow.core.ports.ports.Tool`."""
 
     name: str | None = None
     description: str | None = None

@@ -12,16 +12,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import ConfigurationError, LimitExceeded, clip
-from agentflow.core.messages import PromptCache, TextPart, ToolSpec
-from agentflow.core.money import added
-from agentflow.core.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
-from agentflow.core.provider_errors import CallTimeout
-from agentflow.core.results import Usage
-from agentflow.core.session import Session
-from agentflow.core.templates import HistoryConfig
-from agentflow.core.work_clock import WorkClock, timed
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.work_clock import WorkClock, timed
+from agentflow.core.data.errors import ConfigurationError, LimitExceeded, clip
+from agentflow.core.data.messages import PromptCache, TextPart, ToolSpec
+from agentflow.core.data.money import added
+from agentflow.core.data.provider_errors import CallTimeout
+from agentflow.core.data.results import Usage
+from agentflow.core.data.session import Session
+from agentflow.core.data.templates import HistoryConfig
+from agentflow.core.ports.ports import ModelRouter, Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
 from agentflow.handler.answer import OutputSchemas
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.estimate import Calibration
@@ -35,7 +35,7 @@ Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
 
 
 class TurnLoop:
-    """The :class:`~agentflow.core.ports.PromptRunner`.
+    """The :class:`~agentflow.core.ports.ports.PromptRunner`.
 
     Parameters: ``router`` resolves model names, ``tools`` is the registry of what a model may call, ``base_system``
     precedes every prompt's system text, ``fallback`` combines a prompt's model and its fallbacks, ``pricing`` knows

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from agentflow.core.call import CallContext, RunPort
-from agentflow.core.events import Event
-from agentflow.core.forwarding import ForwardingRun
+from agentflow.core.call.call import CallContext, RunPort
+from agentflow.core.call.forwarding import ForwardingRun
+from agentflow.core.events.events import Event
 
 Show = Callable[[Event, Callable[[], int]], Iterable[Event]]
 ALLOWANCE = 64

@@ -10,7 +10,7 @@ from agentflow.lib.private_files import make_private_directory, open_private
 
 
 class BlobDirectory:
-    """The :class:`~agentflow.core.store_ports.BlobStore` in the directory ``path``; each value is a file."""
+    """The :class:`~agentflow.core.ports.store_ports.BlobStore` in the directory ``path``; each value is a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from agentflow.core.event_log import LogBounds
-from agentflow.core.journal import ENDED
+from agentflow.core.data.event_log import LogBounds
+from agentflow.core.events.journal import ENDED
 from agentflow.journal import openings, summaries
 
 ROW_BYTES = 160

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.core.errors import JournalError
+from agentflow.core.data.errors import JournalError
 
 
 def unknown_run(run: str) -> JournalError:

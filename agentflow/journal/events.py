@@ -1,4 +1,4 @@
-"""Logs of runs in tables beside the journal: the :class:`~agentflow.core.store_ports.EventStore` of flows with a database."""
+"""Logs of runs in tables beside the journal: the :class:`~agentflow.core.ports.store_ports.EventStore` of flows with a database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo, event_id, in_order, parse
+from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo, event_id, in_order, parse
 from agentflow.journal.rows import EVENT_SCHEMA
 from agentflow.lib.private_files import make_private_file
 

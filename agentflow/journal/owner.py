@@ -13,7 +13,7 @@ import weakref
 from hashlib import blake2b
 from pathlib import Path
 
-from agentflow.core.own_task import outlast
+from agentflow.core.call.own_task import outlast
 from agentflow.lib.private_files import make_private_directory, open_private
 
 _TRIES = 5

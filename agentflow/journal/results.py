@@ -6,7 +6,7 @@ import json
 import sqlite3
 from typing import Any
 
-from agentflow.core.journal import StoredResult
+from agentflow.core.events.journal import StoredResult
 from agentflow.journal.rows import Blobs, checksum, dump, keep_blobs, load
 from agentflow.journal.writer import Writer
 
@@ -19,7 +19,7 @@ _COLUMNS = "kind, name, value, turns, usage, cost, at, sum"
 
 
 class SqliteResults:
-    """The :class:`~agentflow.core.store_ports.ResultStore` beside the runs that ``writer`` stores."""
+    """The :class:`~agentflow.core.ports.store_ports.ResultStore` beside the runs that ``writer`` stores."""
 
     def __init__(self, writer: Writer[sqlite3.Connection]) -> None:
         self._writer = writer

@@ -13,9 +13,9 @@ from struct import error as StructError
 from typing import Any
 from zlib import crc32
 
-from agentflow.core.errors import JournalError
-from agentflow.core.journal import EffectRow, EffectState, JsonText, NewRun, RunRow
-from agentflow.core.money import total
+from agentflow.core.data.errors import JournalError
+from agentflow.core.data.money import total
+from agentflow.core.events.journal import EffectRow, EffectState, JsonText, NewRun, RunRow
 
 VERSION = 3
 """The version of the tables. The first summed up records otherwise, and lacked tables; the second counted no deaths."""

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from typing import Any, NamedTuple
 
-from agentflow.core.journal import SessionChanges, SessionInfo, StoredSession, session_held
+from agentflow.core.events.journal import SessionChanges, SessionInfo, StoredSession, session_held
 from agentflow.journal import openings
 from agentflow.journal.owner import OwnerLocks
 from agentflow.journal.rows import Blobs, checksum, corrupt, dump, keep_blobs, load
@@ -22,7 +22,7 @@ _SCHEMA = (
 
 
 class SqliteSessions:
-    """The :class:`~agentflow.core.store_ports.SessionStore` beside the runs that ``writer`` stores, with their ``locks``."""
+    """The :class:`~agentflow.core.ports.store_ports.SessionStore` beside the runs that ``writer`` stores, with their ``locks``."""
 
     def __init__(self, writer: Writer[sqlite3.Connection], locks: OwnerLocks) -> None:
         self._writer = writer

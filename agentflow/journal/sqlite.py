@@ -1,4 +1,4 @@
-"""The :class:`~agentflow.core.store_ports.JournalStore` in one SQLite file: for the runs of one machine."""
+"""The :class:`~agentflow.core.ports.store_ports.JournalStore` in one SQLite file: for the runs of one machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.event_log import LogBounds
-from agentflow.core.journal import (
+from agentflow.core.data.event_log import LogBounds
+from agentflow.core.events.journal import (
     ENDED,
     BranchEnd,
     EffectRow,

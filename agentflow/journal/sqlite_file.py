@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, JournalError
-from agentflow.core.journal import Sync
+from agentflow.core.data.errors import AgentflowError, JournalError
+from agentflow.core.events.journal import Sync
 from agentflow.journal import openings, results, sessions
 from agentflow.journal.errors import other_version, owned_run, unknown_run
 from agentflow.journal.rows import (

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, cast
 
-from agentflow.core.journal import PastRow
+from agentflow.core.events.journal import PastRow
 from agentflow.journal.rows import load, parse, spent
 
 _TABLE = """

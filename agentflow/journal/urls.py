@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from agentflow.core.errors import ConfigurationError, cut
-from agentflow.core.journal import Sync
-from agentflow.core.store_ports import EventStore, JournalStore, RateStore
+from agentflow.core.data.errors import ConfigurationError, cut
+from agentflow.core.events.journal import Sync
+from agentflow.core.ports.store_ports import EventStore, JournalStore, RateStore
 
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")

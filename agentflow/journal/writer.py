@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from agentflow.core.errors import AgentflowError, JournalError
-from agentflow.core.journal import EffectRow
+from agentflow.core.data.errors import AgentflowError, JournalError
+from agentflow.core.events.journal import EffectRow
 
 FIRST_WAIT_S = 0.02
 LONGEST_WAIT_S = 2.0

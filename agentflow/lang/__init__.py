@@ -1,6 +1,6 @@
 """Lang: the workflow language. Text in, coroutine functions out; no I/O and no event loop.
 
-Knows only ``core``. A program passes through :mod:`~agentflow.lang.reader`, :mod:`~agentflow.lang.analyzer`,
-:mod:`~agentflow.lang.codegen`; :mod:`agentflow.lang.program` drives it, so start there. Special forms are in ``forms``,
-primitives in ``builtins``.
+Knows only ``core``. Read ``program`` first: it drives a text through ``reader``, ``analyzer`` and ``codegen``. Special forms are in the
+room ``forms``, primitives in ``builtins``; ``abi`` says what generated code asks of a run. The room ``python`` compiles the other
+surface to the same ``abi``, ``bounds`` computes what a program may cost.
 """

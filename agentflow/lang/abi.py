@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, get_args
 
-from agentflow.core.effects import Effect
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
-from agentflow.core.source import Span
-from agentflow.core.work import Work
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Span
+from agentflow.core.data.work import Work
+from agentflow.core.events.effects import Effect
 from agentflow.lang.changeable import Changeable
 from agentflow.lang.environment import Cell, SexpEnvironment
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.core.errors import LimitExceeded
+from agentflow.core.data.errors import LimitExceeded
 
 
 class CompilationStopped(Exception):

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.names import DEFINE, GUARDED, Names
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import DEFINE, GUARDED, Names
+from agentflow.core.data.source import Source
 from agentflow.lang import ir
 from agentflow.lang.abi import Code
 from agentflow.lang.allowance import Allowance

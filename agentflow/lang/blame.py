@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Source, Span
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Source, Span
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.reader import read_datum_nodes
 from agentflow.lang.syntax import Form, Name, Node, head_name

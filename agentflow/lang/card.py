@@ -5,8 +5,8 @@ Generated from the tables of forms and primitives, with worked examples that a t
 
 from __future__ import annotations
 
-from agentflow.core.names import GUARDED
-from agentflow.core.source import Surface
+from agentflow.core.data.names import GUARDED
+from agentflow.core.data.source import Surface
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.example import Example
 from agentflow.lang.forms import FORMS

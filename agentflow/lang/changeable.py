@@ -9,8 +9,8 @@ from __future__ import annotations
 from sys import getrefcount
 from typing import Any, cast
 
-from agentflow.core.labels import NO_SOURCES, Label, Sources, box, joined, outer_sources
-from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.data.labels import NO_SOURCES, Label, Sources, box, joined, outer_sources
+from agentflow.core.data.ordered_set import OrderedSet
 
 CONTAINERS = frozenset((list, dict, OrderedSet))
 """The types of values that are changed in place."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
-from agentflow.core.context import CONTEXT_KEYS
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.names import NameInfo
-from agentflow.core.values import Symbol
+from agentflow.core.data.context import CONTEXT_KEYS
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.names import NameInfo
+from agentflow.core.data.values import Symbol
 from agentflow.lang import ir
 from agentflow.lang.analyzer import LOOP_CONFIG, Analyzer
 from agentflow.lang.builtins import PRIMITIVES
@@ -28,7 +28,7 @@ from agentflow.lang.literals import literal, mismatch
 from agentflow.lang.syntax import Node
 from agentflow.lang.takes import OPERATIONS, RUNS, misfit
 from agentflow.lang.takes import PRIMITIVES as TAKEN
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 SHORTEST_MISSPELLING = 4
 """Minimum length of a name to suspect; shorter ones resemble too many others."""

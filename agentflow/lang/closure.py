@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from agentflow.core.labels import Following
-from agentflow.core.source import Source, Span
+from agentflow.core.data.labels import Following
+from agentflow.core.data.source import Source, Span
 from agentflow.lang.abi import Code
 from agentflow.lang.calling import guard
 from agentflow.lang.environment import SexpEnvironment

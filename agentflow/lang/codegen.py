@@ -15,8 +15,8 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentflow.core.labels import Following
-from agentflow.core.source import Source
+from agentflow.core.data.labels import Following
+from agentflow.core.data.source import Source
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import AGAIN
 from agentflow.lang.closure import LambdaInfo

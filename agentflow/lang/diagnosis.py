@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
-from agentflow.core.names import Names
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import Names
+from agentflow.core.data.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.checks import certain_failures

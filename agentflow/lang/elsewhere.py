@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 _WORDS = {
     "print println printf display displayln echo puts": "(log-message value ...) writes to the log; the value of the last "

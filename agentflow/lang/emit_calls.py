@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from agentflow.core import effects
+from agentflow.core.events import effects
 from agentflow.lang import ir
 from agentflow.lang.calling import AGAIN, MAX_STACK_CALLS, TAIL, TAIL_NEST
 from agentflow.lang.closure import Closure, LambdaInfo

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
-from agentflow.core.labels import NO_SOURCES
+from agentflow.core.data.labels import NO_SOURCES
 from agentflow.lang import ir
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.generated import STORE, Dest, PyFn

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from agentflow.core.errors import DataError, UnboundSymbolError
-from agentflow.core.labels import strip
-from agentflow.core.names import RecordInfo, Template
-from agentflow.core.shared_list import plain_lists
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import DataError, UnboundSymbolError
+from agentflow.core.data.labels import strip
+from agentflow.core.data.names import RecordInfo, Template
+from agentflow.core.data.shared_list import plain_lists
+from agentflow.lib.text.suggest import did_you_mean
 
 
 class Unbound:

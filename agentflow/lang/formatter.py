@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agentflow.core.errors import LimitExceeded, SexpSyntaxError
-from agentflow.core.source import Source
+from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError
+from agentflow.core.data.source import Source
 from agentflow.lang.tokens import CLOSERS, Token, tokens
 
 WIDTH = 100

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, cast
 
-from agentflow.core.labels import Following
+from agentflow.core.data.labels import Following
 from agentflow.lang import emit_calls, emit_control, emit_values
 from agentflow.lang.abi import Code
 from agentflow.lang.analyzer import Analyzer

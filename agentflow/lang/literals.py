@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from agentflow.core.errors import cut
-from agentflow.core.values import Symbol, pairs_to_dict
+from agentflow.core.data.errors import cut
+from agentflow.core.data.values import Symbol, pairs_to_dict
 from agentflow.lang import ir
 from agentflow.lang.calling import Sentinel
 from agentflow.lang.ir import IR
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 ANYTHING: Final = Sentinel("anything")
 """A value, or a part of one, that is only known when the program runs."""

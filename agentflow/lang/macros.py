@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from agentflow.core.effects import Effect
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.shared_list import plain_lists
-from agentflow.core.source import Span
-from agentflow.core.work import Work
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.shared_list import plain_lists
+from agentflow.core.data.source import Span
+from agentflow.core.data.work import Work
+from agentflow.core.events.effects import Effect
 from agentflow.lang.abi import Code, Operation, Runtime
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer

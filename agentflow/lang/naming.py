@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.names import DEFINE, NameInfo, NameKind
-from agentflow.core.source import Source, Span
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.names import DEFINE, NameInfo, NameKind
+from agentflow.core.data.source import Source, Span
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR, Function, Lambda, Var
 from agentflow.lang.syntax import Form, Name, Node, head_name
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 Describe: TypeAlias = Callable[[str], NameInfo]
 """Says what a free name is where the program will run."""

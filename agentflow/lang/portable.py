@@ -18,15 +18,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
-from agentflow.core.errors import DataError, SexpEvaluationError
-from agentflow.core.labels import UNKNOWN, Following, Label, box, strip
-from agentflow.core.limits import Limits
-from agentflow.core.names import ASKED, NameInfo, Names, Template, narrowed
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.records import is_dict
-from agentflow.core.shared_list import SharedList
-from agentflow.core.source import Source, Surface
-from agentflow.core.values import MAX_DATA_DEPTH, Symbol
+from agentflow.core.data.errors import DataError, SexpEvaluationError
+from agentflow.core.data.labels import UNKNOWN, Following, Label, box, strip
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import ASKED, NameInfo, Names, Template, narrowed
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.records import is_dict
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.data.values import MAX_DATA_DEPTH, Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment

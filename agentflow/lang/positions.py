@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from agentflow.core.source import Source, Span
+from agentflow.core.data.source import Source, Span
 
 Position = tuple[int, int, int, int]
 _LONG_LINE = 2_000

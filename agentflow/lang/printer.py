@@ -14,13 +14,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.models import MappingModel
-from agentflow.core.records import is_dict
-from agentflow.core.shared_list import SharedList
-from agentflow.core.values import MAX_DATA_DEPTH, Symbol
-from agentflow.core.walk import exact
-from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.models import MappingModel
+from agentflow.core.data.records import is_dict
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.values import MAX_DATA_DEPTH, Symbol
+from agentflow.core.data.walk import exact
+from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
 from agentflow.lang.closure import Closure
 
 MAX_DIGITS = 4_300

@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.labels import Following
-from agentflow.core.limits import Limits
-from agentflow.core.names import UNKNOWN, VARIABLE, NameInfo, Names
-from agentflow.core.source import Source, Surface
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.labels import Following
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import UNKNOWN, VARIABLE, NameInfo, Names
+from agentflow.core.data.source import Source, Surface
 from agentflow.lang.abi import Code
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import Analyzer, Describe

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn, cast
 
-from agentflow.core.errors import LimitExceeded, SexpSyntaxError, cut
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source
+from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError, cut
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source
 from agentflow.lang.size import check_nodes
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node

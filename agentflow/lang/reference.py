@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.forms import FORMS
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 FORM_GROUPS = {
     "binding": "Binding",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.source import Source
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.source import Source
 from agentflow.lang.syntax import Atom, Form, Name, Node, head_name
 
 DATA_PER_NODE = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.labels import bare, because_of
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.labels import bare, because_of
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.charging import check_bits, touch_bits

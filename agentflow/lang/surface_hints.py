@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.results import TaskResult
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.results import TaskResult
 
 SHOWS_SEXP = re.compile(r"(?:^|[\s:'])\((?:['( ]|[\w*-]+[ )])|to-json|number->string|of a form")
 """Matches a hint that is written for S-expressions."""

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, Frame
-from agentflow.core.limits import Limits
-from agentflow.core.names import DEFINE, NameInfo
-from agentflow.core.names import Names as NamesPort
-from agentflow.core.source import Source, Span
-from agentflow.core.work import Work, finish
+from agentflow.core.data.errors import AgentflowError, Frame
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import DEFINE, NameInfo
+from agentflow.core.data.names import Names as NamesPort
+from agentflow.core.data.source import Source, Span
+from agentflow.core.data.work import Work, finish
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import nodes_in
 from agentflow.lang.checks import Suspects, failures_of_parts, names_in_sight, suspects

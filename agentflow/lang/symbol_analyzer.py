@@ -13,7 +13,7 @@ from agentflow.lang.ir import IR, Var
 from agentflow.lang.naming import Scope
 from agentflow.lang.symbols import Binding, Kind, Names, Occurrence, Role
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, head_name
-from agentflow.lib.slots import SLOT
+from agentflow.lib.text.slots import SLOT
 
 _CALL = re.compile(r"([^\s.(){},]+)\s*\(")
 _WORD = re.compile(r"[^\s.(){},\"']+")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeAlias, TypeVar
 
-from agentflow.core.names import NameInfo
+from agentflow.core.data.names import NameInfo
 
 BindingKind: TypeAlias = Literal["variable", "parameter", "procedure", "task", "macro", "class", "field"]
 """What a text binds a name to."""

@@ -1,14 +1,14 @@
 """The syntax tree: produced by the reader, transformed by macros, read by the analyzer.
 
-Offsets are character offsets into one :class:`~agentflow.core.source.Source`. Nothing here recurses.
+Offsets are character offsets into one :class:`~agentflow.core.data.source.Source`. Nothing here recurses.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias, cast
 
-from agentflow.core.records import is_dict
-from agentflow.core.values import Symbol
+from agentflow.core.data.records import is_dict
+from agentflow.core.data.values import Symbol
 
 
 class Atom:

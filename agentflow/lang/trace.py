@@ -15,14 +15,14 @@ from itertools import islice
 from types import CodeType, TracebackType
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, SexpEvaluationError, UnboundSymbolError, cut
-from agentflow.core.source import Span
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, UnboundSymbolError, cut
+from agentflow.core.data.source import Span
 from agentflow.lang.blame import span_of_position
 from agentflow.lang.closure import LambdaInfo
 from agentflow.lang.environment import unbound
 from agentflow.lang.positions import Positions
 from agentflow.lang.surface_hints import fit_hint
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 _QUOTED = re.compile(r"'([^']+)'")
 _MAX_WALK = 2_000

@@ -12,11 +12,11 @@ import sys
 from types import WrapperDescriptorType
 from typing import Any
 
-from agentflow.core.labels import Label
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.shared_list import SharedList
-from agentflow.core.values import Symbol
-from agentflow.core.walk import LEAVES
+from agentflow.core.data.labels import Label
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.values import Symbol
+from agentflow.core.data.walk import LEAVES
 
 _PLAIN = frozenset((*LEAVES, list, dict, tuple))
 _mro = type.__dict__["__mro__"].__get__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 
 
 def running_loop() -> asyncio.AbstractEventLoop:

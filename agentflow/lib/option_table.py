@@ -12,9 +12,9 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.frozen import frozen
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.frozen import frozen
+from agentflow.lib.text.suggest import did_you_mean
 
 T = TypeVar("T")
 Place: TypeAlias = Literal["task", "ask", "text", "atom", "tool"]

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from agentflow.core.daemon_threads import DaemonThreads, Job
+from agentflow.core.call.daemon_threads import DaemonThreads, Job
 
 T = TypeVar("T")
 P = ParamSpec("P")

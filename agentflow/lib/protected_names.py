@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from fnmatch import translate
 
-from agentflow.core.errors import PathDenied
-from agentflow.lib.terminal import shown
+from agentflow.core.data.errors import PathDenied
+from agentflow.lib.text.terminal import shown
 
 CONFIDENTIAL: tuple[str, ...] = (
     ".aws", ".docker/config.json", ".env", ".env.*", ".git-credentials", ".gnupg", ".htpasswd", ".kube/config", ".netrc",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, TypeVar
 
-from agentflow.core.errors import DataError
+from agentflow.core.data.errors import DataError
 
 K = TypeVar("K")
 V = TypeVar("V")

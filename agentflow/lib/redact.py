@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from agentflow.core.work import CHARACTERS_PER_STEP, LONG_TEXT, Work
+from agentflow.core.data.work import CHARACTERS_PER_STEP, LONG_TEXT, Work
 from agentflow.lib.secret_forms import (
     MIN_SECRET,
     PEM_END_BEGIN,

@@ -19,11 +19,11 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel
 
-from agentflow.core.partial import PartialValues
-from agentflow.core.source import Source
-from agentflow.core.values import Symbol
-from agentflow.core.walk import MAX_DEPTH, exact
-from agentflow.core.work import ELEMENTS_PER_STEP, LONG_TEXT, PART, Work, finish
+from agentflow.core.call.partial import PartialValues
+from agentflow.core.data.source import Source
+from agentflow.core.data.values import Symbol
+from agentflow.core.data.walk import MAX_DEPTH, exact
+from agentflow.core.data.work import ELEMENTS_PER_STEP, LONG_TEXT, PART, Work, finish
 from agentflow.lib.redact import MARK, Redactor, Secret
 from agentflow.lib.secret_forms import MIN_SECRET
 

@@ -17,15 +17,15 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, ConfigurationError, clip
-from agentflow.core.media import is_media
-from agentflow.core.values import Symbol
-from agentflow.core.walk import LEAVES, copied
-from agentflow.core.work import in_slices
-from agentflow.lib.docstring import describe
-from agentflow.lib.partial_json import data_of
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
+from agentflow.core.data.media import is_media
+from agentflow.core.data.values import Symbol
+from agentflow.core.data.walk import LEAVES, copied
+from agentflow.core.data.work import in_slices
+from agentflow.lib.schema.partial_json import data_of
+from agentflow.lib.text.docstring import describe
+from agentflow.lib.text.suggest import did_you_mean
 
 FunctionKind: TypeAlias = Literal["tool", "task", "workflow"]
 """What a function is to be."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from lsprotocol.types import PositionEncodingKind, TextDocumentContentChangeEvent
 
-from agentflow.core.names import NameInfo
-from agentflow.core.source import Source, Surface
-from agentflow.core.work import PAUSE_S, Work
+from agentflow.core.data.names import NameInfo
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.data.work import PAUSE_S, Work
 from agentflow.lang.python.symbols import is_workflow_text
 from agentflow.lang.survey import Survey, Surveyor
 from agentflow.lang.symbols import Binding, Located, Occurrence, SymbolTable

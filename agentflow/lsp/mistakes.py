@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from lsprotocol import types
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Surface
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Surface
 from agentflow.lang.diagnosis import Diagnostic
 from agentflow.lsp.document import Document
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.names import NameInfo
-from agentflow.core.source import Surface
+from agentflow.core.data.names import NameInfo
+from agentflow.core.data.source import Surface
 from agentflow.lsp.calls import Cursor, cursor_at
 from agentflow.lsp.python_calls import python_cursor_at
 

@@ -13,8 +13,8 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Surface
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Surface
 from agentflow.lang.formatter import format_text
 from agentflow.lang.survey import Surveyor
 from agentflow.lsp import completion, explain, highlighting, mistakes, navigation

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
-from agentflow.core.errors import DataError
+from agentflow.core.data.errors import DataError
 from agentflow.lib.file_names import text_name
-from agentflow.lib.tokens import Tokeniser, repeated
+from agentflow.lib.text.tokens import Tokeniser, repeated
 from agentflow.memory.describe import ReadFile, described, digest_of
 from agentflow.memory.git import Commit, GitFailed, GitRepository
 from agentflow.memory.rows import KnownFields, PastCommit

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agentflow.lib.spaced import spaced, spaced_names
+from agentflow.lib.text.spaced import spaced, spaced_names
 from agentflow.memory.matches import SHOWN_SYMBOLS
 from agentflow.memory.rows import NewFile, Words
 from agentflow.memory.rules import decode, language

@@ -8,10 +8,10 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import ContextGenerationInput
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.memory_ports import Candidate, Embedder
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import ContextGenerationInput
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.ports.memory_ports import Candidate, Embedder
 from agentflow.memory.index import FileIndex
 from agentflow.memory.store import Store
 
@@ -25,7 +25,7 @@ _QUESTION = 4_000
 
 
 class EmbeddingSource:
-    """The :class:`~agentflow.core.memory_ports.CandidateSource` that uses an embedding model.
+    """The :class:`~agentflow.core.ports.memory_ports.CandidateSource` that uses an embedding model.
 
     Parameters: ``index`` holds the files, and the vectors in its database; ``embedder`` computes vectors. A file has one per 40
     lines, up to 8. Raises ConfigurationError (``memory/numpy``) without the extra ``embeddings``.

@@ -14,17 +14,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem, MatchKind
-from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, RunStopped, clip
-from agentflow.core.executor_ports import FilePort
-from agentflow.core.host_code import HostCode
-from agentflow.core.memory_ports import Candidate, CandidateSource, Embedder, Ranker
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import HostCode
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, MatchItem, MatchKind
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, RunStopped, clip
+from agentflow.core.ports.executor_ports import FilePort
+from agentflow.core.ports.memory_ports import Candidate, CandidateSource, Embedder, Ranker
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.sentence_rank import LexicalSentenceRanker
-from agentflow.lib.suggest import did_you_mean
-from agentflow.lib.tokens import Tokeniser
+from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
+from agentflow.lib.text.suggest import did_you_mean
+from agentflow.lib.text.tokens import Tokeniser
 from agentflow.memory.embeddings import EmbeddingSource
 from agentflow.memory.finds import FILES_OF_SYMBOLS, commit_items, symbol_items
 from agentflow.memory.index import FileIndex, UpdateReport, absolute_root
@@ -57,7 +57,7 @@ _CONFIG_KEYS = ("cache_dir", "candidates", "refresh_s", "history", "max_bytes", 
 class FileMemory:
     """Finds relevant files below its roots.
 
-    The :class:`~agentflow.core.memory_ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``,
+    The :class:`~agentflow.core.ports.memory_ports.ContextFinder` of a flow. Parameters: ``config`` may hold ``cache_dir``,
     ``candidates`` (number of files shown to a ranker, default 30), ``refresh_s`` (the age in seconds at which a question scans
     for changes, default 1.0, more for roots that are slow to scan; 0 always scans), ``history``, ``max_bytes``, ``max_files``
     and ``max_commits``; ``roots`` are the directories to index, at the first question or by :meth:`update_global_index`

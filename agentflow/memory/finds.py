@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from agentflow.core.context import MatchItem
-from agentflow.lib.tokens import Tokeniser
+from agentflow.core.data.context import MatchItem
+from agentflow.lib.text.tokens import Tokeniser
 from agentflow.memory.ranking import Ranked
 from agentflow.memory.rows import FileRow
 from agentflow.memory.store import Store

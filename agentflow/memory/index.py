@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from agentflow.core.errors import AgentflowError, DataError
+from agentflow.core.data.errors import AgentflowError, DataError
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.tokens import Tokeniser
+from agentflow.lib.text.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport, busy
 from agentflow.memory.finds import FoundCommit, found_commits
 from agentflow.memory.matches import describe_file
@@ -40,7 +40,7 @@ __all__ = ["FileIndex", "UpdateReport"]
 
 
 class HeldRoots(Protocol):
-    """Roots whose directories are held open, as by :class:`~agentflow.core.executor_ports.FilePort`."""
+    """Roots whose directories are held open, as by :class:`~agentflow.core.ports.executor_ports.FilePort`."""
 
     @property
     def roots(self) -> tuple[Path, ...]: ...
@@ -209,7 +209,7 @@ class FileIndex:
         return await self._read(lambda store: store.skips(limit))
 
     async def rarity(self, phrases: Mapping[str, str]) -> dict[str, float]:
-        """How rare each term is (with its phrase, see :meth:`~agentflow.lib.tokens.Tokeniser.query_phrases`): its inverse
+        """How rare each term is (with its phrase, see :meth:`~agentflow.lib.text.tokens.Tokeniser.query_phrases`): its inverse
         document frequency, scaled to 0..1."""
 
         def work(store: Store) -> dict[str, float]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import ContextGenerationInput
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import ContextGenerationInput
 from agentflow.memory.index import FileIndex
 
 
 class LexicalRanker:
-    """The :class:`~agentflow.core.memory_ports.Ranker` over a file index.
+    """The :class:`~agentflow.core.ports.memory_ports.Ranker` over a file index.
 
     Parameters: ``index`` holds the candidates. Paths are absolute.
     """

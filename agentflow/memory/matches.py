@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agentflow.core.context import ContextGenerationInput, MatchItem
-from agentflow.core.values import as_text
+from agentflow.core.data.context import ContextGenerationInput, MatchItem
+from agentflow.core.data.values import as_text
 from agentflow.memory.ranking import Ranked
 from agentflow.memory.rows import PastCommit
 from agentflow.memory.weights import TARGET_SHARE

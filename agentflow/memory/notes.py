@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import DataError, cut
-from agentflow.core.labels import NO_SOURCES, UNKNOWN, Sources
-from agentflow.core.remembered import MAX_KEY, MAX_NOTE, Note, NoteSharing
-from agentflow.core.session import Session
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import DataError, cut
+from agentflow.core.data.labels import NO_SOURCES, UNKNOWN, Sources
+from agentflow.core.data.remembered import MAX_KEY, MAX_NOTE, Note, NoteSharing
+from agentflow.core.data.session import Session
 from agentflow.lib.private_files import make_private_file
-from agentflow.lib.tokens import Tokeniser
+from agentflow.lib.text.tokens import Tokeniser
 
 T = TypeVar("T")
 
@@ -213,7 +213,7 @@ class NoteBook:
 
 
 class Notes:
-    """The notes of a flow: :class:`~agentflow.core.memory_ports.NotePort`.
+    """The notes of a flow: :class:`~agentflow.core.ports.memory_ports.NotePort`.
 
     Parameters: ``sharing`` is ``session`` (a note is found again in its conversation) or ``flow`` (in every run); ``home`` is
     the owner of the flow's notes (its root); ``book`` holds lasting notes; ``passing`` those of conversations without a name,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentflow.lib.tokens import Tokeniser
+from agentflow.lib.text.tokens import Tokeniser
 from agentflow.memory.rows import FileRow
 from agentflow.memory.store import Store
 from agentflow.memory.weights import FLATTEN_WINDOW, MENTIONS, RankWeights
@@ -110,7 +110,7 @@ def looked_for(field: str, phrases: Mapping[str, str]) -> list[str]:
     match field:
         case "body" | "path":
             return list(phrases.values())
-        case "symbols":  # compounds are one word there (:func:`~agentflow.lib.spaced.spaced_names`)
+        case "symbols":  # compounds are one word there (:func:`~agentflow.lib.text.spaced.spaced_names`)
             return [term if " " in phrase else phrase for term, phrase in phrases.items()]
         case _:
             return list(phrases)

@@ -6,11 +6,11 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import ContextGenerationInput
-from agentflow.core.errors import TaskError
-from agentflow.core.file_choice import read_choice
-from agentflow.core.results import TaskResult
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import ContextGenerationInput
+from agentflow.core.data.errors import TaskError
+from agentflow.core.data.file_choice import read_choice
+from agentflow.core.data.results import TaskResult
 from agentflow.memory.sharding import shards
 
 RunTask = Callable[[str, dict[str, Any], CallContext], Awaitable[TaskResult]]
@@ -31,7 +31,7 @@ class RerankFailed(TaskError):
 
 
 class LlmRanker:
-    """The :class:`~agentflow.core.memory_ports.Ranker` that asks a model.
+    """The :class:`~agentflow.core.ports.memory_ports.Ranker` that asks a model.
 
     Parameters: ``run_task`` runs a template; ``budget_tokens`` are the estimated tokens per shard; ``concurrency`` is the number
     of shards asked at once; ``templates`` overrides the template names by strategy. The template takes ``query``, ``metadata``

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 
 
 @frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agentflow.core.memory_ports import Candidate
+from agentflow.core.ports.memory_ports import Candidate
 from agentflow.memory.ranking import Ranked
 from agentflow.memory.rows import FileRow
 from agentflow.memory.weights import RANK_OFFSET

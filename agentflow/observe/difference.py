@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
-from agentflow.core.journal import EffectRow, EffectState
+from agentflow.core.events.journal import EffectRow, EffectState
 from agentflow.observe.run_view import Site, message_of
 
 Record: TypeAlias = Mapping[str, Any]

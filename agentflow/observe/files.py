@@ -11,7 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.event_log import CONTENT, FIRST, EventId, LogBounds, LogEntry, LogInfo, event_id, in_order, parse
+from agentflow.core.data.event_log import (
+    CONTENT,
+    FIRST,
+    EventId,
+    LogBounds,
+    LogEntry,
+    LogInfo,
+    event_id,
+    in_order,
+    parse,
+)
 from agentflow.lib.private_files import make_private_directory, open_private
 from agentflow.observe.log_lines import content_line
 
@@ -73,7 +83,7 @@ class EventFile:
 
 
 class EventFiles:
-    """The :class:`~agentflow.core.store_ports.EventStore` in a directory, where ``<run>.jsonl`` is the log of a run."""
+    """The :class:`~agentflow.core.ports.store_ports.EventStore` in a directory, where ``<run>.jsonl`` is the log of a run."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from agentflow.core.events import Event
+from agentflow.core.events.events import Event
 
 Redact = Callable[[Any], Any]
 """Returns JSON data without its secrets; ``AgentFlow.redact`` is one."""

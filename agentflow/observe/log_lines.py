@@ -1,4 +1,4 @@
-"""Events as lines of a run's log, in which values shared by events are written once; see :mod:`agentflow.core.event_log`."""
+"""Events as lines of a run's log, in which values shared by events are written once; see :mod:`agentflow.core.data.event_log`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, cast
 
-from agentflow.core.context import ContextGenerationInput
-from agentflow.core.event_log import CONTENT, PIECES_LINE, LogEntry, reference
-from agentflow.core.events import (
+from agentflow.core.data.context import ContextGenerationInput
+from agentflow.core.data.event_log import CONTENT, PIECES_LINE, LogEntry, reference
+from agentflow.core.data.messages import Message, ModelResponse
+from agentflow.core.data.values import is_long, json_bytes, opened, to_json
+from agentflow.core.data.work import CHARACTERS_PER_STEP, Work
+from agentflow.core.events.events import (
     VERSION,
     Event,
     ModelFinished,
@@ -23,9 +26,6 @@ from agentflow.core.events import (
     ThinkingDelta,
     as_data,
 )
-from agentflow.core.messages import Message, ModelResponse
-from agentflow.core.values import is_long, json_bytes, opened, to_json
-from agentflow.core.work import CHARACTERS_PER_STEP, Work
 
 _MOST_KNOWN = 4_096
 _DIGEST = 16

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.events import DeltaBase, EventBase, FinishedBase, RunFinished, WaitFinished
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.events.events import DeltaBase, EventBase, FinishedBase, RunFinished, WaitFinished
 from agentflow.observe.trace import SCHEMA_URL, Attributes, Closed, Key, Opened, SpanFold, Told
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agentflow.core.journal import FleetCounts, QueueLoad
+from agentflow.core.events.journal import FleetCounts, QueueLoad
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

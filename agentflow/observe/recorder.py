@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from agentflow.core.event_log import LogEntry
-from agentflow.core.events import Event, RunFinished, TextDelta, ThinkingDelta
-from agentflow.core.store_ports import EventSink
-from agentflow.core.work import Work
+from agentflow.core.data.event_log import LogEntry
+from agentflow.core.data.work import Work
+from agentflow.core.events.events import Event, RunFinished, TextDelta, ThinkingDelta
+from agentflow.core.ports.store_ports import EventSink
 from agentflow.observe.log_lines import LogLines, Piece, PieceLine
 
 BUFFER_BYTES = 8 * 1024 * 1024

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable
 from itertools import islice
 from typing import Any
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.event_log import FIRST, EventId, LogBounds
-from agentflow.core.store_ports import EventStore
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.event_log import FIRST, EventId, LogBounds
+from agentflow.core.ports.store_ports import EventStore
 from agentflow.observe.recorder import Recorder
 
 _AT_ONCE = 100

@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.events import DeltaBase, Event, LoopProgress, ToolProgress
-from agentflow.core.host_code import is_stray
-from agentflow.core.store_ports import Pacer
+from agentflow.core.call.host_code import is_stray
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.events.events import DeltaBase, Event, LoopProgress, ToolProgress
+from agentflow.core.ports.store_ports import Pacer
 
 _log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Fanout:
     Parameters: ``observers`` plain callables and the callables of async observers; ``own`` the caller's own stream;
     ``drop`` is called with an observer that failed, so that later runs do without it. An observer with an attribute
     ``deltas`` that is false gets lifecycle events only; an async one with an attribute ``keeps_all`` that is true is never
-    disconnected, however far it falls behind. A :class:`~agentflow.core.store_ports.Pacer` makes producers of deltas wait, as the
+    disconnected, however far it falls behind. A :class:`~agentflow.core.ports.store_ports.Pacer` makes producers of deltas wait, as the
     caller's own stream does. Attributes: ``watched`` says whether anybody takes events,
     ``streaming`` whether anybody takes deltas, ``needs_tasks`` whether there are async observers, which :meth:`pump`
     serves.

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from agentflow.core.events import EventBase
-from agentflow.core.values import plain
+from agentflow.core.data.values import plain
+from agentflow.core.events.events import EventBase
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 """The version of the conventions that defines the names."""

@@ -17,8 +17,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
-from agentflow.core.errors import ConfigurationError, ProviderError
-from agentflow.core.messages import (
+from agentflow.core.data.errors import ConfigurationError, ProviderError
+from agentflow.core.data.messages import (
     CAP_SETTINGS,
     Attempt,
     ModelDelta,
@@ -29,32 +29,32 @@ from agentflow.core.messages import (
     Waiting,
     thinking_tokens,
 )
-from agentflow.core.ports import RateLimiter
-from agentflow.core.provider_errors import (
+from agentflow.core.data.provider_errors import (
     AuthenticationFailed,
     CallTimeout,
     FirstByteTimeout,
     ProtocolError,
     RateLimited,
 )
-from agentflow.core.work import in_slices
+from agentflow.core.data.work import in_slices
+from agentflow.core.ports.ports import RateLimiter
 from agentflow.lib.event_loop import running_loop
-from agentflow.providers import faults, refusals
-from agentflow.providers.address import check_base_url, is_host_of, split_query
 from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.clocks import Clocks, clocks_of
-from agentflow.providers.decoding import Decoder, deltas_of, unread
+from agentflow.providers.dialects import faults, refusals
+from agentflow.providers.dialects.address import check_base_url, is_host_of, split_query
+from agentflow.providers.dialects.decoding import Decoder, deltas_of, unread
+from agentflow.providers.dialects.halves import Halves, whole_json
+from agentflow.providers.dialects.retry import RetryPolicy, retry_of
+from agentflow.providers.dialects.sse import SseParser
+from agentflow.providers.dialects.traits import Traits, issuer_of, stated_traits
+from agentflow.providers.dialects.wire import Wire, body_of, estimate_tokens, parse_json, parse_whole
 from agentflow.providers.exchange import Answer, HttpCall, Sdk, describe, is_event_stream, read_whole, send
-from agentflow.providers.halves import Halves, whole_json
 from agentflow.providers.header_text import check_headers
 from agentflow.providers.opening import Opened, Openings
 from agentflow.providers.own_servers import LOOK_CLOCKS, MODELS, OWN_CLOCKS, OWN_GATE, OWN_LIMIT, SLOTS, slots_of
 from agentflow.providers.prices import Prices
-from agentflow.providers.retry import RetryPolicy, retry_of
 from agentflow.providers.servers import traits_of
-from agentflow.providers.sse import SseParser
-from agentflow.providers.traits import Traits, issuer_of, stated_traits
-from agentflow.providers.wire import Wire, body_of, estimate_tokens, parse_json, parse_whole
 
 DEFAULT_GATE = 256
 NO_KEY = "no-key-needed"
@@ -69,7 +69,7 @@ _MALFORMED = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 
 
 class EventParser(Protocol):
-    """Splits a stream into events; see :class:`~agentflow.providers.sse.SseParser`."""
+    """Splits a stream into events; see :class:`~agentflow.providers.dialects.sse.SseParser`."""
 
     @property
     def pending(self) -> int: ...
@@ -100,7 +100,7 @@ class HttpAdapter(ABC):
     the address that the vendor's own variable names); ``clocks`` and ``retry``, whole or as mappings of what differs from the usual; ``gate`` is
     the maximum number of calls in flight (None: 256 to a vendor; to a server of one's own as many as it says that it answers at once, or 4); ``prices`` for costs; ``rates`` limits
     requests and tokens per minute; ``settings`` are native request fields of every call, None leaves a
-    field out; ``traits`` state what the server takes (:class:`~agentflow.providers.traits.Traits`); ``transport`` is an httpx2 transport
+    field out; ``traits`` state what the server takes (:class:`~agentflow.providers.dialects.traits.Traits`); ``transport`` is an httpx2 transport
     to use instead of the network; ``aiohttp`` forces or forbids the aiohttp transport (None: use it if installed); ``name``
     is the provider's name in errors and events. Raises ConfigurationError (``config/gate``) for a gate below 1,
     and (``config/option``) for traits that there are not.
@@ -255,7 +255,7 @@ class HttpAdapter(ABC):
 
     @cached_property
     def issuer(self) -> str:
-        """Who issues the ids and signatures of its answers; see :func:`~agentflow.providers.traits.issuer_of`."""
+        """Who issues the ids and signatures of its answers; see :func:`~agentflow.providers.dialects.traits.issuer_of`."""
         return issuer_of(self.route, self._address, self._organisation)
 
     @property
@@ -284,7 +284,7 @@ class HttpAdapter(ABC):
         return {"url": self._split_address[0] + path, "headers": headers, "body": body}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
-        """Make one model call; see :class:`agentflow.core.ports.ProviderAdapter`."""
+        """Make one model call; see :class:`agentflow.core.ports.ports.ProviderAdapter`."""
         loop = running_loop()
         if (notice := self._import_notice()) is not None:
             yield ModelDelta(notice=notice)

@@ -13,14 +13,14 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Unpack
 from urllib.parse import quote
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import ModelProfile, ModelRequest, thinking_tokens
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import ModelProfile, ModelRequest, thinking_tokens
 from agentflow.providers.anthropic import AnthropicProvider
-from agentflow.providers.aws_events import AwsEventParser
 from agentflow.providers.base import NO_KEY, AdapterOptions, EventParser
-from agentflow.providers.effort import anthropic_efforts
+from agentflow.providers.dialects.aws_events import AwsEventParser
+from agentflow.providers.dialects.effort import anthropic_efforts
+from agentflow.providers.dialects.wire import Wire, estimate_tokens
 from agentflow.providers.exchange import Answer
-from agentflow.providers.wire import Wire, estimate_tokens
 
 API_VERSION = "2026-10-21"
 """The version of the Messages API sent in the body, as in the SDK's own cloud clients."""

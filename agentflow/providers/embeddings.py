@@ -8,10 +8,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn, cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.events import ModelStarted, WaitStarted
-from agentflow.core.messages import (
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.scope import Scope
+from agentflow.core.call.spending import Reservation, may_be_billed
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.messages import (
     Message,
     ModelDelta,
     ModelRequest,
@@ -23,20 +24,19 @@ from agentflow.core.messages import (
     Usage,
     Waiting,
 )
-from agentflow.core.ports import ProviderAdapter
-from agentflow.core.provider_errors import IncompleteStream, ProtocolError
-from agentflow.core.scope import Scope
-from agentflow.core.spending import Reservation, may_be_billed
+from agentflow.core.data.provider_errors import IncompleteStream, ProtocolError
+from agentflow.core.events.events import ModelStarted, WaitStarted
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.lib.redact import Secret
-from agentflow.providers import faults
-from agentflow.providers.address import check_base_url
-from agentflow.providers.decoding import count
+from agentflow.providers.dialects import faults
+from agentflow.providers.dialects.address import check_base_url
+from agentflow.providers.dialects.decoding import count
+from agentflow.providers.dialects.halves import Halves
+from agentflow.providers.dialects.openai_wire import check_key
+from agentflow.providers.dialects.wire import Wire, estimate_tokens, record, records
 from agentflow.providers.exchange import HttpCall
-from agentflow.providers.halves import Halves
 from agentflow.providers.openai import OpenAIProvider
-from agentflow.providers.openai_wire import check_key
 from agentflow.providers.prices import Prices
-from agentflow.providers.wire import Wire, estimate_tokens, record, records
 
 _DIALECT = "openai.embeddings"
 _MODEL_TURN = 1
@@ -48,7 +48,7 @@ KEY_VARIABLE = "AGENTFLOW_EMBEDDINGS_KEY"
 
 
 class Embeddings:
-    """The :class:`~agentflow.core.memory_ports.Embedder` over HTTP.
+    """The :class:`~agentflow.core.ports.memory_ports.Embedder` over HTTP.
 
     Parameters: ``model`` is its name on the server; ``base_url`` and ``api_key`` are those of the server (default:
     ``AGENTFLOW_EMBEDDINGS_KEY``, then the SDK's environment variables); ``options`` as for

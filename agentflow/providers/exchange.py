@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, ProviderError, clip
-from agentflow.core.messages import ModelRequest
-from agentflow.core.provider_errors import (
+from agentflow.core.data.errors import AgentflowError, ProviderError, clip
+from agentflow.core.data.messages import ModelRequest
+from agentflow.core.data.provider_errors import (
     CallTimeout,
     ConnectionLost,
     ConnectionRefused,
@@ -18,12 +18,12 @@ from agentflow.core.provider_errors import (
     IdleTimeout,
     ProtocolError,
 )
-from agentflow.providers import faults
 from agentflow.providers.client_pool import PooledClient
 from agentflow.providers.clocks import Clocks, Watch
-from agentflow.providers.decoding import Decoder
+from agentflow.providers.dialects import faults
+from agentflow.providers.dialects.decoding import Decoder
+from agentflow.providers.dialects.wire import Wire
 from agentflow.providers.proxies import proxy_of
-from agentflow.providers.wire import Wire
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """Maximum size of a plain answer."""

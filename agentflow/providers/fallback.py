@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from agentflow.core.errors import ConfigurationError, ProviderError
-from agentflow.core.messages import ModelDelta, ModelProfile, ModelRequest
-from agentflow.core.ports import ModelRouter, ProviderAdapter
+from agentflow.core.data.errors import ConfigurationError, ProviderError
+from agentflow.core.data.messages import ModelDelta, ModelProfile, ModelRequest
+from agentflow.core.ports.ports import ModelRouter, ProviderAdapter
 
 
 class FallbackProvider:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from agentflow.core.limits import Rate
-from agentflow.core.store_ports import RateShare, RateStore
+from agentflow.core.data.limits import Rate
+from agentflow.core.ports.store_ports import RateShare, RateStore
 from agentflow.providers.rates import BURST_S, Bucket, RateQueue, RateTable, allowed
 
 AT_ONCE = 20
@@ -48,7 +48,7 @@ class _Key:
 
 
 class FleetRates:
-    """The :class:`~agentflow.core.ports.RateLimiter` of all processes that share ``store``.
+    """The :class:`~agentflow.core.ports.ports.RateLimiter` of all processes that share ``store``.
 
     Parameters as for :class:`~agentflow.providers.rates.ProcessRates`. If the store cannot be reached, each process continues
     at its last share of the rate.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from agentflow.core.errors import ConfigurationError, clip
+from agentflow.core.data.errors import ConfigurationError, clip
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 _KEYS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")

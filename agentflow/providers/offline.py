@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agentflow.core.messages import ModelRequest, ToolResultPart
-from agentflow.core.values import to_json
-from agentflow.lib.json_schema import Schema
-from agentflow.lib.partial_json import follow_references
+from agentflow.core.data.messages import ModelRequest, ToolResultPart
+from agentflow.core.data.values import to_json
+from agentflow.lib.schema.json_schema import Schema
+from agentflow.lib.schema.partial_json import follow_references
+from agentflow.providers.dialects.wire import record, records
 from agentflow.providers.offline_extract import Extract, Passage, best
 from agentflow.providers.scripted import ScriptedProvider
-from agentflow.providers.wire import record, records
 
 _METADATA = {"model": "offline", "note": "extractive, no language model"}
 _DEPTH = 6
@@ -32,7 +32,7 @@ _SAMPLES = {
 
 
 class OfflineProvider(ScriptedProvider):
-    """The :class:`~agentflow.core.ports.ProviderAdapter` whose script is an extractor: it needs no replies.
+    """The :class:`~agentflow.core.ports.ports.ProviderAdapter` whose script is an extractor: it needs no replies.
 
     It answers with the sentences of the prompt most relevant to its question and the names of their files, or fills a
     JSON schema from them, and says in the answer's metadata what it is. The same prompt always gives the same answer.

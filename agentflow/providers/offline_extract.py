@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
-from agentflow.lib.sentence_rank import LexicalSentenceRanker
-from agentflow.providers.wire import record, records
+from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
+from agentflow.providers.dialects.wire import record, records
 
 _MAX_TEXT, _MAX_PASSAGES, _MAX_PASSAGE, _MAX_RECORDS = 400_000, 1_500, 400, 50
 _CODE_SCORE, _FLOOR = 0.55, 0.35

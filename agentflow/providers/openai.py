@@ -6,16 +6,16 @@ import os
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from agentflow.core.messages import ModelProfile, ModelRequest
-from agentflow.providers import openai_chat_wire as chat
-from agentflow.providers import openai_responses_wire as responses
-from agentflow.providers import openai_wire as common
+from agentflow.core.data.messages import ModelProfile, ModelRequest
 from agentflow.providers.base import NO_KEY, HttpAdapter
 from agentflow.providers.client_pool import ClientPool
-from agentflow.providers.decoding import Decoder
-from agentflow.providers.effort import openai_efforts
+from agentflow.providers.dialects import openai_chat_wire as chat
+from agentflow.providers.dialects import openai_responses_wire as responses
+from agentflow.providers.dialects import openai_wire as common
+from agentflow.providers.dialects.decoding import Decoder
+from agentflow.providers.dialects.effort import openai_efforts
+from agentflow.providers.dialects.wire import Wire
 from agentflow.providers.exchange import HttpCall, Sdk
-from agentflow.providers.wire import Wire
 
 
 class OpenAIProvider(HttpAdapter):

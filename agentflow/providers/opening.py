@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.data.errors import AgentflowError, ConfigurationError
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.lib.wait_queue import Gate
 from agentflow.providers.client_pool import ClientPool

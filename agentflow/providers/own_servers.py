@@ -13,10 +13,10 @@ from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.messages import ModelRequest, user
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.data.messages import ModelRequest, user
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers.clocks import Clocks
-from agentflow.providers.wire import record, records, string
+from agentflow.providers.dialects.wire import record, records, string
 
 OWN_GATE = 4
 """Calls at once to a server of which nobody says how many it answers."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from agentflow.core.messages import ModelDelta, ModelProfile, ModelRequest, Waiting
-from agentflow.core.ports import ProviderAdapter, RateLimiter
-from agentflow.core.provider_errors import RateLimited
-from agentflow.providers.wire import estimate_tokens
+from agentflow.core.data.messages import ModelDelta, ModelProfile, ModelRequest, Waiting
+from agentflow.core.data.provider_errors import RateLimited
+from agentflow.core.ports.ports import ProviderAdapter, RateLimiter
+from agentflow.providers.dialects.wire import estimate_tokens
 
 
 class PacedProvider:

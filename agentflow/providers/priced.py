@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from agentflow.core.messages import ModelDelta, ModelProfile, ModelRequest
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.data.messages import ModelDelta, ModelProfile, ModelRequest
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers.prices import Prices
 
 

@@ -11,11 +11,11 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import PromptCache, Usage
-from agentflow.core.money import NANO
-from agentflow.core.ports import ProviderAdapter
-from agentflow.core.spending import Quote
+from agentflow.core.call.spending import Quote
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import PromptCache, Usage
+from agentflow.core.data.money import NANO
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers.fallback import FallbackProvider
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ def read_prices(table: Mapping[str, Any]) -> dict[str, Price]:
 
 
 class Prices:
-    """Costs by dialect and model. Implements :class:`~agentflow.core.ports.Pricing`.
+    """Costs by dialect and model. Implements :class:`~agentflow.core.ports.ports.Pricing`.
 
     Parameters: ``table`` maps models to :class:`Price`; keys are ``dialect:name``, ``name``, or a pattern of either with
     ``*`` and ``?``, of which the most specific counts; it takes precedence over genai-prices. ``offered`` is a table from

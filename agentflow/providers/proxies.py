@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.providers.address import without_credentials
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.providers.dialects.address import without_credentials
 
 _SCHEMES = ("http", "https", "socks5", "socks5h")
 

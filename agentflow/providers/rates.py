@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.limits import Rate
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.limits import Rate
 from agentflow.lib.wait_queue import WaitQueue
 from agentflow.providers.prices import by_specificity, most_specific
 
@@ -121,7 +121,7 @@ class RateQueue(WaitQueue[int]):
 
 
 class ProcessRates:
-    """The :class:`~agentflow.core.ports.RateLimiter` of one process.
+    """The :class:`~agentflow.core.ports.ports.RateLimiter` of one process.
 
     Parameters: ``rates``, a table or several as one; every key is counted separately. ``clock`` returns seconds.
     """

@@ -8,8 +8,8 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from agentflow.core.errors import ConfigurationError, ProviderError
-from agentflow.core.messages import (
+from agentflow.core.data.errors import ConfigurationError, ProviderError
+from agentflow.core.data.messages import (
     WRITTEN,
     Attempt,
     ModelDelta,
@@ -22,11 +22,11 @@ from agentflow.core.messages import (
     ToolCallPart,
     Usage,
 )
-from agentflow.core.provider_errors import ServerError
-from agentflow.core.values import to_json
-from agentflow.lib.suggest import did_you_mean
-from agentflow.providers.decoding import check_arguments, check_call_count, unique_calls
-from agentflow.providers.wire import estimate_tokens
+from agentflow.core.data.provider_errors import ServerError
+from agentflow.core.data.values import to_json
+from agentflow.lib.text.suggest import did_you_mean
+from agentflow.providers.dialects.decoding import check_arguments, check_call_count, unique_calls
+from agentflow.providers.dialects.wire import estimate_tokens
 
 ReplySource = Iterable[Any] | Callable[[ModelRequest], Any]
 _KEYS = ("text", "tool_calls", "error", "thinking", "stop_reason", "usage", "delay_s", "metadata", "cost_usd")

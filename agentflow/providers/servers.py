@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
-from agentflow.providers.address import is_own
-from agentflow.providers.traits import UNKNOWN, Traits, stated_traits
+from agentflow.providers.dialects.address import is_own
+from agentflow.providers.dialects.traits import UNKNOWN, Traits, stated_traits
 
 _LONG_ID = r"[A-Za-z0-9_-]{1,64}"
 _CHAT = "openai-chat"
@@ -130,7 +130,7 @@ def traits_of(route: str, address: str, stated: Mapping[str, Any] | Traits | Non
     """The traits of the server at ``address`` that is spoken to over ``route`` (``openai-chat``, ``openai``, ``anthropic``).
 
     An address on this machine or on a private network is a server of one's own. ``stated`` goes over its row, or over the guess.
-    Raises as :func:`~agentflow.providers.traits.stated_traits`.
+    Raises as :func:`~agentflow.providers.dialects.traits.stated_traits`.
     """
     row = row_of(route, address)
     if is_own(address):

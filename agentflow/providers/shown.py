@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.message_json import read_request
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.message_json import read_request
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers.table import Router
 
 ShowCall: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any] | None]

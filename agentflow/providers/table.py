@@ -12,17 +12,17 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.ports import ProviderAdapter, RateLimiter
-from agentflow.lib.suggest import suggest
-from agentflow.providers.address import check_base_url
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.ports.ports import ProviderAdapter, RateLimiter
+from agentflow.lib.text.suggest import suggest
 from agentflow.providers.base import AdapterOptions
 from agentflow.providers.clocks import Clocks, clocks_of
+from agentflow.providers.dialects.address import check_base_url
+from agentflow.providers.dialects.retry import RetryPolicy, retry_of
+from agentflow.providers.dialects.traits import Traits, stated_traits
 from agentflow.providers.paced import PacedProvider
 from agentflow.providers.priced import PricedProvider
 from agentflow.providers.prices import Prices
-from agentflow.providers.retry import RetryPolicy, retry_of
-from agentflow.providers.traits import Traits, stated_traits
 
 KEY_VARIABLE = "AGENTFLOW_API_KEY"
 """The variable with the key of the server that a flow's ``base_url`` names."""
@@ -50,8 +50,8 @@ _BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
         "bedrock": Dialect("clouds", "BedrockProvider", "clouds:check_bedrock", ("anthropic.", "us.anthropic.")),
         "foundry": Dialect("clouds", "FoundryProvider", "clouds:check_foundry"),
         "offline": Dialect("offline", "OfflineProvider"),
-        "openai": Dialect("openai", "OpenAIResponsesProvider", "openai_wire:check_key", ("gpt-", "o1", "o3", "o4")),
-        "openai-chat": Dialect("openai", "OpenAIChatProvider", "openai_wire:check_key"),
+        "openai": Dialect("openai", "OpenAIResponsesProvider", "dialects.openai_wire:check_key", ("gpt-", "o1", "o3", "o4")),
+        "openai-chat": Dialect("openai", "OpenAIChatProvider", "dialects.openai_wire:check_key"),
         "scripted": Dialect("scripted", "ScriptedProvider"),
         "vertex": Dialect("clouds", "VertexProvider", "clouds:check_vertex"),
     }
@@ -190,7 +190,7 @@ class Router:
         return self._provider is not None
 
     def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
-        """Adapter and bare name; see :class:`agentflow.core.ports.ModelRouter`."""
+        """Adapter and bare name; see :class:`agentflow.core.ports.ports.ModelRouter`."""
         if self._provider is not None:
             return self._provider, model or self._name
         dialect, name = self._split(model) if model else (self._dialect, self._name)
@@ -199,7 +199,7 @@ class Router:
         return self._adapter(dialect), name
 
     def full_name(self, model: str | None) -> str:
-        """The whole name; see :class:`agentflow.core.ports.ModelRouter`."""
+        """The whole name; see :class:`agentflow.core.ports.ports.ModelRouter`."""
         if model is None:
             return self.model or ""
         if self._provider is not None:

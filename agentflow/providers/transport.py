@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeVar, cast
 
 import httpx2
 
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.provider_errors import ProtocolError
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.provider_errors import ProtocolError
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.exchange import describe, plain_headers
 from agentflow.providers.proxies import check_proxies, proxies

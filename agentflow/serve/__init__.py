@@ -1,6 +1,9 @@
 """Serving a flow over HTTP: an endpoint for OpenAI's clients, an API of runs, and a live page.
 
 ``app(flow, exports)`` returns an ASGI application; ``agentflow serve`` runs one. Needs the extra ``serve``.
+
+Read ``server`` (the application and its routes), ``service`` and ``runs`` (shared by all routes), ``requests`` and ``keys`` (who may ask
+what), then the fronts: ``run_api``, ``chat`` and ``responses``, ``agui`` and ``ui_stream``.
 """
 
 from agentflow.serve.exports import Export

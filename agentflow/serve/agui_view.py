@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agentflow.core.events import (
+from agentflow.core.data.values import plain
+from agentflow.core.events.events import (
     Event,
     ModelFinished,
     ModelStarted,
@@ -19,8 +20,7 @@ from agentflow.core.events import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.core.questions import Question
-from agentflow.core.values import plain
+from agentflow.core.events.questions import Question
 from agentflow.serve.answer import Piece, Said
 from agentflow.serve.faults import RequestError
 from agentflow.serve.front_end import arguments_of, subtask_name, text_of_model, text_of_result

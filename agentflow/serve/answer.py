@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from agentflow.core.errors import ResourceExhausted
-from agentflow.core.events import (
+from agentflow.core.data.errors import ResourceExhausted
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import as_text, plain
+from agentflow.core.events.events import (
     Event,
     ModelFinished,
     ModelStarted,
@@ -14,8 +16,6 @@ from agentflow.core.events import (
     TextDelta,
     ThinkingDelta,
 )
-from agentflow.core.results import TaskResult
-from agentflow.core.values import as_text, plain
 from agentflow.serve.exports import Offer
 
 Said: TypeAlias = Literal["text", "thinking"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.errors import DataError
-from agentflow.core.events import Event, WaitFinished, WaitStarted
-from agentflow.core.questions import Question
+from agentflow.core.data.errors import DataError
+from agentflow.core.events.events import Event, WaitFinished, WaitStarted
+from agentflow.core.events.questions import Question
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentflow.core.events import Event, SubtaskFinished, SubtaskStarted, TaskFinished, TaskStarted, WaitStarted
-from agentflow.core.messages import Usage
+from agentflow.core.data.messages import Usage
+from agentflow.core.events.events import Event, SubtaskFinished, SubtaskStarted, TaskFinished, TaskStarted, WaitStarted
 from agentflow.serve.answer import AnswerReader, Piece
 from agentflow.serve.faults import RequestError
 from agentflow.serve.json_body import json_response

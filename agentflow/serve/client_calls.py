@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import cut
-from agentflow.core.session import Session
-from agentflow.core.source import Source
+from agentflow.core.data.errors import cut
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source
 from agentflow.lang.program import Program
 from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import Key

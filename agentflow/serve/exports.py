@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import ConfigurationError, DataError, cut
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source, Span
-from agentflow.core.templates import Parameter
+from agentflow.core.data.errors import ConfigurationError, DataError, cut
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source, Span
+from agentflow.core.data.templates import Parameter
+from agentflow.flow.functions import TaskFunction, WorkflowFunction
+from agentflow.flow.program_files import ProgramLike, source_of
 from agentflow.lang.answers import answer_spans
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.program import Program
-from agentflow.lib.suggest import did_you_mean
-from agentflow.runtime.functions import TaskFunction, WorkflowFunction
-from agentflow.runtime.program_files import ProgramLike, source_of
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.describe import arguments_schema
 from agentflow.tasks.inputs import required, resolve_inputs
 from agentflow.tasks.workflows import declared_parts

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, cast
 
 from starlette.responses import Response
 
-from agentflow.core import provider_errors as providers
-from agentflow.core.errors import (
+from agentflow.core.data import provider_errors as providers
+from agentflow.core.data.errors import (
     AgentflowError,
     ConfigurationError,
     DataError,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentflow.app import AgentFlow
-from agentflow.core.event_log import event_id
-from agentflow.core.journal import ENDED, QueueLoad, WorkerInfo
-from agentflow.core.questions import Question
-from agentflow.runtime.durable_run import RunInfo
-from agentflow.runtime.handle import RunResult
+from agentflow.core.data.event_log import event_id
+from agentflow.core.events.journal import ENDED, QueueLoad, WorkerInfo
+from agentflow.core.events.questions import Question
+from agentflow.durable.handle import RunInfo
+from agentflow.run.handle import RunResult
 from agentflow.serve.event_log import Position, frame_of
 from agentflow.serve.json_body import json_bytes
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from agentflow.core.errors import AgentflowError, clip
-from agentflow.core.events import Event, ModelFinished, SubtaskStarted, ToolFinished, ToolStarted, as_data
-from agentflow.core.questions import Question
+from agentflow.core.data.errors import AgentflowError, clip
+from agentflow.core.events.events import Event, ModelFinished, SubtaskStarted, ToolFinished, ToolStarted, as_data
+from agentflow.core.events.questions import Question
 from agentflow.serve.answer import AnswerReader, Piece
 from agentflow.serve.asked import Asked
 from agentflow.serve.exports import Offer

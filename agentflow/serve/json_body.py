@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from agentflow.core.json_text import encoded
-from agentflow.core.work import in_slices
+from agentflow.core.data.json_text import encoded
+from agentflow.core.data.work import in_slices
 
 
 async def json_bytes(data: Any) -> bytes:

@@ -7,11 +7,11 @@ import hashlib
 import logging
 import time
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.journal import StoredResult
-from agentflow.core.money import added
-from agentflow.core.store_ports import ResultStore
-from agentflow.runtime.reservation import RunPurse
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.money import added
+from agentflow.core.events.journal import StoredResult
+from agentflow.core.ports.store_ports import ResultStore
+from agentflow.run.reservation import RunPurse
 from agentflow.serve.keys import Key
 
 _log = logging.getLogger(__name__)

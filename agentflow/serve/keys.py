@@ -18,12 +18,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from agentflow.core.errors import ConfigurationError, LimitExceeded, cut
-from agentflow.core.limits import Limits, Rate
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import ConfigurationError, LimitExceeded, cut
+from agentflow.core.data.limits import Limits, Rate
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.providers.rates import Bucket
-from agentflow.runtime.reservation import RunPurse
-from agentflow.runtime.tenant import Tenant
+from agentflow.run.reservation import RunPurse
+from agentflow.run.tenant import Tenant
 from agentflow.serve.faults import RequestError
 
 APPROVAL_TTL = 900.0

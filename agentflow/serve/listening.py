@@ -17,7 +17,7 @@ from ipaddress import ip_address
 
 import uvicorn
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.serve.server import FlowServer
 
 GRACE_S = 10.0

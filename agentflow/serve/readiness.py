@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.data.errors import AgentflowError, ConfigurationError
 from agentflow.spec.memory import MemorySystem
 
 OK = "ok"

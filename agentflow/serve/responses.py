@@ -13,8 +13,8 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentflow.core.errors import cut
-from agentflow.core.events import Event, WaitStarted
+from agentflow.core.data.errors import cut
+from agentflow.core.events.events import Event, WaitStarted
 from agentflow.serve.answer import AnswerReader, Piece, Said
 from agentflow.serve.faults import RequestError, text_field
 from agentflow.serve.json_body import json_response

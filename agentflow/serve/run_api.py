@@ -17,15 +17,15 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentflow.core.approval import is_yes
-from agentflow.core.errors import AgentflowError, cut
-from agentflow.core.event_log import event_id
-from agentflow.core.messages import Usage
-from agentflow.core.questions import Question
-from agentflow.core.values import plain_work
-from agentflow.core.work import in_slices
+from agentflow.core.call.approval import is_yes
+from agentflow.core.data.errors import AgentflowError, cut
+from agentflow.core.data.event_log import event_id
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.values import plain_work
+from agentflow.core.data.work import in_slices
+from agentflow.core.events.questions import Question
 from agentflow.lib.redacted_copy import redaction
-from agentflow.runtime.handle import Recorded
+from agentflow.run.handle import Recorded
 from agentflow.serve.client_calls import Call
 from agentflow.serve.event_log import Position, bare, frame_of, parse_position
 from agentflow.serve.faults import Reader, RequestError, dict_field, failure_of_run, text_field

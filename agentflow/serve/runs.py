@@ -14,20 +14,20 @@ from contextlib import aclosing
 from typing import Any
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError, RunCancelled, cut
-from agentflow.core.event_log import FIRST, event_id
-from agentflow.core.events import DeltaBase, EffectReplayed, Event, FinishedBase, WaitFinished, WaitStarted
-from agentflow.core.limits import Limits
-from agentflow.core.questions import Question
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, JournalError, RunCancelled, cut
+from agentflow.core.data.event_log import FIRST, event_id
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source
+from agentflow.core.events.events import DeltaBase, EffectReplayed, Event, FinishedBase, WaitFinished, WaitStarted
+from agentflow.core.events.questions import Question
+from agentflow.durable.handle import DurableRun, RunInfo
 from agentflow.flow_durable import StartOptions
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber
-from agentflow.runtime.durable_run import DurableRun, RunInfo
-from agentflow.runtime.handle import RunResult
-from agentflow.runtime.run import check_name, new_run_id
+from agentflow.run.handle import RunResult
+from agentflow.run.run import check_name, new_run_id
 from agentflow.serve.client_calls import UNNAMED, Call, Prepared, exists, is_stored
 from agentflow.serve.event_log import EventLog, Position, bare, frame_of
 from agentflow.serve.faults import RequestError, is_of_host, is_of_server

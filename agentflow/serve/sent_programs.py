@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.diagnosis import check_program
-from agentflow.runtime.compiling import beside_the_loop
+from agentflow.run.strand.compiling import beside_the_loop
 from agentflow.serve.faults import ProgramRefused
 
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import AgentflowError, cut
+from agentflow.core.data.errors import AgentflowError, cut
 from agentflow.observe.report.build import live_html
 from agentflow.serve import chat, responses, run_api
 from agentflow.serve.agui import AguiRoute

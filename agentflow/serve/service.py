@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import cut
-from agentflow.core.session import Session
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import cut
+from agentflow.core.data.session import Session
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.serve.client_calls import UNNAMED, Call, Prepared
 from agentflow.serve.exports import Offer
 from agentflow.serve.faults import Reader, RequestError, body_of, error_response, failure_of_run

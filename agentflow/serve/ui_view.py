@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agentflow.core.events import (
+from agentflow.core.data.values import plain
+from agentflow.core.events.events import (
     Event,
     ModelFinished,
     ModelStarted,
@@ -18,8 +19,7 @@ from agentflow.core.events import (
     ToolFinished,
     ToolStarted,
 )
-from agentflow.core.questions import Question
-from agentflow.core.values import plain
+from agentflow.core.events.questions import Question
 from agentflow.serve.answer import Piece, Said
 from agentflow.serve.front_end import arguments_of, subtask_name, text_of_model, text_of_result
 from agentflow.serve.json_body import json_bytes

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Generic, TypeVar
 
-from agentflow.core.errors import cut
+from agentflow.core.data.errors import cut
 from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import APPROVAL_TTL, Key
 from agentflow.serve.runs import ServedRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from agentflow.core.errors import DataError
+from agentflow.core.data.errors import DataError
 
 
 def check_argument(method: str, name: str, value: object, *kinds: type, optional: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers.prices import Prices
 
 if TYPE_CHECKING:

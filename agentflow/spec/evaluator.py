@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.host_code import executing_call
-from agentflow.core.memory_ports import MemoryPort
-from agentflow.core.names import Template, narrowed
-from agentflow.core.ports import Observer
-from agentflow.core.source import Source
+from agentflow.core.call.host_code import executing_call
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.names import Template, narrowed
+from agentflow.core.data.source import Source
+from agentflow.core.ports.memory_ports import MemoryPort
+from agentflow.core.ports.ports import Observer
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.runtime.budget import budget_of
-from agentflow.runtime.engine import Engine
-from agentflow.runtime.handle import Account, OwnReader, RunResult, RunStream, account_of
+from agentflow.run.engine import Engine
+from agentflow.run.handle import Account, OwnReader, RunResult, RunStream, account_of
+from agentflow.run.strand.budget import budget_of
 from agentflow.spec.arguments import check_argument
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double

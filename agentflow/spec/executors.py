@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.executor_ports import CommandPort, FilePort, HostCommandPort
-from agentflow.core.host_threads import as_async
-from agentflow.core.memory_ports import MemoryPort
-from agentflow.core.ports import HandlerPort, Tool
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_threads import as_async
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.ports.executor_ports import CommandPort, FilePort, HostCommandPort
+from agentflow.core.ports.memory_ports import MemoryPort
+from agentflow.core.ports.ports import HandlerPort, Tool
 from agentflow.executors.system_tools import SystemTools
-from agentflow.runtime.engine import Engine
+from agentflow.run.engine import Engine
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import HandlerContexts, check_part, commands_of, finder_of, hosts
 from agentflow.spec.host_files import files_of

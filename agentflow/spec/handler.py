@@ -10,18 +10,18 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Mutable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, overload
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import DataContext
-from agentflow.core.errors import ConfigurationError, RunStopped, TaskError, clip
-from agentflow.core.events import Event, ModelStarted, TextDelta
-from agentflow.core.executor_ports import CommandPort, FilePort, FoundFiles, HostCommandPort
-from agentflow.core.host_code import executing_call
-from agentflow.core.limits import Limits
-from agentflow.core.memory_ports import MemoryPort
-from agentflow.core.messages import Message
-from agentflow.core.ports import ModelRouter, Prompt, PromptRunner, ProviderAdapter, Tool
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import executing_call
+from agentflow.core.data.context import DataContext
+from agentflow.core.data.errors import ConfigurationError, RunStopped, TaskError, clip
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import Message
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.events.events import Event, ModelStarted, TextDelta
+from agentflow.core.ports.executor_ports import CommandPort, FilePort, FoundFiles, HostCommandPort
+from agentflow.core.ports.memory_ports import MemoryPort
+from agentflow.core.ports.ports import ModelRouter, Prompt, PromptRunner, ProviderAdapter, Tool
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.handler.data_context import DataContexts
@@ -34,7 +34,7 @@ from agentflow.lang.words import WORDS
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.read_only import ReadOnlyList
 from agentflow.providers.prices import Prices
-from agentflow.runtime.engine import Engine
+from agentflow.run.engine import Engine
 from agentflow.spec.arguments import check_argument, check_texts
 from agentflow.spec.default_model import DefaultModel
 from agentflow.spec.host import HandlerCommands, commands_of, finder_of, hosts
@@ -374,7 +374,7 @@ class BaseHandler(Face):
         """Run a prompt, with tools, and return the answer as a TaskResult.
 
         ``prompt`` is text, a list of texts, paths of files and parts (``["What is this?", Path("photo.png")]``; see
-        :func:`~agentflow.core.media.attachment`), or a :class:`~agentflow.core.ports.Prompt`; options are Prompt's fields (``system``,
+        :func:`~agentflow.core.data.media.attachment`), or a :class:`~agentflow.core.ports.ports.Prompt`; options are Prompt's fields (``system``,
         ``model``, ``tools``, ``output_schema``, ``output_model``, ``json_output``, ``history``, ``max_turns``,
         ``timeout_s`` ...). A failure is a FAILED result; RunStopped, SessionBusy and cancellation are raised.
         """

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput, DataContext
-from agentflow.core.errors import ConfigurationError, TaskError, cut
-from agentflow.core.executor_ports import CommandPort, CommandResult, FoundFiles, HostCommandPort
-from agentflow.core.host_code import HostCode
-from agentflow.core.host_threads import as_async
-from agentflow.core.memory_ports import ContextFinder, MemoryPort
-from agentflow.core.ports import HandlerPort
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.host_threads import as_async
+from agentflow.core.data.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput, DataContext
+from agentflow.core.data.errors import ConfigurationError, TaskError, cut
+from agentflow.core.ports.executor_ports import CommandPort, CommandResult, FoundFiles, HostCommandPort
+from agentflow.core.ports.memory_ports import ContextFinder, MemoryPort
+from agentflow.core.ports.ports import HandlerPort
 from agentflow.executors.command_executor import CommandExecutor, asked_for
 from agentflow.lib.own_threads import own_thread
 from agentflow.spec.memory import MemorySystem
@@ -63,7 +63,7 @@ class DescribedMemory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """A host's memory as a :class:`~agentflow.core.memory_ports.ContextFinder`; calls it makes join the question's run."""
+    """A host's memory as a :class:`~agentflow.core.ports.memory_ports.ContextFinder`; calls it makes join the question's run."""
 
     memory: MemoryPort
 
@@ -96,7 +96,7 @@ def _matches(answer: object) -> AssociativeMatchResult:
 
 @dataclass(frozen=True, slots=True)
 class HostCommands:
-    """A host's command executor as a :class:`~agentflow.core.executor_ports.CommandPort`; it applies its own policy.
+    """A host's command executor as a :class:`~agentflow.core.ports.executor_ports.CommandPort`; it applies its own policy.
 
     What one that is a CommandExecutor does by its inherited methods has the authority of the call that asks.
     """
@@ -155,7 +155,7 @@ class HandlerCommands:
 
 @dataclass(frozen=True, slots=True)
 class HandlerContexts:
-    """A handler's data context as a :class:`~agentflow.core.ports.DataContextPort`."""
+    """A handler's data context as a :class:`~agentflow.core.ports.ports.DataContextPort`."""
 
     handler: HandlerPort
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, FileFailure
-from agentflow.core.executor_ports import FilePort, FileText
+from agentflow.core.data.errors import AgentflowError, FileFailure
+from agentflow.core.ports.executor_ports import FilePort, FileText
 from agentflow.executors.file_access import FileAccessManager, digest_of, newline_of, not_done
-from agentflow.lib.terminal import shown
+from agentflow.lib.text.terminal import shown
 from agentflow.spec.host import asked, check_part, hosts
 
 _METHODS = ("read_file", "write_file", "list_directory")
@@ -19,7 +19,7 @@ _METHODS = ("read_file", "write_file", "list_directory")
 
 @dataclass(frozen=True, slots=True)
 class HostFiles:
-    """A file manager of which the methods ``own`` are the host's, as a :class:`~agentflow.core.executor_ports.FilePort`.
+    """A file manager of which the methods ``own`` are the host's, as a :class:`~agentflow.core.ports.executor_ports.FilePort`.
 
     ``None``, ``False`` and ``{"error": ...}`` become the error that an inherited method noted, else ``files/io``. What the
     specification has no method for (bytes of pictures, absolute paths) is the manager's own, if it has it.

@@ -12,14 +12,14 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Any, cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.frozen import frozen
-from agentflow.core.names import Definitions
-from agentflow.core.ports import TemplatePort
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult, warn_of_failure
-from agentflow.core.templates import TaskTemplate
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.names import Definitions
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult, warn_of_failure
+from agentflow.core.data.templates import TaskTemplate
+from agentflow.core.ports.ports import TemplatePort
 from agentflow.spec.host import asked, check_part
 from agentflow.spec.joining import Parts
 from agentflow.tasks.executor import AtomicTaskExecutor

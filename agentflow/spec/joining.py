@@ -13,19 +13,19 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.executor_ports import CommandPort, FilePort
-from agentflow.core.host_code import executing, executing_call
-from agentflow.core.limits import Limits
-from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.ports import Observer, PromptRunner, TemplatePort, ToolPort
-from agentflow.core.session import Session
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import executing, executing_call
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.session import Session
+from agentflow.core.ports.executor_ports import CommandPort, FilePort
+from agentflow.core.ports.memory_ports import ContextFinder
+from agentflow.core.ports.ports import Observer, PromptRunner, TemplatePort, ToolPort
+from agentflow.flow.line import in_turn
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.card import language_card
-from agentflow.runtime.engine import Engine
-from agentflow.runtime.handle import OwnReader
-from agentflow.runtime.line import in_turn
+from agentflow.run.engine import Engine
+from agentflow.run.handle import OwnReader
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver

@@ -6,13 +6,13 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
-from agentflow.core.executor_ports import FilePort
-from agentflow.core.memory_ports import CandidateSource, Embedder, Ranker
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
+from agentflow.core.ports.executor_ports import FilePort
+from agentflow.core.ports.memory_ports import CandidateSource, Embedder, Ranker
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.weights import RankWeights
-from agentflow.runtime.engine import Engine
+from agentflow.run.engine import Engine
 from agentflow.spec.arguments import check_argument
 from agentflow.spec.joining import Face, House, Joint, Parts, in_run, over
 from agentflow.tasks.executor import AtomicTaskExecutor

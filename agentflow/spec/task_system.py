@@ -7,19 +7,19 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.errors import DataError, clip
-from agentflow.core.executor_ports import CommandPort, FilePort, HostCommandPort
-from agentflow.core.memory_ports import MemoryPort
-from agentflow.core.models import MappingModel
-from agentflow.core.ports import EvaluatorPort, PromptRunner
-from agentflow.core.requests import FunctionCallNode, SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
-from agentflow.core.templates import HistoryConfig, TaskTemplate
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.data.errors import DataError, clip
+from agentflow.core.data.models import MappingModel
+from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.data.templates import HistoryConfig, TaskTemplate
+from agentflow.core.ports.executor_ports import CommandPort, FilePort, HostCommandPort
+from agentflow.core.ports.memory_ports import MemoryPort
+from agentflow.core.ports.ports import EvaluatorPort, PromptRunner
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.words import WORDS
-from agentflow.runtime.engine import Engine
+from agentflow.run.engine import Engine
 from agentflow.spec.arguments import check_argument
 from agentflow.spec.host import commands_of, finder_of, finding_of, hosts
 from agentflow.spec.host_files import files_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.executor_ports import CommandPort, FilePort, HostCommandPort
-from agentflow.core.memory_ports import MemoryPort
-from agentflow.core.ports import PromptRunner
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.ports.executor_ports import CommandPort, FilePort, HostCommandPort
+from agentflow.core.ports.memory_ports import MemoryPort
+from agentflow.core.ports.ports import PromptRunner
 from agentflow.spec.host import commands_of, finder_of
 from agentflow.spec.host_files import files_of
 from agentflow.spec.host_tasks import tasks_of

@@ -1,5 +1,6 @@
 """Tasks: templates, their context and their execution; subtasks, saved workflows and programs that models write.
 
-Reaches models, memory, files and runs through the ports of ``core`` only. Start with :mod:`agentflow.tasks.service`,
-then :mod:`agentflow.tasks.runner` and :mod:`agentflow.tasks.executor`, which take one task from request to result.
+Reaches models, memory, files and runs through the ports of ``core`` only. Read ``service``,
+``runner`` and ``executor``, which take one task from request to result, with ``template`` and ``matching`` (which task is meant) and
+``context_sources`` (what it is shown). ``functions`` are tasks with bodies; ``solve`` is for programs that models write.
 """

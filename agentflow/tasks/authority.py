@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import TaskError
-from agentflow.core.names import ALL_FILES, FILES, READ_FILES, file_grants
-from agentflow.core.requests import SubtaskRequest
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import TaskError
+from agentflow.core.data.names import ALL_FILES, FILES, READ_FILES, file_grants
+from agentflow.core.data.requests import SubtaskRequest
 from agentflow.tasks.context_rules import ContextSettings
 from agentflow.tasks.registry import CompiledTemplate
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import NOTHING_INHERITED
-from agentflow.core.errors import TaskError
-from agentflow.core.ports import Tool
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.values import plain
-from agentflow.lib.schema_parts import left_out, without
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import NOTHING_INHERITED
+from agentflow.core.data.errors import TaskError
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.values import plain
+from agentflow.core.ports.ports import Tool
+from agentflow.lib.schema.schema_parts import left_out, without
 from agentflow.tasks.context_rules import STANDARD, ContextSettings, resolve_settings
 from agentflow.tasks.registry import CompiledTemplate
 

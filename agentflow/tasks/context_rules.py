@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from agentflow.core.errors import TaskError
-from agentflow.core.records import Entries
-from agentflow.core.templates import ContextManagement
+from agentflow.core.data.errors import TaskError
+from agentflow.core.data.records import Entries
+from agentflow.core.data.templates import ContextManagement
 
 
 @dataclass(frozen=True, slots=True, eq=False)

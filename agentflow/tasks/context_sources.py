@@ -10,18 +10,18 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from pydantic import ValidationError
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
-from agentflow.core.errors import DataError, PathDenied, RunStopped, TaskError, clip
-from agentflow.core.events import ContextStarted
-from agentflow.core.executor_ports import CommandPort, FilePort
-from agentflow.core.frozen import frozen
-from agentflow.core.host_code import HostCode
-from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.models import validation_messages
-from agentflow.core.reading import found_in
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.values import pairs_to_dict
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.reading import found_in
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
+from agentflow.core.data.errors import DataError, PathDenied, RunStopped, TaskError, clip
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.models import validation_messages
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.values import pairs_to_dict
+from agentflow.core.events.events import ContextStarted
+from agentflow.core.ports.executor_ports import CommandPort, FilePort
+from agentflow.core.ports.memory_ports import ContextFinder
 from agentflow.tasks.registry import CompiledTemplate, words
 from agentflow.tasks.template import text_of
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from agentflow.core.names import NameInfo, ParameterInfo
-from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
-from agentflow.lib.declared_schema import parse_type
-from agentflow.lib.json_types import simple_schema
+from agentflow.core.data.names import NameInfo, ParameterInfo
+from agentflow.core.data.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
+from agentflow.lib.schema.declared_schema import parse_type
+from agentflow.lib.schema.json_types import simple_schema
 from agentflow.tasks.inputs import camel_case, required
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentflow.core.errors import UnboundSymbolError
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import UnboundSymbolError
+from agentflow.lib.text.suggest import did_you_mean
 
 
 class Environment:

@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import NOTHING_INHERITED, InheritedContext
-from agentflow.core.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
-from agentflow.core.executor_ports import FilePort
-from agentflow.core.frozen import frozen
-from agentflow.core.media import MEDIA_PARTS
-from agentflow.core.messages import Part, TextPart
-from agentflow.core.notes import Notes
-from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
-from agentflow.core.reading import files_read
-from agentflow.core.results import TaskResult
-from agentflow.core.run_port import PAID_TEXT
-from agentflow.core.shared_list import HELD
-from agentflow.core.templates import HistoryConfig
-from agentflow.core.toolbox import NO_TOOLBOX
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.reading import files_read
+from agentflow.core.call.run_port import PAID_TEXT
+from agentflow.core.data.context import NOTHING_INHERITED, InheritedContext
+from agentflow.core.data.errors import ConfigurationError, ProviderError, ResourceExhausted, TaskError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.media import MEDIA_PARTS
+from agentflow.core.data.messages import Part, TextPart
+from agentflow.core.data.notes import Notes
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.shared_list import HELD
+from agentflow.core.data.templates import HistoryConfig
+from agentflow.core.ports.executor_ports import FilePort
+from agentflow.core.ports.ports import Prompt, PromptOutcome, PromptRunner
+from agentflow.core.ports.toolbox import NO_TOOLBOX
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.inputs import resolve_beside
 from agentflow.tasks.library import INTERNAL, builtin

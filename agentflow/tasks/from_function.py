@@ -13,16 +13,16 @@ from typing import Any, Generic, TypeVar, cast, get_args
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, ConfigurationError, InvalidOutput, TaskError, clip, cut
-from agentflow.core.host_code import HostCode
-from agentflow.core.media import MEDIA_PARTS
-from agentflow.core.models import validation_messages
-from agentflow.core.results import TaskResult
-from agentflow.core.templates import Parameter, TaskTemplate
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import HostCode
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, InvalidOutput, TaskError, clip, cut
+from agentflow.core.data.media import MEDIA_PARTS
+from agentflow.core.data.models import validation_messages
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.templates import Parameter, TaskTemplate
+from agentflow.lib.schema.tagged_unions import tagged_unions
 from agentflow.lib.signature import Signature, annotated
-from agentflow.lib.slots import not_filled, not_used, single_braces, unused
-from agentflow.lib.tagged_unions import tagged_unions
+from agentflow.lib.text.slots import not_filled, not_used, single_braces, unused
 
 R = TypeVar("R")
 

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from agentflow.core.errors import TaskError
-from agentflow.core.frozen import frozen
-from agentflow.core.names import narrowed, permitted
-from agentflow.core.requests import FunctionCallNode
-from agentflow.core.results import TaskResult
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import TaskError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.names import narrowed, permitted
+from agentflow.core.data.requests import FunctionCallNode
+from agentflow.core.data.results import TaskResult
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.at_once import at_once
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.inputs import resolve_inputs

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.errors import clip
-from agentflow.core.names import ASK, DEFINE, ENDORSE, FILES, Definitions
-from agentflow.core.ports import TemplatePort, ToolPort
-from agentflow.core.source import Surface
-from agentflow.core.templates import Parameter
+from agentflow.core.data.errors import clip
+from agentflow.core.data.names import ASK, DEFINE, ENDORSE, FILES, Definitions
+from agentflow.core.data.source import Surface
+from agentflow.core.data.templates import Parameter
+from agentflow.core.ports.ports import TemplatePort, ToolPort
 from agentflow.tasks.workflows import WorkflowLibrary
 
 _EFFECTS: Mapping[Surface, Mapping[str, str]] = MappingProxyType(

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from agentflow.core.errors import AgentflowError, RunStopped
-from agentflow.core.notes import ErrorInfo
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.steps import AccumulationFormat, StepEntry
-from agentflow.core.values import to_json
+from agentflow.core.call.steps import AccumulationFormat, StepEntry
+from agentflow.core.data.errors import AgentflowError, RunStopped
+from agentflow.core.data.notes import ErrorInfo
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import to_json
 
 MAX_CHARS = 100_000
 """Default maximum length of the text passed to the next step."""

@@ -10,14 +10,14 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
-from agentflow.core.errors import SexpEvaluationError, TaskError
-from agentflow.core.media import is_media, media_fields
-from agentflow.core.models import validation_messages
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
-from agentflow.core.values import is_long, name_of, pairs_to_dict
-from agentflow.lib.json_schema import check
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import SexpEvaluationError, TaskError
+from agentflow.core.data.media import is_media, media_fields
+from agentflow.core.data.models import validation_messages
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
+from agentflow.core.data.values import is_long, name_of, pairs_to_dict
+from agentflow.lib.schema.json_schema import check
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.types import convert
 
 M = TypeVar("M", ContextManagement, HistoryConfig)

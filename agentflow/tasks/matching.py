@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from agentflow.core.context import AssociativeMatchResult
-from agentflow.core.file_choice import read_choice
-from agentflow.core.results import TaskResult
+from agentflow.core.data.context import AssociativeMatchResult
+from agentflow.core.data.file_choice import read_choice
+from agentflow.core.data.results import TaskResult
 
 
 def match_result(result: TaskResult, candidates: Container[str], limit: int) -> AssociativeMatchResult:
-    """The matches in a task's answer (see :func:`~agentflow.core.file_choice.read_choice`), best first.
+    """The matches in a task's answer (see :func:`~agentflow.core.data.file_choice.read_choice`), best first.
 
     Entries that cannot be used are listed in ``skipped``. ``error`` is set if the task failed or its answer is no list.
     """

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, cast
 
-from agentflow.core.context import MatchItem
-from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, ResourceExhausted, TaskError
-from agentflow.core.executor_ports import FilePort, FileText
-from agentflow.core.frozen import frozen
-from agentflow.core.media import MEDIA_TYPES, MediaPart, is_media, part_of
-from agentflow.core.messages import Part, TextPart
+from agentflow.core.data.context import MatchItem
+from agentflow.core.data.errors import AgentflowError, FileFailure, PathDenied, ResourceExhausted, TaskError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.media import MEDIA_TYPES, MediaPart, is_media, part_of
+from agentflow.core.data.messages import Part, TextPart
+from agentflow.core.ports.executor_ports import FilePort, FileText
 
 MAX_CONTEXT_CHARS = 16_000_000
 """Maximum size of one task's material in characters; a larger one is RESOURCE_EXHAUSTION before any model call."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.ports import PromptRunner
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.templates import TaskTemplate
-from agentflow.core.values import to_json
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.templates import TaskTemplate
+from agentflow.core.data.values import to_json
+from agentflow.core.ports.memory_ports import ContextFinder
+from agentflow.core.ports.ports import PromptRunner
 from agentflow.tasks.functions import FunctionCalls
 from agentflow.tasks.registry import CompiledTemplate
 

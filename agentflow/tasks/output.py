@@ -13,17 +13,17 @@ from typing import Any, cast, get_origin
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from typing_extensions import is_typeddict
 
-from agentflow.core.errors import DataError
-from agentflow.core.frozen import frozen
-from agentflow.core.models import validation_messages
-from agentflow.core.notes import Notes
-from agentflow.core.ports import PromptOutcome
-from agentflow.core.results import TaskResult
-from agentflow.core.templates import TaskTemplate
-from agentflow.core.values import Symbol, to_json
-from agentflow.lib.declared_schema import parse_type, schema_of
-from agentflow.lib.suggest import did_you_mean
-from agentflow.lib.tagged_unions import asked_schema
+from agentflow.core.data.errors import DataError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.models import validation_messages
+from agentflow.core.data.notes import Notes
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.templates import TaskTemplate
+from agentflow.core.data.values import Symbol, to_json
+from agentflow.core.ports.ports import PromptOutcome
+from agentflow.lib.schema.declared_schema import parse_type, schema_of
+from agentflow.lib.schema.tagged_unions import asked_schema
+from agentflow.lib.text.suggest import did_you_mean
 
 _KEYS = ("type", "schema")
 

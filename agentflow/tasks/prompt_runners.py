@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, cast, runtime_checkable
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.host_code import HostCode
-from agentflow.core.host_threads import as_async
-from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
-from agentflow.core.ports import Prompt, PromptOutcome, PromptRunner
-from agentflow.core.results import TaskResult, warn_of_failure
-from agentflow.core.values import to_json
-from agentflow.lib.json_schema import check
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.host_threads import as_async
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import Message, ModelResponse, TextPart, Usage
+from agentflow.core.data.results import TaskResult, warn_of_failure
+from agentflow.core.data.values import to_json
+from agentflow.core.ports.ports import Prompt, PromptOutcome, PromptRunner
+from agentflow.lib.schema.json_schema import check
 
 TEST_MODEL = "test-mode"
 
@@ -100,7 +100,7 @@ class HandlerPrompts:
     """Uses the ``execute_prompt`` of a handler as a turn loop.
 
     It is given the prompt's text (texts and media, where there are both) and ``system=``, and if it is ``whole`` every
-    option of :class:`~agentflow.core.ports.Prompt` that differs from its default.
+    option of :class:`~agentflow.core.ports.ports.Prompt` that differs from its default.
     """
 
     handler: _ExecutesPrompts

@@ -11,15 +11,15 @@ from typing import Any, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from agentflow.core.errors import AgentflowError, DataError, TaskError, cut
-from agentflow.core.models import validation_messages
-from agentflow.core.names import Definitions, NameInfo, OutputAdapter, out_of_reach
-from agentflow.core.templates import CONVERSES, STATELESS, HistoryConfig, TaskTemplate
-from agentflow.core.toolbox import NO_TOOLBOX, Toolbox
-from agentflow.core.values import pairs_to_dict
-from agentflow.lib.declared_schema import parse_type
-from agentflow.lib.suggest import did_you_mean
-from agentflow.lib.tagged_unions import tagged_unions
+from agentflow.core.data.errors import AgentflowError, DataError, TaskError, cut
+from agentflow.core.data.models import validation_messages
+from agentflow.core.data.names import Definitions, NameInfo, OutputAdapter, out_of_reach
+from agentflow.core.data.templates import CONVERSES, STATELESS, HistoryConfig, TaskTemplate
+from agentflow.core.data.values import pairs_to_dict
+from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox
+from agentflow.lib.schema.declared_schema import parse_type
+from agentflow.lib.schema.tagged_unions import tagged_unions
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.describe import arguments_schema, task_info
 from agentflow.tasks.output import OutputSpec, format_instructions, output_spec

@@ -7,20 +7,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import NOTHING_INHERITED, InheritedContext
-from agentflow.core.errors import AgentflowError, TaskError, clip
-from agentflow.core.events import TaskStarted
-from agentflow.core.frozen import frozen
-from agentflow.core.journal import named_arguments
-from agentflow.core.names import narrowed
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.reuse import reuse_unavailable
-from agentflow.core.store_ports import ReusePort
-from agentflow.core.walk import LEAVES
-from agentflow.core.work import LONG_TEXT
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import NOTHING_INHERITED, InheritedContext
+from agentflow.core.data.errors import AgentflowError, TaskError, clip
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.names import narrowed
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.reuse import reuse_unavailable
+from agentflow.core.data.walk import LEAVES
+from agentflow.core.data.work import LONG_TEXT
+from agentflow.core.events.events import TaskStarted
+from agentflow.core.events.journal import named_arguments
+from agentflow.core.ports.store_ports import ReusePort
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.authority import check_files, settings_within_grants
 from agentflow.tasks.content import PARTS, content_of
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings

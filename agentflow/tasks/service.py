@@ -8,21 +8,21 @@ from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, S
 from pathlib import Path
 from typing import Any, cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.errors import AgentflowError, DataError, RunStopped, SessionBusy, TaskError
-from agentflow.core.executor_ports import CommandPort, FilePort
-from agentflow.core.host_code import HostCode
-from agentflow.core.host_threads import as_async
-from agentflow.core.memory_ports import ContextFinder
-from agentflow.core.names import Definitions
-from agentflow.core.ports import PromptRunner
-from agentflow.core.requests import FunctionCallNode, SubtaskRequest
-from agentflow.core.results import TaskResult, warn_of_failure
-from agentflow.core.store_ports import ReusePort
-from agentflow.core.templates import TaskTemplate
-from agentflow.core.values import to_json
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.host_threads import as_async
+from agentflow.core.data.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.data.errors import AgentflowError, DataError, RunStopped, SessionBusy, TaskError
+from agentflow.core.data.names import Definitions
+from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.data.results import TaskResult, warn_of_failure
+from agentflow.core.data.templates import TaskTemplate
+from agentflow.core.data.values import to_json
+from agentflow.core.ports.executor_ports import CommandPort, FilePort
+from agentflow.core.ports.memory_ports import ContextFinder
+from agentflow.core.ports.ports import PromptRunner
+from agentflow.core.ports.store_ports import ReusePort
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_sources import ContextSources, literal_of, source_of
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.executor import AtomicTaskExecutor

@@ -17,19 +17,19 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import Solve
-from agentflow.core.errors import AgentflowError, LimitExceeded, RunStopped, clip
-from agentflow.core.events import SubtaskStarted
-from agentflow.core.journal_port import Content
-from agentflow.core.messages import Usage
-from agentflow.core.names import FILES
-from agentflow.core.ports import ProgramExplorer
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult, warn_of_failure
-from agentflow.core.source import Source, Surface
-from agentflow.core.templates import TaskTemplate
-from agentflow.core.values import to_json
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.journal_port import Content
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, RunStopped, clip
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.names import FILES
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult, warn_of_failure
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.data.templates import TaskTemplate
+from agentflow.core.data.values import to_json
+from agentflow.core.events.effects import Solve
+from agentflow.core.events.events import SubtaskStarted
+from agentflow.core.ports.ports import ProgramExplorer
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.template import text_of

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import TaskError
-from agentflow.core.events import SubtaskStarted
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import TaskError
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.events.events import SubtaskStarted
 from agentflow.tasks.context_rules import resolve_settings
 from agentflow.tasks.options import TaskOptions, fingerprint
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry

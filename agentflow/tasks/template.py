@@ -17,15 +17,15 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import BaseModel
 
-from agentflow.core.errors import DataError, TaskError, cut
-from agentflow.core.models import MappingModel
-from agentflow.core.requests import FunctionCallNode
-from agentflow.core.results import TaskResult
-from agentflow.core.shared_list import HELD
-from agentflow.core.source import Source, Span
-from agentflow.core.values import as_text, json_work
-from agentflow.core.work import in_slices
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import DataError, TaskError, cut
+from agentflow.core.data.models import MappingModel
+from agentflow.core.data.requests import FunctionCallNode
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.shared_list import HELD
+from agentflow.core.data.source import Source, Span
+from agentflow.core.data.values import as_text, json_work
+from agentflow.core.data.work import in_slices
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.at_once import at_once
 
 MAX_NESTING = 16

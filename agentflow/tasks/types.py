@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from agentflow.core.errors import cut
-from agentflow.core.results import TaskResult
-from agentflow.core.values import Symbol
-from agentflow.lib.declared_schema import parse_type
-from agentflow.lib.json_schema import check
+from agentflow.core.data.errors import cut
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import Symbol
+from agentflow.lib.schema.declared_schema import parse_type
+from agentflow.lib.schema.json_schema import check
 
 
 def convert(value: object, declared: str) -> Any:

@@ -27,20 +27,20 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import CallWorkflow
-from agentflow.core.errors import AgentflowError, DataError, TaskError, cut
-from agentflow.core.events import TaskStarted
-from agentflow.core.models import MappingModel, validation_messages
-from agentflow.core.names import narrowed
-from agentflow.core.ports import ProgramChecker
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult, warn_of_failure
-from agentflow.core.source import Source, Surface
-from agentflow.core.templates import Parameter, TaskTemplate
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError, DataError, TaskError, cut
+from agentflow.core.data.models import MappingModel, validation_messages
+from agentflow.core.data.names import narrowed
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult, warn_of_failure
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.data.templates import Parameter, TaskTemplate
+from agentflow.core.events.effects import CallWorkflow
+from agentflow.core.events.events import TaskStarted
+from agentflow.core.ports.ports import ProgramChecker
 from agentflow.lib.file_writer import write_file
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.inputs import resolve_beside
 
 COMMENTS: Mapping[Surface, str] = MappingProxyType({"sexp": ";;;", "python": "###"})

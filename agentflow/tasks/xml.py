@@ -30,11 +30,11 @@ from typing import Any, cast
 from xml.sax import SAXException, SAXParseException
 from xml.sax.handler import ContentHandler
 
-from agentflow.core.errors import AgentflowError, DataError, cut
-from agentflow.core.source import Source, Span
-from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
+from agentflow.core.data.errors import AgentflowError, DataError, cut
+from agentflow.core.data.source import Source, Span
+from agentflow.core.data.templates import ContextManagement, HistoryConfig, TaskTemplate
 from agentflow.lib.own_threads import own_thread
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_rules import resolve_settings
 from agentflow.tasks.registry import compile_template, read_template
 

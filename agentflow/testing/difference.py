@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, cast
 
-from agentflow.core.errors import clip
+from agentflow.core.data.errors import clip
 
 _SHOWN = 10
 """Number of differences to describe."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agentflow.core.ports import Tool
+from agentflow.core.ports.ports import Tool
 from agentflow.exploration.answers import Answer, PrescribedAnswers
 from agentflow.exploration.findings import Exploration
 from agentflow.exploration.rehearsal import Rehearsal, Setting, tools_of
 from agentflow.exploration.search import RUNS, SURE_EFFECTS, SURE_STEPS
 from agentflow.exploration.search import explore as search
 from agentflow.exploration.virtual_time import in_virtual_time
+from agentflow.flow.program_files import ProgramLike, load_program
 from agentflow.handler.tools import tool_from_function
 from agentflow.lang.program import Program, as_source
-from agentflow.runtime.program_files import ProgramLike, load_program
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
-    from agentflow.core.source import Source
+    from agentflow.core.data.source import Source
 
 
 async def explore(

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Generator
 from typing import Any
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 
 _LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", ""})
 

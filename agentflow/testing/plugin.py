@@ -87,7 +87,7 @@ def flow(flow_options: Mapping[str, Any], script: Script, no_network: None) -> G
 @pytest.fixture
 def cassette(request: pytest.FixtureRequest) -> Generator[Cassette]:
     """A cassette for this test, ``cassettes/MODULE/TEST.json`` beside its file; see ``--record-cassettes``."""
-    from agentflow.core.errors import DataError
+    from agentflow.core.data.errors import DataError
     from agentflow.testing.cassette import Cassette
 
     name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.events import Event, ModelStarted, RunFinished, TaskStarted
-from agentflow.core.frozen import frozen
-from agentflow.core.messages import ModelRequest, ModelResponse
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.messages import ModelRequest, ModelResponse
+from agentflow.core.events.events import Event, ModelStarted, RunFinished, TaskStarted
+from agentflow.lib.text.suggest import did_you_mean
 from agentflow.providers.scripted import ScriptedProvider
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.ports import Tool
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.ports.ports import Tool
 from agentflow.exploration.answers import Answer
 from agentflow.exploration.findings import Finding
 from agentflow.handler.tools import tool_from_function

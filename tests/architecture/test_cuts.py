@@ -12,8 +12,8 @@ ROOT = Path(agentflow.__file__).parent
 SHORTEST = 40
 """Characters of a slice that may show a part of a secret."""
 NAMES = {
-    ("runtime/generations.py", "root[:190]"),
-    ("providers/wire.py", "wire[:55]"),
+    ("durable/generations.py", "root[:190]"),
+    ("providers/dialects/wire.py", "wire[:55]"),
     ("lang/naming.py", "_UNSAFE.sub('_', name)[:40]"),
     ("serve/mcp/progress.py", "event.name[:_MAX_TEXT]"),
 }

@@ -18,16 +18,16 @@ def names_in(tree: ast.AST) -> set[str]:
 def test_one_file_asks_which_call_is_executing() -> None:
     """``current_call`` is named where it is defined, and where it is set and asked for, nowhere else."""
     using = {
-        path.relative_to(ROOT).parts[0] if path.parent != ROOT / "core" else f"core/{path.name}"
+        str(path.relative_to(ROOT))
         for path in ROOT.rglob("*.py")
         if "current_call" in (text := path.read_text("utf-8")) and "current_call" in names_in(ast.parse(text))
     }
-    assert using == {"core/call.py", "core/host_code.py"}
+    assert using == {"core/call/call.py", "core/call/host_code.py"}
 
 
 def test_the_call_is_set_in_three_places() -> None:
     """``HostCode``, ``LineCode`` and ``CallContext.ordered`` set the variable; each gives back what was there."""
-    trees = [ast.parse((ROOT / "core" / name).read_text("utf-8")) for name in ("call.py", "host_code.py")]
+    trees = [ast.parse((ROOT / "core" / "call" / name).read_text("utf-8")) for name in ("call.py", "host_code.py")]
     setting: list[str] = []
     for function in [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         for call in [node for node in ast.walk(function) if isinstance(node, ast.Call)]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2] / "agentflow"
@@ -19,7 +20,9 @@ LEVELS = {
     "observe": 1,
     "journal": 1,
     "connect": 1,
-    "runtime": 2,
+    "run": 2,
+    "durable": 2.2,
+    "flow": 2.4,
     "exploration": 3,
     "spec": 3,
     "settings": 2,
@@ -43,6 +46,17 @@ LEVELS = {
     "__init__": 6,
     "__main__": 6,
 }
+
+SUB_ROOMS = {  # the rooms in a room, lowest first; "" is the room itself
+    "core": ("data", "events", "call", "ports", ""),
+    "lib": ("text", "schema", ""),
+    "providers": ("dialects", ""),
+    "run": ("strand", "bounds", "policy", ""),
+    "durable": ("values", ""),
+    "cli": ("shared", "run", "runs", "check", "admin", ""),
+}
+MOST_FILES = 35
+WIDER = {"lang": 57, "lang/python": 57}  # 2026-11: they get their rooms when both surfaces have one tree
 
 
 @functools.cache
@@ -124,6 +138,46 @@ def test_no_file_imports_itself_through_others() -> None:
     assert len(graph) > 100, "the package was found"
     assert cycles(graph) == []
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) != [], "a cycle would be seen"
+
+
+def test_the_rooms_of_a_room_have_an_order() -> None:
+    """Inside a room with rooms imports point downward too: a sub-room imports those below it only."""
+    wrong: list[str] = []
+    for name, others in modules().items():
+        for other in others:
+            above, below = sub_room(name), sub_room(other)
+            if above and below and above[0] == below[0]:
+                order = SUB_ROOMS[above[0]]
+                if order.index(below[1]) > order.index(above[1]):
+                    wrong.append(f"{name} imports {other}")
+    assert not wrong, "\n".join(wrong)
+
+
+def sub_room(module: str) -> tuple[str, str] | None:
+    """The room with rooms that a module is in, and which of them; None for a module of a room that has none, and for ``__init__``."""
+    room, *inner = module.removeprefix("agentflow.").split(".")
+    if room not in SUB_ROOMS or not inner or (ROOT / room / "/".join(inner)).is_dir():
+        return None
+    return room, inner[0] if len(inner) > 1 else ""
+
+
+def folders() -> dict[str, list[Path]]:
+    """Every folder of the package with its files."""
+    inner = [path.parent for path in ROOT.rglob("*.py")]
+    return {str(folder.relative_to(ROOT)): sorted(folder.glob("*.py")) for folder in sorted(set(inner))}
+
+
+def test_a_folder_can_be_looked_over() -> None:
+    """At most 35 files in a folder, and one of more than 15 says in its ``__init__`` in which order to read it."""
+    for folder, files in folders().items():
+        assert len(files) <= WIDER.get(folder, MOST_FILES), f"{folder} has {len(files)} files: make rooms in it"
+        assert folder not in WIDER or len(files) > MOST_FILES, f"{folder} needs no exception any more"
+        if len(files) > 15:
+            text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text("utf-8"))) or ""
+            said = {word for word in re.findall(r"``(\w+)``", text) if (ROOT / folder / f"{word}.py").exists()}
+            assert "Read" in text and len(said) >= 3, (
+                f"{folder}/__init__.py does not say in which order to read its {len(files)} files"
+            )
 
 
 def test_every_room_has_a_level() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import agentflow
 import agentflow.errors
 import agentflow.events
-from agentflow.core import events as core_events
+from agentflow.core.events import events as core_events
 
 
 def test_public_names_are_sorted_few_and_real() -> None:
@@ -35,7 +35,7 @@ def test_type_checkers_see_the_same_names() -> None:
 
 
 def test_every_event_is_public() -> None:
-    """``agentflow.events`` lists, one by one, what ``core/events.py`` gathers."""
+    """``agentflow.events`` lists, one by one, what ``core/events/events.py`` gathers."""
     assert sorted(agentflow.events.__all__) == sorted(core_events.__all__)
 
 
@@ -106,7 +106,7 @@ def test_the_help_of_the_command_loads_what_it_shows() -> None:
         "    command()\n"
         "except SystemExit:\n"
         "    pass\n"
-        "rooms = {'lang', 'tasks', 'memory', 'handler', 'providers', 'executors', 'observe', 'runtime', 'app'}\n"
+        "rooms = {'lang', 'tasks', 'memory', 'handler', 'providers', 'executors', 'observe', 'run', 'app'}\n"
         "heavy = ({'pydantic', 'rich', 'aiohttp'} | {f'agentflow.{room}' for room in rooms}) & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

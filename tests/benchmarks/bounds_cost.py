@@ -22,8 +22,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow import AgentFlow
-from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Source, Surface
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Source, Surface
 from agentflow.lang.bounds.texts import readied
 from tests.spec.test_manual import PAGES
 from tests.spec_python.test_python_manual import PAGES as PYTHON_PAGES

@@ -11,11 +11,11 @@ import gc
 import time
 
 from agentflow import AgentFlow, Limits, Price, ScriptedProvider
-from agentflow.core.messages import Message, ModelRequest, user
-from agentflow.core.session import Session
-from agentflow.core.spending import Quote
+from agentflow.core.call.spending import Quote
+from agentflow.core.data.messages import Message, ModelRequest, user
+from agentflow.core.data.session import Session
 from agentflow.handler.estimate import Calibration, Estimator, size_of_message
-from agentflow.runtime.reservation import RunPurse
+from agentflow.run.reservation import RunPurse
 from tests.benchmarks.loop_hold import Ticker
 
 ASK = '(defatom ask (params (n integer)) (instructions "Answer {{n}}")) (pmap (lambda (n) (ask (n n))) (range 3))'

@@ -17,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider
-from agentflow.core.source import Source
+from agentflow.core.data.source import Source
 from agentflow.events import Log, ToolStarted
 from tests.benchmarks.figures import ONE_TASK, TEMPLATE
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
 from tests.support.fake_run import FakeFlow
 
 LIMITS = Limits(steps=None, depth=2_000_000)

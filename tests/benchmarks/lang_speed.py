@@ -15,9 +15,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source
 from agentflow.lang.reader import read
 from tests.benchmarks.timing import Work, medians
 from tests.support.fake_run import FakeFlow

@@ -84,7 +84,7 @@ async def measure(
 ) -> dict[str, Any]:
     """Run one case and give its figures; ``record`` is the directory of its events, ``durable`` the URL of its journal."""
     from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider
-    from agentflow.core.source import Source
+    from agentflow.core.data.source import Source
 
     async def take(value: Any = None) -> int:
         """A tool that takes anything.

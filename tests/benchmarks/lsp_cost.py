@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 from lsprotocol import types
 
-from agentflow.cli.language import ShippedNames
-from agentflow.core.limits import Limits
+from agentflow.cli.check.language import ShippedNames
+from agentflow.core.data.limits import Limits
 from agentflow.lang.stack import collector_paused
 from agentflow.lang.survey import Surveyor
 from agentflow.lsp import completion, explain, highlighting, mistakes, navigation

@@ -109,7 +109,7 @@ class Fusion:
     }  # fmt: skip
 
     def __init__(self, database: Path) -> None:
-        from agentflow.lib.tokens import Tokeniser
+        from agentflow.lib.text.tokens import Tokeniser
         from agentflow.memory.store import Store
 
         self._store = Store(database)

@@ -11,8 +11,8 @@ from typing import Any
 import anthropic
 import openai
 
-from agentflow.core.messages import Message, ModelRequest, TextPart, ToolResultPart, ToolSpec, user
-from agentflow.core.session import Session
+from agentflow.core.data.messages import Message, ModelRequest, TextPart, ToolResultPart, ToolSpec, user
+from agentflow.core.data.session import Session
 from agentflow.providers import Clocks, Prices, open_provider
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -13,8 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source
 from agentflow.lang.program import compile_program
 from tests.benchmarks.timing import FIB_BY_HAND_MS, Work, fib, fib_by_hand_ms, medians
 from tests.support.fake_run import FakeFlow

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from agentflow import AgentFlow, AgentflowError, Event, Limits
-from agentflow.core.effects import Solve
-from agentflow.core.events import ModelStarted
-from agentflow.core.ports import ProviderAdapter
-from agentflow.core.source import Surface
+from agentflow.core.data.source import Surface
+from agentflow.core.events.effects import Solve
+from agentflow.core.events.events import ModelStarted
+from agentflow.core.ports.ports import ProviderAdapter
 
 FILES = {
     "a.txt": "red green blue\ngreen blue\nblue",

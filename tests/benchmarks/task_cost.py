@@ -11,9 +11,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from agentflow.core.call import CallContext
-from agentflow.core.messages import ModelResponse, TextPart, Usage
-from agentflow.core.ports import Prompt, PromptOutcome
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.messages import ModelResponse, TextPart, Usage
+from agentflow.core.ports.ports import Prompt, PromptOutcome
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.inputs import request_from_arguments
 from tests.benchmarks.timing import medians

@@ -14,9 +14,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow import AgentFlow, Limits, ModelRequest, ScriptedProvider, Session, SexpEnvironment
-from agentflow.core.messages import TextPart, user
-from agentflow.core.ports import Prompt, PromptOutcome
-from agentflow.core.results import TaskResult
+from agentflow.core.data.messages import TextPart, user
+from agentflow.core.data.results import TaskResult
+from agentflow.core.ports.ports import Prompt, PromptOutcome
 from agentflow.tasks.inputs import request_from_arguments
 from tests.benchmarks.figures import ONE_TASK, TEMPLATE
 from tests.benchmarks.timing import Work, medians

@@ -97,9 +97,7 @@ async def test_package_calls_are_counted_without_noise() -> None:
     """The count of one run is the same each time; watching a run costs calls."""
     unwatched = await package_calls()
     assert unwatched == await package_calls()
-    assert any(name.startswith("tasks/") for name in unwatched) and any(
-        name.startswith("runtime/") for name in unwatched
-    )
+    assert any(name.startswith("tasks/") for name in unwatched) and any(name.startswith("run/") for name in unwatched)
     assert (await package_calls(watched=True)).total() > unwatched.total()
 
 

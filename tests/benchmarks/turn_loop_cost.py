@@ -16,8 +16,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 
-from agentflow.core.call import CallContext
-from agentflow.core.messages import (
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.messages import (
     Message,
     ModelDelta,
     ModelProfile,
@@ -28,8 +28,8 @@ from agentflow.core.messages import (
     Usage,
     user,
 )
-from agentflow.core.ports import Prompt
-from agentflow.core.session import Session
+from agentflow.core.data.session import Session
+from agentflow.core.ports.ports import Prompt
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
 from tests.benchmarks.timing import Work, medians

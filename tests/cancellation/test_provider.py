@@ -9,8 +9,8 @@ from contextlib import aclosing
 
 import pytest
 
-from agentflow.core.messages import ModelRequest, user
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.data.messages import ModelRequest, user
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers import RetryPolicy, open_provider
 from tests.support.model_server import ModelServer, Request
 from tests.support.spending import at_most

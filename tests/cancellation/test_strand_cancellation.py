@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.limits import Limits
 from tests.support.fake_run import FakeFlow
 
 PLACES = {

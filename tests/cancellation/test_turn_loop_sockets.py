@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import TextPart
-from agentflow.core.ports import Prompt
-from agentflow.core.session import Session
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import TextPart
+from agentflow.core.data.session import Session
+from agentflow.core.ports.ports import Prompt
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.providers.table import Router

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, Price
-from agentflow.cli.around import names_around
-from agentflow.cli.bounds import Maxima, bounds_files
-from agentflow.cli.common import Exit, UsageError
-from agentflow.cli.language import check_files
-from agentflow.cli.mcp_options import McpOptions
-from agentflow.cli.options import FlowOptions
-from agentflow.cli.progress import beside_bounds
-from agentflow.cli.tool_files import tools_in_files
-from agentflow.core.events import Event, ProgramBounds, RunFinished
+from agentflow.cli.check.around import names_around
+from agentflow.cli.check.bounds import Maxima, bounds_files
+from agentflow.cli.check.language import check_files
+from agentflow.cli.shared.common import Exit, UsageError
+from agentflow.cli.shared.mcp_options import McpOptions
+from agentflow.cli.shared.options import FlowOptions
+from agentflow.cli.shared.progress import beside_bounds
+from agentflow.cli.shared.tool_files import tools_in_files
+from agentflow.core.events.events import Event, ProgramBounds, RunFinished
 from agentflow.observe.report.observer import Report
 
 REVIEW = '(defatom review (params (f string)) (instructions "Review {{f}}") (tools))\n'

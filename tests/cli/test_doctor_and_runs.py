@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentflow.cli.doctor import python_note
+from agentflow.cli.admin.doctor import python_note
 from tests.cli.test_command import agentflow
 from tests.support.model_server import ModelServer
 

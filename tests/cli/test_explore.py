@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.cli.common import Exit, UsageError
-from agentflow.cli.explore import ExploreOptions, explore_file, parse_assumptions
-from agentflow.core.errors import ConfigurationError
+from agentflow.cli.check.explore import ExploreOptions, explore_file, parse_assumptions
+from agentflow.cli.shared.common import Exit, UsageError
+from agentflow.core.data.errors import ConfigurationError
 
 PAGE = Path(__file__).parents[2] / "docs" / "explore.md"
 PLAN = """(defatom plan (params (goal string)) (instructions "Plan {{goal}}.")

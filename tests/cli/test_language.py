@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.cli.common import Exit, UsageError
-from agentflow.cli.language import check_files, format_files
+from agentflow.cli.check.language import check_files, format_files
+from agentflow.cli.shared.common import Exit, UsageError
 from tests.support.commands import said_by
 
 BROKEN = "(let ((x)) x)\n(if)\n(cond 5)\n"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.cli.layout import MAX_TEXT, WIDTH, in_lines
-from agentflow.cli.values import print_data, show_value
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
+from agentflow.cli.shared.layout import MAX_TEXT, WIDTH, in_lines
+from agentflow.cli.shared.values import print_data, show_value
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source
 from agentflow.lang.reader import read
 from agentflow.lang.syntax import datum
 

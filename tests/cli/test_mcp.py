@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from agentflow import ConfigurationError
-from agentflow.cli.around import names_around
-from agentflow.cli.bounds import Maxima, bounds_files
-from agentflow.cli.mcp import show_servers
-from agentflow.cli.mcp_options import McpOptions
-from agentflow.cli.options import FlowOptions, open_flow
-from agentflow.cli.trust import trust_file
+from agentflow.cli.admin.mcp import show_servers
+from agentflow.cli.admin.trust import trust_file
+from agentflow.cli.check.around import names_around
+from agentflow.cli.check.bounds import Maxima, bounds_files
+from agentflow.cli.shared.mcp_options import McpOptions
+from agentflow.cli.shared.options import FlowOptions, open_flow
 from agentflow.connect.config import server_of_option, servers_of_file, servers_of_table
 from agentflow.connect.recorded import MAX_RECORD, MAX_SERVERS, record, recorded
-from agentflow.core.messages import ToolSpec
-from agentflow.core.names import NameInfo
-from agentflow.core.ports import Tool
-from agentflow.core.source import Source
+from agentflow.core.data.messages import ToolSpec
+from agentflow.core.data.names import NameInfo
+from agentflow.core.data.source import Source
+from agentflow.core.ports.ports import Tool
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lib.private_files import state_path
 from agentflow.mcp import McpHttp, McpStdio

@@ -12,7 +12,14 @@ from typing import Annotated
 import pytest
 import typer
 
-from agentflow.cli.options import DemoOptions, DurableOptions, FlowOptions, ResumeOptions, RunOptions, takes_options
+from agentflow.cli.shared.options import (
+    DemoOptions,
+    DurableOptions,
+    FlowOptions,
+    ResumeOptions,
+    RunOptions,
+    takes_options,
+)
 from tests.support.commands import said_by
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.providers.shown import wire_of
 from tests.cli.test_command import agentflow
 from tests.support.model_server import ModelServer

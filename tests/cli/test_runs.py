@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.cli.run_diff import show_difference
-from agentflow.cli.run_read import event_text, show
-from agentflow.cli.run_show import show_run
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.journal import NewRun
-from agentflow.core.source import Source, Surface
-from agentflow.core.templates import Parameter
+from agentflow.cli.runs.run_diff import show_difference
+from agentflow.cli.runs.run_read import event_text, show
+from agentflow.cli.runs.run_show import show_run
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.data.templates import Parameter
+from agentflow.core.events.journal import NewRun
+from agentflow.durable.catalogue import RunSummary
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.sqlite import SqliteJournal
-from agentflow.lib.terminal import clean
+from agentflow.lib.text.terminal import clean
 from agentflow.observe.difference import pairs_of
 from agentflow.observe.files import EventFiles
-from agentflow.runtime.catalogue import RunSummary
 from agentflow.settings import load_settings
 from agentflow.tasks.workflows import Workflow
 from tests.cli.test_command import Done, agentflow

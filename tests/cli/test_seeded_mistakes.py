@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.cli.common import Exit
-from agentflow.cli.language import check_files
+from agentflow.cli.check.language import check_files
+from agentflow.cli.shared.common import Exit
 
 SEEDED = """\
 (defatom review (params (path string) (most integer)) (instructions "Review {{path}}, {{most}} remarks"))

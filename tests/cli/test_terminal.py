@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.cli.progress import Progress, Totals
+from agentflow.cli.shared.progress import Progress, Totals
 from tests.cli.test_command import KEYS, MODEL, environment, good, model_options, prompt_of, repository
 from tests.observe.test_writers import events_of_a_task
 from tests.support.model_server import ModelServer, Request

@@ -12,10 +12,11 @@ import pytest
 from rich.console import Console, Group
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.cli.cost_table import cost_table
-from agentflow.cli.tree import RunTree
-from agentflow.core.call import CallContext
-from agentflow.core.events import (
+from agentflow.cli.shared.cost_table import cost_table
+from agentflow.cli.shared.tree import RunTree
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.source import Source
+from agentflow.core.events.events import (
     BranchStarted,
     Event,
     FinishedBase,
@@ -27,7 +28,6 @@ from agentflow.core.events import (
     ToolProgress,
     WaitStarted,
 )
-from agentflow.core.source import Source
 from agentflow.observe.run_view import Tally
 from tests.support.fakes import FakeRun
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import ConfigurationError, SandboxUnavailable
-from agentflow.core.executor_ports import CommandPort
+from agentflow.core.data.errors import ConfigurationError, SandboxUnavailable
+from agentflow.core.ports.executor_ports import CommandPort
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.base import CommandLimits, Running, Spawn

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.event_log import LogBounds
-from agentflow.core.events import Event, Log, ModelStarted, ProgramLoaded, RunFinished, RunStarted, TextDelta
-from agentflow.core.messages import ModelRequest, user
-from agentflow.core.store_ports import EventStore
+from agentflow.core.data.event_log import LogBounds
+from agentflow.core.data.messages import ModelRequest, user
+from agentflow.core.events.events import Event, Log, ModelStarted, ProgramLoaded, RunFinished, RunStarted, TextDelta
+from agentflow.core.ports.store_ports import EventStore
 from agentflow.journal.urls import open_events
 from agentflow.observe.files import EventFiles
 from agentflow.observe.log_lines import LogLines, PieceLine

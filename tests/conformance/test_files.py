@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import ConfigurationError, FileFailure, PathDenied
-from agentflow.core.executor_ports import FilePort
+from agentflow.core.data.errors import ConfigurationError, FileFailure, PathDenied
+from agentflow.core.ports.executor_ports import FilePort
 from agentflow.executors.file_access import FileAccessManager, digest_of
 
 

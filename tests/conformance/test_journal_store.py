@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import JournalError
-from agentflow.core.event_log import LogBounds
-from agentflow.core.journal import EffectRow, EffectState, JsonText, NewRun, StoredResult, effect_key
-from agentflow.core.store_ports import JournalStore
+from agentflow.core.data.errors import JournalError
+from agentflow.core.data.event_log import LogBounds
+from agentflow.core.events.journal import EffectRow, EffectState, JsonText, NewRun, StoredResult, effect_key
+from agentflow.core.ports.store_ports import JournalStore
 from agentflow.journal.urls import open_store
 from tests.support.postgres import Server
 
@@ -263,7 +263,7 @@ async def test_what_a_removed_run_was_and_cost_is_kept(opener: Opener) -> None:
     new = replace(NEW, input={"name": "p\ud800\x00", "bindings": {"x": "secret"}})
     errors: dict[str, Any] = {
         "done": None,
-        "failed": ["agentflow.core.errors.DataError", {"code": "data/x", "message": "m"}],
+        "failed": ["agentflow.core.data.errors.DataError", {"code": "data/x", "message": "m"}],
     }
     costs = {"done": [(1, 2, 3), (10, 20, 30, 40)], "failed": [(1, 1), None]}
     for run, error in errors.items():

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from agentflow import MemorySystem
-from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.memory_ports import MemoryPort, Ranker
-from agentflow.core.results import TaskResult
-from agentflow.lib.sentence_rank import LexicalSentenceRanker
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.data.results import TaskResult
+from agentflow.core.ports.memory_ports import MemoryPort, Ranker
+from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
 from agentflow.memory import FileIndex, LexicalRanker, LlmRanker
 from tests.support.fake_memory import FakeMemory
 from tests.support.fakes import FakeRun

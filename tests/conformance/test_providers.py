@@ -11,10 +11,18 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import ProviderError
-from agentflow.core.messages import Message, ModelDelta, ModelRequest, ModelResponse, ToolResultPart, ToolSpec, user
-from agentflow.core.ports import ProviderAdapter
-from agentflow.lib.json_schema import check
+from agentflow.core.data.errors import ProviderError
+from agentflow.core.data.messages import (
+    Message,
+    ModelDelta,
+    ModelRequest,
+    ModelResponse,
+    ToolResultPart,
+    ToolSpec,
+    user,
+)
+from agentflow.core.ports.ports import ProviderAdapter
+from agentflow.lib.schema.json_schema import check
 from agentflow.providers import FallbackProvider, RetryPolicy, ScriptedProvider, open_provider
 from agentflow.providers.offline import OfflineProvider
 from tests.support.model_server import ModelServer

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.ports import Tool
+from agentflow.core.ports.ports import Tool
 from agentflow.mcp import McpHttp
 from tests.support.node import NodeClients
 

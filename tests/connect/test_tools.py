@@ -16,10 +16,10 @@ from mcp_types import CallToolResult
 from agentflow import AgentFlow, AgentflowError, ApprovalRequest, ConfigurationError, ScriptedProvider
 from agentflow.connect.content import parts_of
 from agentflow.connect.secrets import expand
-from agentflow.core.messages import TextPart
-from agentflow.core.questions import Question
+from agentflow.core.data.messages import TextPart
+from agentflow.core.events.questions import Question
 from agentflow.events import Log, ToolProgress, ToolStarted, Warning
-from agentflow.lib.json_schema import check
+from agentflow.lib.schema.json_schema import check
 from agentflow.mcp import McpHttp, McpStdio
 from agentflow.testing import explore
 from tests.connect.flows import flow_with, seen, server

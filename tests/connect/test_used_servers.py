@@ -28,7 +28,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.questions import Question
+from agentflow.core.events.questions import Question
 from agentflow.events import ToolProgress, Warning
 from agentflow.mcp import McpHttp, McpStdio
 from tests.connect.flows import seen

@@ -7,13 +7,13 @@ from typing import Any, cast, get_args
 
 import pytest
 
-from agentflow.core import effects
-from agentflow.core.effects import Effect, EffectBase
-from agentflow.core.frozen import frozen
-from agentflow.core.shared_list import SharedList
-from agentflow.core.work import finish
-from agentflow.runtime.authority import missing_grant
-from agentflow.runtime.leaving import carries_data, leaving
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.work import finish
+from agentflow.core.events import effects
+from agentflow.core.events.effects import Effect, EffectBase
+from agentflow.run.strand.authority import missing_grant
+from agentflow.run.strand.leaving import carries_data, leaving
 from tests.support.fakes import FakeRun
 
 KINDS = get_args(Effect)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agentflow.core.events import Warning
+from agentflow.core.events.events import Warning
 
 
 async def test_large_values_become_data_in_parts() -> None:

@@ -15,12 +15,12 @@ from typing_extensions import TypedDict
 
 import agentflow.errors
 from agentflow import AgentFlow, ScriptedProvider, TaskResult, tool
-from agentflow.core.errors import AgentflowError, DataError, LimitExceeded, ResourceExhausted
-from agentflow.core.events import Event, Warning
-from agentflow.core.messages import ToolResultPart
-from agentflow.core.notes import ErrorInfo
-from agentflow.core.values import plain
-from agentflow.providers.retry import RetryPolicy
+from agentflow.core.data.errors import AgentflowError, DataError, LimitExceeded, ResourceExhausted
+from agentflow.core.data.messages import ToolResultPart
+from agentflow.core.data.notes import ErrorInfo
+from agentflow.core.data.values import plain
+from agentflow.core.events.events import Event, Warning
+from agentflow.providers.dialects.retry import RetryPolicy
 from agentflow.providers.table import open_provider
 from tests.support.model_server import ModelServer
 

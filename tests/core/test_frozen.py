@@ -10,8 +10,8 @@ from dataclasses import FrozenInstanceError, dataclass, field
 
 import pytest
 
-from agentflow.core.frozen import frozen
-from agentflow.core.results import TaskResult
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.results import TaskResult
 from agentflow.events import EVENTS, Log
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import jiter
 import pytest
 
-from agentflow.core.json_parse import AT_ONCE, TooNested, parsed
-from agentflow.core.work import finish
+from agentflow.core.data.json_parse import AT_ONCE, TooNested, parsed
+from agentflow.core.data.work import finish
 
 
 def at_once(text: str) -> Any:

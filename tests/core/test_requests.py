@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, SubtaskRequest, Symbol
-from agentflow.core.errors import DataError
-from agentflow.core.templates import ContextManagement, HistoryConfig
+from agentflow.core.data.errors import DataError
+from agentflow.core.data.templates import ContextManagement, HistoryConfig
 
 
 def test_a_request_is_a_mapping_of_its_fields() -> None:

@@ -14,11 +14,18 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow import AgentFlow, ScriptedProvider, SubtaskRequest, TaskResult
-from agentflow.core.errors import AgentflowError, DataError, InvalidOutput, LimitExceeded, ResourceExhausted, TaskError
-from agentflow.core.events import Warning
-from agentflow.core.messages import ToolResultPart, Usage
-from agentflow.core.notes import ErrorInfo, FailedPart, Notes
-from agentflow.core.values import plain
+from agentflow.core.data.errors import (
+    AgentflowError,
+    DataError,
+    InvalidOutput,
+    LimitExceeded,
+    ResourceExhausted,
+    TaskError,
+)
+from agentflow.core.data.messages import ToolResultPart, Usage
+from agentflow.core.data.notes import ErrorInfo, FailedPart, Notes
+from agentflow.core.data.values import plain
+from agentflow.core.events.events import Warning
 
 KEYS = ["status", "content", "parsedContent", "criteria", "notes"]
 

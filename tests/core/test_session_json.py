@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow, DataContext, MatchItem, ScriptedProvider, Session
-from agentflow.core.message_json import PARTS, exchange_data, read_part
-from agentflow.core.messages import (
+from agentflow.core.data.message_json import PARTS, exchange_data, read_part
+from agentflow.core.data.messages import (
     Citation,
     DocumentPart,
     ImagePart,
@@ -24,8 +24,8 @@ from agentflow.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from agentflow.core.session import Unread
-from agentflow.core.values import plain
+from agentflow.core.data.session import Unread
+from agentflow.core.data.values import plain
 from agentflow.errors import DataError
 
 texts = st.text(st.characters(), max_size=20)

@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from agentflow.cli.main import app
-from agentflow.core.limits import Limits
+from agentflow.core.data.limits import Limits
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.file_rules import FILE_RULES
 from agentflow.lib.option_table import CALLED, OPTIONS, options_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from agentflow.core.events import EVENTS, DeltaBase, EventBase, FinishedBase
+from agentflow.core.events.events import EVENTS, DeltaBase, EventBase, FinishedBase
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "events.md"
 BEGIN, END = "<!-- events -->\n", "<!-- end -->"

@@ -28,18 +28,18 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from agentflow import AgentFlow, DurableRun, Limits, RunResult, ScriptedProvider, TaskResult
-from agentflow.core.call import CallContext
-from agentflow.core.errors import DataError
-from agentflow.core.journal import EffectRow, EffectState, OwnedRun, RunStatus
-from agentflow.core.messages import ModelRequest, ToolResultPart
-from agentflow.core.questions import Question
-from agentflow.core.templates import Parameter
-from agentflow.core.values import plain
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import DataError
+from agentflow.core.data.messages import ModelRequest, ToolResultPart
+from agentflow.core.data.templates import Parameter
+from agentflow.core.data.values import plain
+from agentflow.core.events.journal import EffectRow, EffectState, OwnedRun, RunStatus
+from agentflow.core.events.questions import Question
+from agentflow.durable.runs import DurableRuns
 from agentflow.handler.tools import subtask_tool, tool_from_function
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.urls import database_file, is_postgres
-from agentflow.runtime.durable import DurableRuns
 from agentflow.tasks.workflows import Workflow
 from tests.durable.programs import PROGRAMS, WAITING, WORKFLOW
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Limits, ScriptedProvider
-from agentflow.core.messages import ModelRequest
-from agentflow.core.provider_errors import BadRequest
+from agentflow.core.data.messages import ModelRequest
+from agentflow.core.data.provider_errors import BadRequest
+from agentflow.durable.handle import DurableRun
 from agentflow.errors import JournalError, LimitExceeded, ProviderError, ResourceExhausted
-from agentflow.runtime.durable_run import DurableRun
 from tests.support.fakes import tool_calls
 
 PROGRAM = '(list (look (at "a")) (look (at "b")) (look (at "c")))'

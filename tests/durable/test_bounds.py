@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.events import Event, ProgramBounds
+from agentflow.core.events.events import Event, ProgramBounds
 from tests.durable.world import Flow, World
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, DurableRun, ScriptedProvider, tool
-from agentflow.core.errors import AgentflowError, DataError, JournalError, SessionBusy
+from agentflow.core.data.errors import AgentflowError, DataError, JournalError, SessionBusy
 
 ASKS = '(begin (ask-human "ok?" {"type" "boolean"}) (value-of (work)))'
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, DurableRun
-from agentflow.core.errors import JournalError
+from agentflow.core.data.errors import JournalError
 from tests.durable.world import Flow, World, interrupted
 
 NESTED = """

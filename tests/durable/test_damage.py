@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import JournalError
+from agentflow.core.data.errors import JournalError
 from tests.durable.world import Flow, World, interrupted
 
 PROGRAM = '(list (content (look (at "a"))) (content (look (at "b"))))'

@@ -12,8 +12,8 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import JournalError
-from agentflow.core.messages import ModelRequest
+from agentflow.core.data.errors import JournalError
+from agentflow.core.data.messages import ModelRequest
 
 
 async def test_chance_and_time_are_recorded(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Limits, ScriptedProvider
-from agentflow.core.errors import JournalError
+from agentflow.core.data.errors import JournalError
 from tests.durable.world import Flow, World, interrupted
 
 ASK = '(defatom ask (params (q string)) (instructions "{{q}}") (history_config (record_in_session_history true)))'

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, Session
-from agentflow.core.errors import JournalError
-from agentflow.core.messages import ModelRequest, user
+from agentflow.core.data.errors import JournalError
+from agentflow.core.data.messages import ModelRequest, user
 from tests.durable.world import Flow, World, interrupted
 
 KEY = "sk-live-0123456789abcdefghij"

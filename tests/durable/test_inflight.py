@@ -21,9 +21,9 @@ from agentflow import (
     TaskResult,
     tool,
 )
-from agentflow.core.errors import JournalError
-from agentflow.core.journal import EffectRow, EffectState, NewRun, OnInflight
-from agentflow.core.messages import ModelRequest
+from agentflow.core.data.errors import JournalError
+from agentflow.core.data.messages import ModelRequest
+from agentflow.core.events.journal import EffectRow, EffectState, NewRun, OnInflight
 from agentflow.events import Event, Warning
 from agentflow.journal.rows import change_run
 from agentflow.journal.sqlite import SqliteJournal

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import JournalError
+from agentflow.core.data.errors import JournalError
 
 
 def flow_in(where: Path) -> tuple[AgentFlow, Any]:

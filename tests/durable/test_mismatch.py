@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import JournalError
+from agentflow.core.data.errors import JournalError
 
 
 class Rounding(BaseModel):

@@ -63,9 +63,15 @@ async def test_a_run_that_is_not_durable_does_not_know_of_the_journal(tmp_path: 
             await beside.run(text)
         rounds = [(await calls_in(bare, text), await calls_in(beside, text)) for _ in range(12)]
     without, with_ = [each[0] for each in rounds], [each[1] for each in rounds]
-    journal = ("journal/", "runtime/journal.py", "runtime/records.py", "runtime/decisions.py", "runtime/codec.py")
+    journal = (
+        "journal/",
+        "durable/journal.py",
+        "durable/records.py",
+        "durable/decisions.py",
+        "durable/values/codec.py",
+    )
     called = {name for each in (*without, *with_) for name in each}
-    assert [name for name in called if name.startswith((*journal, "runtime/conversations.py"))] == []
+    assert [name for name in called if name.startswith((*journal, "durable/conversations.py"))] == []
     steady, steady_with = always(without), always(with_)
     assert sum(steady.values()) > 200
     assert steady.keys() <= {name for each in with_ for name in each}

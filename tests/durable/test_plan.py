@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from agentflow.durable.plan import RunPlan, cost_of
 from agentflow.events import Event
-from agentflow.runtime.plan import RunPlan, cost_of
 from tests.durable.test_generations import ASK, TOLD, done
 from tests.durable.world import Flow, World, interrupted
 

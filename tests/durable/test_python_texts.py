@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.source import Source
+from agentflow.core.data.source import Source
 from tests.durable.test_generations import edited
 from tests.durable.world import Flow, World, interrupted
 

@@ -19,8 +19,8 @@ from agentflow import (
     Secret,
     TaskResult,
 )
-from agentflow.core.errors import AgentflowError, JournalError
-from agentflow.core.session import Session
+from agentflow.core.data.errors import AgentflowError, JournalError
+from agentflow.core.data.session import Session
 from agentflow.events import EffectReplayed, Event, RunFinished, ToolStarted
 from tests.durable.world import Flow, World, interrupted, time_passes
 
@@ -411,8 +411,8 @@ async def test_inside_a_call_nothing_durable_is_started(world: World, flow: Flow
 
 def test_changes_of_a_session_are_data() -> None:
     """What was committed, cleared or primed since a mark is applied to another session with the same effect."""
-    from agentflow.core.context import DataContext
-    from agentflow.core.messages import user
+    from agentflow.core.data.context import DataContext
+    from agentflow.core.data.messages import user
 
     def turns(session: Session) -> list[str]:
         return [exchange[0].text for exchange in session.turns()]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import Secret, Session, tool
-from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, JournalError
 from tests.durable.world import Flow, World
 
 KEY = "Zq7x" * 12

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, ScriptedProvider, Secret, Session
-from agentflow.core.context import DataContext
-from agentflow.core.errors import JournalError, SessionBusy
-from agentflow.core.messages import ModelRequest
+from agentflow.core.data.context import DataContext
+from agentflow.core.data.errors import JournalError, SessionBusy
+from agentflow.core.data.messages import ModelRequest
 from tests.durable.world import Flow
 
 CHAT = '(defatom chat (params (say string)) (instructions "{{say}}") (history_config true)) (content (chat (say text)))'

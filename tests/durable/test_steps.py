@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, DurableRun, Limits, Price, ScriptedProvider
-from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, ToolResultPart, Usage
-from agentflow.core.provider_errors import ConnectionLost
+from agentflow.core.data.messages import Attempt, ModelDelta, ModelRequest, ToolResultPart, Usage
+from agentflow.core.data.provider_errors import ConnectionLost
 from agentflow.events import EffectReplayed, Event, ModelStarted, Warning
 
 LOOP = """

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import JournalError
+from agentflow.core.data.errors import JournalError
 
 PROGRAM = """
 (list (content (look (at "a"))) (pmap (lambda (i) (content (look (at i)))) '("p1" "p2" "p3")) (content (look (at "b"))))

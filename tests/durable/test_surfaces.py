@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider, tool
-from agentflow.core.errors import JournalError, ResourceExhausted
+from agentflow.core.data.errors import JournalError, ResourceExhausted
 from agentflow.journal.sqlite_file import SqliteFile, Sync
 from tests.durable.world import Flow, World, interrupted
 

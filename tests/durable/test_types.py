@@ -13,8 +13,8 @@ from pydantic import BaseModel, TypeAdapter
 
 import agentflow
 from agentflow import AgentFlow, ScriptedProvider, TaskResult
-from agentflow.core.errors import AgentflowError, ConfigurationError, DataError, JournalError
-from agentflow.core.messages import ToolResultPart
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, JournalError
+from agentflow.core.data.messages import ToolResultPart
 from agentflow.events import Event, Warning
 from tests.support.typed_values import REFUSED, TYPES, UNFIT, Customer, Payment, Plain, is_same
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, DurableRun, ScriptedProvider, tool
-from agentflow.core.errors import AgentflowError, DataError, JournalError
-from agentflow.core.journal import EffectState
-from agentflow.core.questions import Question
+from agentflow.core.data.errors import AgentflowError, DataError, JournalError
+from agentflow.core.events.journal import EffectState
+from agentflow.core.events.questions import Question
 from agentflow.events import EffectReplayed, Event, RunFinished, WaitFinished, WaitStarted
 from agentflow.journal.sqlite import SqliteJournal
 from tests.durable.world import Flow, World, time_passes

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import JournalError
-from agentflow.core.journal import EffectRow
-from agentflow.core.messages import ModelRequest
+from agentflow.core.data.errors import JournalError
+from agentflow.core.data.messages import ModelRequest
+from agentflow.core.events.journal import EffectRow
 from agentflow.journal.sqlite import SqliteJournal
 
 Flow = Callable[..., contextlib.AbstractAsyncContextManager[AgentFlow]]

@@ -10,8 +10,8 @@ import asyncio
 import sys
 from typing import Any
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
 from agentflow.lang.environment import SexpEnvironment
 from tests.support.spending import at_most
 from tests.support.world import World

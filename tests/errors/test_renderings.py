@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from tests.errors.programs import NOT_FROM_A_PROGRAM, PROGRAMS, page, raised_by, renderings
 from tests.support.error_codes import raised
 from tests.support.python_texts import run_text

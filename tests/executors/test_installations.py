@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.service_port import ServiceCommand
+from agentflow.core.ports.service_port import ServiceCommand
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.sandbox.installations import installation
 from agentflow.executors.sandbox.selection import SandboxChoice

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.service_port import ServiceCommand
+from agentflow.core.ports.service_port import ServiceCommand
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.sandbox.installations import network_variables

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.executors import git_hardening
 from agentflow.executors.policy import CommandPolicy, CommandRule, split_command
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentflow.core.errors import clip, cut
-from agentflow.core.values import plain
+from agentflow.core.data.errors import clip, cut
+from agentflow.core.data.values import plain
 from agentflow.lib.redact import MARK, Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
 from tests.support.spending import spent

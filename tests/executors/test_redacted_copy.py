@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from agentflow.core.errors import LimitExceeded, TaskError
-from agentflow.core.messages import Message, Native, TextPart, ThinkingPart
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
-from agentflow.core.values import Symbol, to_json
-from agentflow.core.walk import MAX_DEPTH
+from agentflow.core.data.errors import LimitExceeded, TaskError
+from agentflow.core.data.messages import Message, Native, TextPart, ThinkingPart
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source
+from agentflow.core.data.values import Symbol, to_json
+from agentflow.core.data.walk import MAX_DEPTH
 from agentflow.lib.redact import MARK, Redactor, Secret
 from agentflow.lib.redacted_copy import holds_secret, redacted, redacted_json
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
-from agentflow.core.errors import AgentflowError, FileFailure, LimitExceeded
-from agentflow.core.events import ContextFinished, ContextStarted
-from agentflow.core.host_code import HostCode
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
+from agentflow.core.call.host_code import HostCode
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
+from agentflow.core.data.errors import AgentflowError, FileFailure, LimitExceeded
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.events.events import ContextFinished, ContextStarted
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager, digest_of
 from agentflow.executors.policy import CommandPolicy

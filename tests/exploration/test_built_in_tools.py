@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source
 from agentflow.executors.note_tools import NOTE_TOOLS
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.exploration.answers import ChosenAnswers, Script
 from agentflow.exploration.rehearsal import Rehearsal, Setting
-from agentflow.lib.json_schema import check
+from agentflow.lib.schema.json_schema import check
 from agentflow.testing import explore
 
 CALLS = {

@@ -12,7 +12,7 @@ from agentflow.exploration.outcomes import Values
 from agentflow.exploration.python_constants import constants_of_python
 from agentflow.exploration.text_samples import samples
 from agentflow.lang.diagnosis import analyse
-from agentflow.lib.json_schema import check
+from agentflow.lib.schema.json_schema import check
 
 PAGE = {
     "$defs": {"Link": {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}},

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.cli.common import Exit
-from agentflow.cli.explore import ExploreOptions, explore_file
-from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Source
+from agentflow.cli.check.explore import ExploreOptions, explore_file
+from agentflow.cli.shared.common import Exit
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Source
 from agentflow.providers.scripted import ScriptedProvider
 from agentflow.testing import Answer, Exploration, explore, rehearse
 

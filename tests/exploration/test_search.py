@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, tool
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError, SexpSyntaxError
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError, SexpSyntaxError
+from agentflow.core.data.source import Source
 from agentflow.lib.signature import ToolInputError
 from agentflow.testing import Answer, Exploration, explore, rehearse
 from tests.testing.faults.figures import Case, cases

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import AgentflowError, ConfigurationError, LimitExceeded
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, LimitExceeded
+from agentflow.core.data.source import Source
 from agentflow.exploration.findings import Finding
 from agentflow.testing import explore
 from agentflow.testing.written import WrittenFile, names

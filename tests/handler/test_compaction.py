@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider, Session
-from agentflow.core.messages import Message, ModelRequest, TextPart, ToolCallPart, ToolResultPart, user
-from agentflow.core.provider_errors import Overloaded
-from agentflow.core.session import Compaction
+from agentflow.core.data.messages import Message, ModelRequest, TextPart, ToolCallPart, ToolResultPart, user
+from agentflow.core.data.provider_errors import Overloaded
+from agentflow.core.data.session import Compaction
 from agentflow.events import Event, HistoryCompacted, Warning
 
 CHAT = """(defatom chat (params (say string)) (instructions "{{say}}") (tools (look))

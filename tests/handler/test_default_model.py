@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, BaseHandler, SexpEvaluator, TaskSystem
-from agentflow.cli.trust import trust_file
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.events import Event, ModelFinished
+from agentflow.cli.admin.trust import trust_file
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.events.events import Event, ModelFinished
 from agentflow.providers.anthropic import CREDENTIALS
 from agentflow.settings import ENVIRONMENT
 from agentflow.spec.default_model import DEFAULT_MODEL

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from agentflow import AgentFlow, Limits, ScriptedProvider, Session
-from agentflow.core.context import DataContext, MatchItem
-from agentflow.core.messages import Message, ModelRequest, TextPart, ToolSpec, user
-from agentflow.core.templates import HistoryConfig
+from agentflow.core.data.context import DataContext, MatchItem
+from agentflow.core.data.messages import Message, ModelRequest, TextPart, ToolSpec, user
+from agentflow.core.data.templates import HistoryConfig
 from agentflow.handler.conversation import opening
 from agentflow.handler.estimate import Calibration, Estimator, size_of_message
 

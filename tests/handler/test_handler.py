@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agentflow.core.call import current_call
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
-from agentflow.core.errors import (
+from agentflow.core.call.call import current_call
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
+from agentflow.core.data.errors import (
     ConfigurationError,
     DataError,
     FileFailure,
@@ -23,13 +23,13 @@ from agentflow.core.errors import (
     PathDenied,
     TaskError,
 )
-from agentflow.core.events import ModelFinished, Warning
-from agentflow.core.executor_ports import CommandResult, FileText
-from agentflow.core.messages import ToolResultPart
-from agentflow.core.provider_errors import Overloaded
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.templates import HistoryConfig
+from agentflow.core.data.messages import ToolResultPart
+from agentflow.core.data.provider_errors import Overloaded
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.templates import HistoryConfig
+from agentflow.core.events.events import ModelFinished, Warning
+from agentflow.core.ports.executor_ports import CommandResult, FileText
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.turn_loop import TurnLoop
 from agentflow.spec.handler import BaseHandler

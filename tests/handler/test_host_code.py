@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import DataError
-from agentflow.core.events import ToolStarted
+from agentflow.core.data.errors import DataError
+from agentflow.core.events.events import ToolStarted
 from agentflow.errors import StrayExit
 from agentflow.lang.portable import load_closure
 

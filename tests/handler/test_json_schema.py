@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.values import Symbol
-from agentflow.lib.json_schema import Schema, check
-from agentflow.lib.json_types import simple_schema
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.values import Symbol
+from agentflow.lib.schema.json_schema import Schema, check
+from agentflow.lib.schema.json_types import simple_schema
 from tests.support.spending import at_most
 
 values = st.recursive(

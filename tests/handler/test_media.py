@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.media import MAX_MEDIA_BYTES
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.media import MAX_MEDIA_BYTES
+from agentflow.durable.values.fingerprints import fingerprint
 from agentflow.lib.signature import ToolInputError
 from agentflow.media import AudioPart, DocumentPart, ImagePart, TextPart, attachment
-from agentflow.runtime.fingerprints import fingerprint
 from tests.support.model_server import ModelServer
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8

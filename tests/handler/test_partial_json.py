@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from agentflow.core.messages import TextPart
-from agentflow.core.ports import Prompt
+from agentflow.core.data.messages import TextPart
+from agentflow.core.ports.ports import Prompt
 from agentflow.handler.answer import OutputSchema, OutputSchemas, PartialAnswer, partial_type
-from agentflow.lib.partial_json import PartialJson, parse_answer, prune
+from agentflow.lib.schema.partial_json import PartialJson, parse_answer, prune
 from tests.support.spending import at_most, spent
 
 

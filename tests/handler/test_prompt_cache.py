@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Session
-from agentflow.core.messages import user
+from agentflow.core.data.messages import user
 from agentflow.handler.prompt_cache import PromptCaching, prefix_key
 from tests.support.model_server import ModelServer
 from tests.support.prompt_cache import SimulatedCache

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.events import Event, Warning
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.events.events import Event, Warning
 from tests.support.model_server import ModelServer
 
 SEARCHER = """(defatom look (params) (instructions "Look it up.") (effort "low")

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider, Session, tool
-from agentflow.core.messages import ToolResultPart
-from agentflow.core.provider_errors import ProtocolError
+from agentflow.core.data.messages import ToolResultPart
+from agentflow.core.data.provider_errors import ProtocolError
 from agentflow.events import PartialOutput, SubtaskStarted, TextDelta, ToolStarted
 from agentflow.handler.tools import subtask_tool
-from agentflow.lib.partial_json import PartialJson, parse_answer
-from agentflow.providers.decoding import parse_arguments
-from agentflow.providers.wire import parse_json
+from agentflow.lib.schema.partial_json import PartialJson, parse_answer
+from agentflow.providers.dialects.decoding import parse_arguments
+from agentflow.providers.dialects.wire import parse_json
 from tests.support.fakes import check_strictly
 
 ASK = '(defatom ask (params (q string)) (instructions "Answer {{q}}") (history_config true))'

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Limits, ScriptedProvider, TaskResult
-from agentflow.core.messages import DocumentPart, ImagePart, TextPart, ToolResultPart
-from agentflow.core.values import plain
+from agentflow.core.data.messages import DocumentPart, ImagePart, TextPart, ToolResultPart
+from agentflow.core.data.values import plain
 
 CHART = ImagePart("image/png", "aW1n")
 PAGE = DocumentPart("application/pdf", "cGRm", name="page.pdf")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.call import CallContext, current_call
-from agentflow.core.errors import ConfigurationError, LimitExceeded, TaskError
-from agentflow.core.events import ToolFinished, ToolStarted
-from agentflow.core.limits import Limits
-from agentflow.core.messages import ToolSpec
-from agentflow.core.ports import Tool
-from agentflow.core.results import TaskResult
-from agentflow.core.values import Symbol
+from agentflow.core.call.call import CallContext, current_call
+from agentflow.core.data.errors import ConfigurationError, LimitExceeded, TaskError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import ToolSpec
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import Symbol
+from agentflow.core.events.events import ToolFinished, ToolStarted
+from agentflow.core.ports.ports import Tool
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool, tool, user_input_tool
 from tests.support.fakes import FakeRun

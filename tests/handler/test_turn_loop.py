@@ -8,21 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import DataContext, MatchItem
-from agentflow.core.errors import ConfigurationError, LimitExceeded, ResourceExhausted, TaskError
-from agentflow.core.events import (
-    AttemptFinished,
-    AttemptStarted,
-    ModelFinished,
-    ModelStarted,
-    TextDelta,
-    ToolArgumentsDelta,
-    ToolStarted,
-    Warning,
-)
-from agentflow.core.limits import Limits
-from agentflow.core.messages import (
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import DataContext, MatchItem
+from agentflow.core.data.errors import ConfigurationError, LimitExceeded, ResourceExhausted, TaskError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import (
     Attempt,
     ModelDelta,
     ModelResponse,
@@ -32,12 +22,22 @@ from agentflow.core.messages import (
     ToolResultPart,
     Usage,
 )
-from agentflow.core.ports import Prompt, PromptOutcome, Tool
-from agentflow.core.provider_errors import CallTimeout, IncompleteStream, Overloaded, ProtocolError, Refused
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
-from agentflow.core.templates import HistoryConfig
+from agentflow.core.data.provider_errors import CallTimeout, IncompleteStream, Overloaded, ProtocolError, Refused
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.data.templates import HistoryConfig
+from agentflow.core.events.events import (
+    AttemptFinished,
+    AttemptStarted,
+    ModelFinished,
+    ModelStarted,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolStarted,
+    Warning,
+)
+from agentflow.core.ports.ports import Prompt, PromptOutcome, Tool
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool, tool
 from agentflow.handler.turn_loop import TurnLoop
@@ -468,7 +468,7 @@ class TestJson:
         """With a pydantic model the value is one, and partials of its partial type are published while it comes."""
         from pydantic import BaseModel
 
-        from agentflow.core.events import PartialOutput
+        from agentflow.core.events.events import PartialOutput
 
         class Point(BaseModel):
             x: int

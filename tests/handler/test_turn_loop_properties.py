@@ -8,12 +8,21 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.core.errors import AgentflowError, TaskError
-from agentflow.core.limits import Limits
-from agentflow.core.messages import ModelResponse, Native, OtherPart, Part, TextPart, ThinkingPart, ToolCallPart, Usage
-from agentflow.core.ports import Prompt
-from agentflow.core.provider_errors import Overloaded
-from agentflow.core.session import Session
+from agentflow.core.data.errors import AgentflowError, TaskError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import (
+    ModelResponse,
+    Native,
+    OtherPart,
+    Part,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    Usage,
+)
+from agentflow.core.data.provider_errors import Overloaded
+from agentflow.core.data.session import Session
+from agentflow.core.ports.ports import Prompt
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool, tool
 from agentflow.handler.turn_loop import TurnLoop

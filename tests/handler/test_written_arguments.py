@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.messages import ModelRequest, user
+from agentflow.core.data.messages import ModelRequest, user
 from agentflow.handler.tools import tool_from_function
-from agentflow.providers.decoding import parse_arguments
-from agentflow.providers.openai_chat_wire import ChatDecoder
-from agentflow.providers.wire import Wire
+from agentflow.providers.dialects.decoding import parse_arguments
+from agentflow.providers.dialects.openai_chat_wire import ChatDecoder
+from agentflow.providers.dialects.wire import Wire
 
 
 class Slot(BaseModel):

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 
 SECRET = "sk-ant-planted-9f8e7d6c5b4a3210PLANTED"
 LAG_S = 0.25

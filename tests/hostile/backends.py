@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agentflow.core.approval import ApprovalRequest
-from agentflow.core.call import CallContext
+from agentflow.core.call.approval import ApprovalRequest
+from agentflow.core.call.call import CallContext
 from agentflow.executors.sandbox.selection import BACKENDS
 from tests.support.fakes import FakeRun
 

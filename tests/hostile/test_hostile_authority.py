@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.tasks.workflows import Workflow, make_workflow

@@ -11,8 +11,8 @@ from contextlib import aclosing, suppress
 
 import pytest
 
-from agentflow.core.errors import ProviderError
-from agentflow.core.messages import ModelRequest, user
+from agentflow.core.data.errors import ProviderError
+from agentflow.core.data.messages import ModelRequest, user
 from agentflow.file_rules import is_loopback
 from agentflow.providers import Clocks, RetryPolicy, open_provider
 from tests.support.model_server import ModelServer, Raw, Request

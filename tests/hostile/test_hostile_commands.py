@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agentflow.cli.approving import abridged
-from agentflow.core.approval import ApprovalRequest
-from agentflow.core.executor_ports import CommandResult
+from agentflow.cli.shared.approving import abridged
+from agentflow.core.call.approval import ApprovalRequest
+from agentflow.core.ports.executor_ports import CommandResult
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.base import CommandLimits

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.executors.file_access import FileAccessManager
 from tests.hostile.arena import Arena
 from tests.support.spending import at_most

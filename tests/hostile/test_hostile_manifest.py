@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.approval import ApprovalRequest
-from agentflow.core.call import CallContext
+from agentflow.core.call.approval import ApprovalRequest
+from agentflow.core.call.call import CallContext
 from agentflow.handler.tools import tool
 from agentflow.providers.scripted import ScriptedProvider
 

@@ -14,7 +14,7 @@ import pytest
 
 from agentflow import AgentFlow, AgentflowError, ApprovalRequest, Event, ScriptedProvider
 from agentflow.connect.bounds import MAX_NAMES
-from agentflow.core.questions import Question
+from agentflow.core.events.questions import Question
 from agentflow.events import Warning
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lib.redact import Redactor

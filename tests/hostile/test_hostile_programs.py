@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Limits, ScriptedProvider
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.tasks.xml import parse_templates
 from tests.hostile.arena import SECRET, Arena
 from tests.support.spending import at_most

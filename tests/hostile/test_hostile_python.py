@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import AgentflowError, LimitExceeded
+from agentflow.core.data.limits import Limits
 from agentflow.lang.environment import SexpEnvironment
 from tests.support.python_texts import run_text
 from tests.support.world import World

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.core.effects import LogMessage
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.events.effects import LogMessage
 from tests.support.python_texts import run_text
 from tests.support.world import World
 

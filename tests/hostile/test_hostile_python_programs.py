@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from tests.hostile import test_hostile_programs as sexp
 from tests.hostile.arena import Arena
 from tests.hostile.test_hostile_programs import Host, Scene

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from tests.hostile.test_hostile_python import outcome
 
 TEXTS = {

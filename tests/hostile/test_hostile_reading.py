@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.handler.tools import subtask_tool
 from agentflow.tasks.workflows import MAGIC
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import psutil
 import pytest
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.service_port import ServiceCommand
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.ports.service_port import ServiceCommand
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.services import Service, Services

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from agentflow import AgentFlow, CallContext, LimitExceeded, Limits, ScriptedProvider
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.tasks.workflows import make_workflow
 
 ASK = '(ask (q "x"))'

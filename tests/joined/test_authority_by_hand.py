@@ -22,7 +22,7 @@ from agentflow import (
     TaskResult,
     TaskSystem,
 )
-from agentflow.core.executor_ports import CommandResult
+from agentflow.core.ports.executor_ports import CommandResult
 from agentflow.handler.tools import subtask_tool, tool
 
 ASK = {"name": "ask", "subtype": "ask", "params": "q", "instructions": "Answer {{q}}", "tools": ["secret"]}

@@ -22,8 +22,8 @@ from agentflow import (
     TaskResult,
     TaskSystem,
 )
-from agentflow.core.context import ContextGenerationInput
-from agentflow.core.messages import ToolResultPart
+from agentflow.core.data.context import ContextGenerationInput
+from agentflow.core.data.messages import ToolResultPart
 from agentflow.handler.tools import subtask_tool
 
 ASK = {"name": "ask", "subtype": "ask", "params": "q", "instructions": "Answer {{q}}"}

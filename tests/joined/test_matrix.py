@@ -28,8 +28,8 @@ from agentflow import (
     TaskResult,
     TaskSystem,
 )
-from agentflow.core.context import AssociativeMatchResult, MatchItem
-from agentflow.core.executor_ports import CommandResult
+from agentflow.core.data.context import AssociativeMatchResult, MatchItem
+from agentflow.core.ports.executor_ports import CommandResult
 from agentflow.handler.tools import subtask_tool
 
 ASK = {"name": "ask", "subtype": "ask", "params": "q", "instructions": "Answer {{q}}"}

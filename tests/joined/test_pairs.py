@@ -29,14 +29,19 @@ from agentflow import (
     ScriptedProvider,
     tool,
 )
-from agentflow.core import executor_ports, journal_port, memory_ports, ports, run_port, store_ports
-from agentflow.core.call import CallContext
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.effects import CallWorkflow, Solve
-from agentflow.core.memory_ports import Candidate
-from agentflow.core.messages import ModelRequest, TextPart, user
-from agentflow.core.ports import Prompt
-from agentflow.core.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.call import journal_port, run_port
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.data.messages import ModelRequest, TextPart, user
+from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.events.effects import CallWorkflow, Solve
+from agentflow.core.ports import executor_ports, memory_ports, ports, store_ports
+from agentflow.core.ports.memory_ports import Candidate
+from agentflow.core.ports.ports import Prompt
+from agentflow.durable.catalogue import RunCatalogue
+from agentflow.durable.decisions import JournalClock, JournalVerdict
+from agentflow.durable.journal import RunJournal
+from agentflow.durable.reuse import Reuse
 from agentflow.exploration.explorer import FlowExplorer
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.one_model import OneModel
@@ -64,15 +69,11 @@ from agentflow.providers.offline import OfflineProvider
 from agentflow.providers.prices import Prices
 from agentflow.providers.rates import ProcessRates
 from agentflow.providers.table import Router, open_provider
-from agentflow.runtime.admission import Admission
-from agentflow.runtime.catalogue import RunCatalogue
-from agentflow.runtime.decisions import JournalClock, JournalVerdict
-from agentflow.runtime.engine import Engine
-from agentflow.runtime.facts import Facts
-from agentflow.runtime.journal import RunJournal
-from agentflow.runtime.programs import ProgramCheck
-from agentflow.runtime.reuse import Reuse
-from agentflow.runtime.run import Run
+from agentflow.run.admission import Admission
+from agentflow.run.bounds.facts import Facts
+from agentflow.run.engine import Engine
+from agentflow.run.programs import ProgramCheck
+from agentflow.run.run import Run
 from agentflow.settings import Settings
 from agentflow.spec.evaluator import SexpEvaluator
 from agentflow.spec.handler import BaseHandler

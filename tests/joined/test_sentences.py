@@ -23,8 +23,8 @@ from agentflow import (
     TaskResult,
     TaskSystem,
 )
-from agentflow.core.context import ContextGenerationInput
-from agentflow.core.file_choice import read_choice
+from agentflow.core.data.context import ContextGenerationInput
+from agentflow.core.data.file_choice import read_choice
 
 ASK = {"name": "ask", "subtype": "ask", "params": "q", "instructions": "Answer {{q}}"}
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import JournalError
-from agentflow.core.journal import EffectRow, EffectState, NewRun, SessionChanges
+from agentflow.core.data.errors import JournalError
+from agentflow.core.events.journal import EffectRow, EffectState, NewRun, SessionChanges
 from agentflow.journal.sqlite import SqliteJournal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed by signal")
@@ -170,7 +170,7 @@ _READ_ONLY = """
 import asyncio, concurrent.futures.thread, json, os, sys  # all that is imported later, before the change of user
 from pathlib import Path
 import agentflow.journal.sqlite as journal
-from agentflow.core.errors import JournalError
+from agentflow.core.data.errors import JournalError
 
 if os.getuid() == 0:
     os.setuid(65534)  # permissions say nothing to root

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import JournalError
-from agentflow.core.journal import EffectRow, EffectState, NewRun
+from agentflow.core.data.errors import JournalError
+from agentflow.core.events.journal import EffectRow, EffectState, NewRun
 from agentflow.journal import rows
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.writer import Job, Put, Unavailable, Writer

@@ -25,12 +25,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentflow import AgentFlow, Limits, ScriptedProvider
-from agentflow.core.errors import AgentflowError
-from agentflow.core.events import ContextFinished, Event, TaskFinished, TaskStarted, ToolFinished, ToolStarted
-from agentflow.core.messages import ModelRequest
-from agentflow.core.questions import Question
-from agentflow.core.source import Source, Surface
-from agentflow.runtime.estimate import Bounds
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.messages import ModelRequest
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.events.events import ContextFinished, Event, TaskFinished, TaskStarted, ToolFinished, ToolStarted
+from agentflow.core.events.questions import Question
+from agentflow.run.bounds.estimate import Bounds
 from tests.spec.test_manual import PAGES, add_up, broken, shout
 from tests.spec_python.test_python_manual import PAGES as PYTHON_PAGES
 from tests.support.manual import blocks

@@ -21,18 +21,18 @@ from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import Effect, ToolCall
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
-from agentflow.core.ports import NameFacts
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source, Surface
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.events.effects import Effect, ToolCall
+from agentflow.core.ports.ports import NameFacts
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.texts import readied
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import ProgramCache
-from agentflow.runtime.inner_programs import InnerPrograms
+from agentflow.run.bounds.inner_programs import InnerPrograms
 from tests.support.bounds_programs import LISTS, TOOLS, effectful_program
 from tests.support.bounds_python import effectful_text
 from tests.support.world import Tool, World

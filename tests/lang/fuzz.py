@@ -26,8 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
 from agentflow.lang.environment import SexpEnvironment
 from tests.support.authority_programs import SHARED, Author, Witness, carried, grants
 from tests.support.manual import blocks

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import Following
-from agentflow.core.limits import Limits
-from agentflow.core.names import NameInfo, Template
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.labels import Following
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import NameInfo, Template
 from agentflow.lang import abi, builtins, support
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
@@ -22,8 +22,8 @@ from agentflow.lang.forms import FORMS
 from agentflow.lang.macros import MacroStrand
 from agentflow.lang.program import compile_program
 from agentflow.lang.tokens import tokens
-from agentflow.runtime.operations import OPERATIONS
-from agentflow.runtime.strand import Strand
+from agentflow.run.strand.operations import OPERATIONS
+from agentflow.run.strand.strand import Strand
 from agentflow.tasks.registry import prepare_definition
 from tests.support.manual import Block, blocks
 

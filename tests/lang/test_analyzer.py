@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.core.errors import AgentflowError, SexpEvaluationError, SexpSyntaxError
-from agentflow.core.names import NameKind
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, SexpSyntaxError
+from agentflow.core.data.names import NameKind
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.forms import FORMS
 from agentflow.lang.program import ProgramCache, compile_program
@@ -209,7 +209,7 @@ async def test_python_tracebacks_show_program_lines() -> None:
     """An ordinary traceback names the program and shows its line, while the program lives."""
     import traceback
 
-    from agentflow.core.source import Source
+    from agentflow.core.data.source import Source
 
     flow = FakeFlow()
     program = compile_program(Source("review.sexp", "(+ 1\n   (car '()))"))

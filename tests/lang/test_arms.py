@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.ir import Seq
 from agentflow.lang.passes.arms import Arm, mark_arms

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 
 TASKS = """
 (defatom ask (params (n integer)) (instructions "{{n}}"))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.names import NameInfo
-from agentflow.core.values import Symbol
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.names import NameInfo
+from agentflow.core.data.values import Symbol
 from agentflow.lang.bounds.analysis import Analysis, analyse_bounds
 from agentflow.lang.bounds.operations import HIGHER
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound

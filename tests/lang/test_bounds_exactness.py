@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.core.source import Surface
+from agentflow.core.data.source import Surface
 from tests.lang.bounds_exactness import measured
 
 

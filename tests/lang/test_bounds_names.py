@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source, Surface
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source, Surface
 from agentflow.lang.program import ProgramCache
 from tests.lang.bounds_fuzz import Counted, bounds, effects
 from tests.support.world import Tool

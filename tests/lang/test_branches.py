@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import SexpEvaluationError, TaskError
-from agentflow.core.limits import Limits
-from agentflow.core.results import TaskResult
+from agentflow.core.data.errors import SexpEvaluationError, TaskError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import TaskResult
 from tests.support.fake_run import FakeFlow, evaluate
 
 

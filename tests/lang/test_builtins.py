@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from pydantic import BaseModel, Field
 
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.results import TaskResult
-from agentflow.core.values import Symbol
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import Symbol
 from agentflow.lang.builtins import PRIMITIVES
 from tests.support.bounds import Bounds
 from tests.support.data import DATA

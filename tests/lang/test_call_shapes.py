@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.results import TaskResult
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.results import TaskResult
 from tests.support.fake_run import FakeFlow
 
 DEPTH = 4

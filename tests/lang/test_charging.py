@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.limits import Limits
-from agentflow.core.results import TaskResult
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import TaskResult
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.charging import BITS_PER_STEP, CHARACTERS_PER_STEP, ELEMENTS_PER_STEP
 from tests.support.bounds import Bounds

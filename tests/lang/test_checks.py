@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, SexpEnvironment, SexpEvaluationError
-from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Source
 from agentflow.lang.diagnosis import check_program, diagnose
 from tests.support.fake_run import FakeFlow
 from tests.support.manual import Block, blocks

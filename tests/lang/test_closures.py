@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import DataError, SexpEvaluationError
-from agentflow.core.values import Symbol
+from agentflow.core.data.errors import DataError, SexpEvaluationError
+from agentflow.core.data.values import Symbol
 from agentflow.lang.closure import Closure
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.printer import print_value

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, SexpEvaluationError
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.names import VARIABLE, NameInfo
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.names import VARIABLE, NameInfo
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import compile_program
 from agentflow.tasks.registry import prepare_definition

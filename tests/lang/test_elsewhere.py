@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentflow import AgentFlow, SexpEvaluationError
-from agentflow.core.source import Source
+from agentflow.core.data.source import Source
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.elsewhere import ELSEWHERE

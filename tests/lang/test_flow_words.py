@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.lang.abi import FLOWS, OPERATIONS
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.environment import SexpEnvironment

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.core.errors import LimitExceeded, SexpSyntaxError
+from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError
 from agentflow.lang.formatter import format_text
 from agentflow.lang.tokens import tokens
 

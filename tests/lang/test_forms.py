@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.limits import Limits
 from agentflow.lang.closure import Closure
 from tests.support.fake_run import FakeFlow, evaluate
 

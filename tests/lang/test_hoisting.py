@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import compile_program
 from tests.support.fake_run import FakeFlow, evaluate

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.source import Surface
-from agentflow.core.walk import exact
+from agentflow.core.data.source import Surface
+from agentflow.core.data.walk import exact
 
 PLAIN: tuple[type[Any], ...] = (str, int, float, list, dict, tuple)
 _NEEDED = {"__new__", "__init__", "__class__", "__getattribute__", "__init_subclass__", "__subclasshook__", "__doc__"}

@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.formatter import format_text
 from agentflow.lang.tokens import tokens

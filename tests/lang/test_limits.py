@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.limits import Limits
 from agentflow.lang.program import compile_program
 from tests.support.fake_run import FakeFlow
 from tests.support.spending import at_most

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.limits import Limits
 from agentflow.lang.program import compile_program
 from tests.support.fake_run import FakeFlow
 

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source
-from agentflow.core.values import Symbol
+from agentflow.core.data.errors import AgentflowError, LimitExceeded
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source
+from agentflow.core.data.values import Symbol
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.printer import print_value
 from agentflow.lang.reader import read_datum_nodes

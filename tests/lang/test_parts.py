@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source
 from agentflow.lang.ir import Seq
 from agentflow.lang.parts import PART_NODES, nodes_of, split
 from agentflow.lang.program import compile_program

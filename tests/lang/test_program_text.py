@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import AgentflowError
-from agentflow.core.values import Symbol
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.values import Symbol
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.formatter import format_text
 from agentflow.lang.printer import print_value

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.results import TaskResult
+from agentflow.core.data.results import TaskResult
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.card import EXAMPLES, language_card
 from agentflow.lang.example import Example

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source
 from agentflow.lang.diagnosis import Diagnostic, diagnose
 from agentflow.lang.survey import Surveyor
 from tests.support.fake_run import FakeFlow

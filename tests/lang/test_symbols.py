@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.core.source import Source
+from agentflow.core.data.source import Source
 from agentflow.lang.survey import Survey, Surveyor
 from agentflow.lang.symbols import Located, Occurrence, SymbolTable
 from tests.support.fake_run import FakeFlow

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.limits import Limits
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.source import Source, Surface
-from agentflow.core.values import Symbol
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.data.values import Symbol
 from agentflow.lang import diagnosis
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import Closure
@@ -23,9 +23,9 @@ from agentflow.lang.python.methods import METHODS
 from agentflow.lang.python.table import Entry
 from agentflow.lang.takes import PRIMITIVES as TAKEN
 from agentflow.lang.takes import TYPES, letter_at
-from agentflow.runtime.budget import Budget
-from agentflow.runtime.definitions import NamesInForce
-from agentflow.runtime.entry import run_program
+from agentflow.run.entry import run_program
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.definitions import NamesInForce
 from tests.support.fakes import FakeRun
 from tests.support.world import World
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentflow import AgentFlow, BaseHandler, ScriptedProvider, TaskSystem
-from agentflow.core.errors import AgentflowError, DataError
+from agentflow.core.data.errors import AgentflowError, DataError
 from agentflow.handler.tools import tool_from_spec
 from agentflow.lang.words import TOOL_FORMS, WORDS
 

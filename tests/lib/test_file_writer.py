@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.cli.language import format_files
+from agentflow.cli.check.language import format_files
 from agentflow.lib.file_writer import write_file
 from agentflow.lib.private_files import write_private
 from agentflow.observe.report.observer import Report

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.values import to_json
-from agentflow.lib.json_schema import Schema
-from agentflow.lib.json_types import simple_schema
-from agentflow.lib.schema_capacity import canonical, capacity
+from agentflow.core.data.values import to_json
+from agentflow.lib.schema.json_schema import Schema
+from agentflow.lib.schema.json_types import simple_schema
+from agentflow.lib.schema.schema_capacity import canonical, capacity
 
 VALUES: list[Any] = [None, True, False, 0, 0.0, -0.0, 1, 2, 1.0, 2.5, "a", "b", "c", "", [], {}]
 VALUES += [[each] for each in VALUES[:12]] + [list(each) for each in itertools.product([True, False], repeat=2)]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
-from agentflow.cli.language import ShippedNames
-from agentflow.cli.mcp_names import KnownServers
+from agentflow.cli.check.language import ShippedNames
+from agentflow.cli.shared.mcp_names import KnownServers
 from agentflow.connect.recorded import RecordedTool
-from agentflow.core.limits import Limits
-from agentflow.core.messages import ToolSpec
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import ToolSpec
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.formatter import format_text
 from agentflow.lang.lexer import WorkflowLexer

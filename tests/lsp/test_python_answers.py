@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types
 
-from agentflow.cli.language import ShippedNames
+from agentflow.cli.check.language import ShippedNames
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.lang.survey import Surveyor
 from agentflow.lsp import completion, explain, highlighting, mistakes, navigation

@@ -14,8 +14,8 @@ import pytest_lsp
 from lsprotocol import types
 from pytest_lsp import ClientServerConfig, LanguageClient
 
-from agentflow.cli.common import Exit
-from agentflow.cli.language import check_files
+from agentflow.cli.check.language import check_files
+from agentflow.cli.shared.common import Exit
 from tests.cli.test_seeded_mistakes import SEEDED
 
 APP = """

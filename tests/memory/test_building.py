@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.cli.search import index_command
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.events import Warning
+from agentflow.cli.admin.search import index_command
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.events.events import Warning
 from agentflow.memory import FileMemory
 from agentflow.memory.file_memory import database_path
 from agentflow.memory.store import Store

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, ContextGenerationInput, LimitExceeded, Limits, Rate
-from agentflow.cli.search import index_command, search_command, serve_jsonl
-from agentflow.core.errors import ProviderError
-from agentflow.core.events import ModelFinished, WaitFinished, Warning
+from agentflow.cli.admin.search import index_command, search_command, serve_jsonl
+from agentflow.core.data.errors import ProviderError
+from agentflow.core.events.events import ModelFinished, WaitFinished, Warning
 from agentflow.memory import FileMemory
+from agentflow.providers.dialects.retry import RetryPolicy
 from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.prices import Price, Prices
-from agentflow.providers.retry import RetryPolicy
 from agentflow.settings import load_settings
 from tests.support.embedding_server import EmbeddingServer
 from tests.support.fakes import FakeRun

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow
-from agentflow.core.errors import PathDenied
+from agentflow.core.data.errors import PathDenied
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.lib.file_names import name_text, text_name
 from agentflow.memory.file_memory import FileMemory

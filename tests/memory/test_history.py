@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.lib.tokens import Tokeniser
+from agentflow.lib.text.tokens import Tokeniser
 from agentflow.memory.builder import Builder
 from agentflow.memory.git import GitRepository
 from agentflow.memory.rules import IndexRules

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import DataError
-from agentflow.lib.tokens import Tokeniser
+from agentflow.core.data.errors import DataError
+from agentflow.lib.text.tokens import Tokeniser
 from agentflow.memory import FileIndex, IndexRules
 from agentflow.memory.builder import Builder, BuildStopped
 from agentflow.memory.store import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.events import Event, Warning
+from agentflow.core.events.events import Event, Warning
 from agentflow.memory.file_memory import database_path
 from tests.support.repository import write
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, Session
-from agentflow.core.errors import AgentflowError, ConfigurationError, DataError
-from agentflow.core.messages import ToolResultPart
-from agentflow.core.remembered import MAX_NOTE
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError
+from agentflow.core.data.messages import ToolResultPart
+from agentflow.core.data.remembered import MAX_NOTE
 from agentflow.memory.notes import NoteBook
 
 FACTS = """(remember "The deploy key is in the vault" (key "deploy"))

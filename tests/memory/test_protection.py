@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentflow import MemorySystem
-from agentflow.core.context import ContextGenerationInput
-from agentflow.core.errors import PathDenied
+from agentflow.core.data.context import ContextGenerationInput
+from agentflow.core.data.errors import PathDenied
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.lib.protected_names import EXECUTED, PROTECTED
 from agentflow.memory.index import FileIndex

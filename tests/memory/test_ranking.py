@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.core.context import ContextGenerationInput
+from agentflow.core.data.context import ContextGenerationInput
 from agentflow.memory import FileIndex, LexicalRanker, weights
 from agentflow.memory.rules import is_binary, language
 from agentflow.memory.symbols import symbols

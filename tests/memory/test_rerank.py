@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.core.call import CallContext
-from agentflow.core.context import ContextGenerationInput
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.limits import Limits
-from agentflow.core.results import TaskResult
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import ContextGenerationInput
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import TaskResult
 from agentflow.memory import LlmRanker, RerankFailed
 from agentflow.memory.sharding import estimated_tokens, shards
 from tests.support.fakes import FakeRun

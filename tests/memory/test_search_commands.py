@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from agentflow.cli.common import UsageError
+from agentflow.cli.admin.search import index_command, search_command, serve_jsonl
 from agentflow.cli.main import app
-from agentflow.cli.search import index_command, search_command, serve_jsonl
+from agentflow.cli.shared.common import UsageError
 from tests.support.children import HANG_S
 from tests.support.repository import git, repository, write
 from tests.support.terminal import in_terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"src/pelican.py": "def pelican():\n    return 'fish'\n", "b.py": "heron = 1\n", "x.pem": "secret"}
-SERVE = "import asyncio; from agentflow.cli.search import serve_jsonl; raise SystemExit(asyncio.run(serve_jsonl()))"
+SERVE = (
+    "import asyncio; from agentflow.cli.admin.search import serve_jsonl; raise SystemExit(asyncio.run(serve_jsonl()))"
+)
 
 
 async def serve(*requests: object) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, Candidate, ContextGenerationInput
-from agentflow.cli.search import search_command
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.events import Event, Warning
+from agentflow.cli.admin.search import search_command
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.events.events import Event, Warning
 from agentflow.memory import FileMemory
 from tests.support.fakes import FakeRun
 from tests.support.repository import write

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from agentflow import MemorySystem
-from agentflow.core.call import CallContext
-from agentflow.core.context import ContextGenerationInput
-from agentflow.core.errors import ConfigurationError, DataError
-from agentflow.core.events import Warning
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.context import ContextGenerationInput
+from agentflow.core.data.errors import ConfigurationError, DataError
+from agentflow.core.events.events import Warning
 from agentflow.memory import FileMemory, RerankFailed
 from tests.support.fakes import FakeRun
 from tests.support.repository import commit, repository, write

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.lib.sentence_rank import LexicalSentenceRanker
-from agentflow.lib.spaced import spaced, spaced_names
-from agentflow.lib.tokens import Tokeniser, common_start, repeated
+from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
+from agentflow.lib.text.spaced import spaced, spaced_names
+from agentflow.lib.text.tokens import Tokeniser, common_start, repeated
 from agentflow.memory.ranking import looked_for
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.events import Event
+from agentflow.core.events.events import Event
 from agentflow.observe.export import chrome_trace, otlp
 from tests.observe.test_otel import TASK, Telemetry, answer
 

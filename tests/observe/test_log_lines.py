@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.events import Event, Log, ModelFinished, ModelStarted, TaskStarted, ToolFinished, ToolStarted
-from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart, ToolResultPart, user
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.work import LONG_TEXT, finish
+from agentflow.core.data.messages import Message, ModelRequest, ModelResponse, TextPart, ToolResultPart, user
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.work import LONG_TEXT, finish
+from agentflow.core.events.events import Event, Log, ModelFinished, ModelStarted, TaskStarted, ToolFinished, ToolStarted
 from agentflow.observe.log_lines import LogLines
 
 HEADER = ("r", 1, 7, "0/3.0", None, None, 1.5)

@@ -21,10 +21,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from agentflow import AgentFlow, CallContext, OpenTelemetry, Price, ScriptedProvider, SubtaskRequest
-from agentflow.core.errors import AgentflowError
-from agentflow.core.messages import ModelRequest, ToolSpec
-from agentflow.core.ports import Tool
-from agentflow.core.provider_errors import Overloaded
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.messages import ModelRequest, ToolSpec
+from agentflow.core.data.provider_errors import Overloaded
+from agentflow.core.ports.ports import Tool
 from agentflow.observe.trace import MAX_CONTENT, SCHEMA_URL, provider_attributes
 
 

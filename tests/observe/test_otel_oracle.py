@@ -16,7 +16,7 @@ from opentelemetry.util.genai.handler import TelemetryHandler
 from opentelemetry.util.genai.types import InputMessage, OutputMessage, TextPart
 
 from agentflow import AgentFlow
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.observe.trace import SCHEMA_URL
 from tests.observe.test_otel import Telemetry
 from tests.support.model_server import ModelServer

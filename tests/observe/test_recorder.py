@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider, tool
-from agentflow.core.errors import AgentflowError
-from agentflow.core.event_log import LogEntry
-from agentflow.core.events import Event, Log, TextDelta, ToolStarted
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.event_log import LogEntry
+from agentflow.core.events.events import Event, Log, TextDelta, ToolStarted
 from agentflow.observe.files import EventFile, EventFiles, read_events
 from agentflow.observe.recorder import Recorder
 from agentflow.observe.stream import MAX_UNREAD

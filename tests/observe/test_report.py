@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import ModelRequest
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import ModelRequest
 from agentflow.observe.report.build import MAX_TEXT, report_html
 from agentflow.observe.report.observer import Report
 from tests.support.report_page import Page, ended, event

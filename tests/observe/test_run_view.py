@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import AgentflowError
-from agentflow.core.events import Event
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.events.events import Event
 from agentflow.observe.run_view import RunView
 
 PROGRAM = """(defatom ask (params (q string)) (instructions "{{q}}"))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.cli.run_show import run_data, show_run
+from agentflow.cli.runs.run_show import run_data, show_run
+from agentflow.durable.catalogue import RunSummary
 from agentflow.observe.report.build import report_html
 from agentflow.observe.run_view import RunView
-from agentflow.runtime.catalogue import RunSummary
 from tests.support.report_page import Page, ended, event
 
 TEXT = "(fetch)\n(ask)\n(send)"

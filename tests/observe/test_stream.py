@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import AgentflowError
-from agentflow.core.events import Event, Log, TextDelta
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.events.events import Event, Log, TextDelta
 from agentflow.observe.stream import DELTA_ALLOWANCE, MAX_UNREAD, Fanout, Subscriber
 
 

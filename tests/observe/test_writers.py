@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 
-from agentflow.core.call import CallContext
-from agentflow.core.events import Event, Log, TaskStarted
-from agentflow.core.provider_errors import ConnectionLost
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.provider_errors import ConnectionLost
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source
+from agentflow.core.events.events import Event, Log, TaskStarted
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 from agentflow.observe.jsonl import event_line

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from agentflow import AgentFlow, Labelled, Limits, Provenance, ScriptedProvider, Sink
-from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Surface
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Surface
 from tests.provenance.strict_texts import TextWriter
 
 POLICY = Provenance(rules=[Sink("send", "*", allow=["user"])], strict=True)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
-from agentflow.cli.application import narrow
-from agentflow.core.labels import Label
-from agentflow.runtime.codec import Codec
-from agentflow.runtime.fingerprints import fingerprint
+from agentflow.cli.shared.application import narrow
+from agentflow.core.data.labels import Label
+from agentflow.durable.values.codec import Codec
+from agentflow.durable.values.fingerprints import fingerprint
 from tests.support.mail import POLICY, Mail
 
 WEB = frozenset({"web"})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, HistoryConfig, ModelRequest, Provenance, ScriptedProvider, Sink
-from agentflow.core.messages import TextPart
+from agentflow.core.data.messages import TextPart
 
 POLICY = Provenance(
     rules=[

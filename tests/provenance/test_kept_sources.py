@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Provenance, ScriptedProvider, Sink
-from agentflow.core.errors import AgentflowError
-from agentflow.core.provenance import Labelled
+from agentflow.core.call.provenance import Labelled
+from agentflow.core.data.errors import AgentflowError
 from agentflow.memory.notes import NoteBook
 
 RULES = [Sink("send", "to", allow=["user", "notes", "file:docs/*"])]

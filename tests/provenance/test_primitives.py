@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, SexpEnvironment
-from agentflow.core.labels import Label, box, strip
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.results import TaskResult
-from agentflow.core.shared_list import SharedList
-from agentflow.core.values import Symbol
+from agentflow.core.data.labels import Label, box, strip
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.values import Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.builtins.labelled import letters_of
 

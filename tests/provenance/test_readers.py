@@ -19,7 +19,7 @@ from agentflow import (
     TaskResult,
     tool,
 )
-from agentflow.core.questions import Question
+from agentflow.core.events.questions import Question
 from agentflow.events import Log
 
 POLICY = Provenance(

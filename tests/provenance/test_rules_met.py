@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ConfigurationError, Provenance, ScriptedProvider, Sink
-from agentflow.core.events import Event, Warning
-from agentflow.core.source import Surface
+from agentflow.core.data.source import Surface
+from agentflow.core.events.events import Event, Warning
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
-from agentflow.core.facts import Reach
+from agentflow.core.events.facts import Reach
 
 TASK = '(defatom t (params (q any)) (instructions "{{q}}") (tools))'
 NOT_REACHED: dict[str, tuple[Literal["sexp", "python"], str]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, Sink
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.tasks.workflows import Workflow
 from tests.provenance.strict_programs import SECRETS, Observer, differ, leaks
 from tests.provenance.test_durable import gone_on, interrupted

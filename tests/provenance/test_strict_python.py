@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Limits, Provenance, ScriptedProvider, Sink
-from agentflow.core.errors import ChangeRefused
-from agentflow.core.source import Source
+from agentflow.core.data.errors import ChangeRefused
+from agentflow.core.data.source import Source
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.methods import METHODS
 from agentflow.tasks.workflows import Workflow

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentflowError, Labelled, Provenance, Sink
-from agentflow.core.events import EventBase
+from agentflow.core.events.events import EventBase
 from tests.support.mail import Open
 
 TASK = '(defatom t (params (x)) (instructions "Do {{x}}") (tools fetch lookup send))'

@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.messages import ImagePart, Message, ModelRequest, ModelResponse, OtherPart, ToolResultPart, user
-from agentflow.core.provider_errors import RateLimited
+from agentflow.core.data.messages import (
+    ImagePart,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    OtherPart,
+    ToolResultPart,
+    user,
+)
+from agentflow.core.data.provider_errors import RateLimited
 from agentflow.providers import open_provider
 from agentflow.providers.base import HttpAdapter
-from agentflow.providers.retry import RetryPolicy
+from agentflow.providers.dialects.retry import RetryPolicy
 from tests.support.model_server import ModelServer, Raw, Request
 from tests.support.server_shapes import c, calls, completion, dump, plain, stream
 

@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.events import RunFinished
-from agentflow.core.messages import ModelRequest, user
-from agentflow.core.provider_errors import CallTimeout
+from agentflow.core.data.messages import ModelRequest, user
+from agentflow.core.data.provider_errors import CallTimeout
+from agentflow.core.events.events import RunFinished
 from agentflow.providers import Clocks, open_provider
 from tests.support.fault_server import chunk
 from tests.support.model_server import ModelServer, Raw, Request, stream_head

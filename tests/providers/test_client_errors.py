@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.events import AttemptStarted, Event
-from agentflow.core.messages import ModelRequest, user
-from agentflow.core.provider_errors import ConnectionRefused
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import ModelRequest, user
+from agentflow.core.data.provider_errors import ConnectionRefused
+from agentflow.core.events.events import AttemptStarted, Event
 from agentflow.providers import open_provider
 from tests.support.model_server import ModelServer
 

@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import ConfigurationError, ProviderError
-from agentflow.core.messages import Message, ModelRequest, ModelResponse, TextPart
-from agentflow.core.provider_errors import IncompleteStream, Overloaded, PermissionDenied, ProtocolError, RateLimited
-from agentflow.providers.aws_events import AwsEventParser
+from agentflow.core.data.errors import ConfigurationError, ProviderError
+from agentflow.core.data.messages import Message, ModelRequest, ModelResponse, TextPart
+from agentflow.core.data.provider_errors import (
+    IncompleteStream,
+    Overloaded,
+    PermissionDenied,
+    ProtocolError,
+    RateLimited,
+)
+from agentflow.providers.dialects.aws_events import AwsEventParser
+from agentflow.providers.dialects.retry import RetryPolicy
 from agentflow.providers.prices import Prices
-from agentflow.providers.retry import RetryPolicy
 from agentflow.providers.table import open_provider
 from tests.support.cloud_server import EVENTS, MESSAGE, Asked, chunk, cloud_server, frame, frames, signature, sse
 from tests.support.model_server import ModelServer

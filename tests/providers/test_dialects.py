@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import (
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import (
     Citation,
     DocumentPart,
     ImagePart,
@@ -25,15 +25,15 @@ from agentflow.core.messages import (
     Usage,
     user,
 )
-from agentflow.core.ports import ProviderAdapter
-from agentflow.core.provider_errors import ProtocolError
+from agentflow.core.data.provider_errors import ProtocolError
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers import open_provider
-from agentflow.providers.anthropic_wire import MessagesDecoder
-from agentflow.providers.decoding import Decoder
-from agentflow.providers.openai_chat_wire import ChatDecoder
-from agentflow.providers.openai_responses_wire import ResponsesDecoder
+from agentflow.providers.dialects.anthropic_wire import MessagesDecoder
+from agentflow.providers.dialects.decoding import Decoder
+from agentflow.providers.dialects.openai_chat_wire import ChatDecoder
+from agentflow.providers.dialects.openai_responses_wire import ResponsesDecoder
+from agentflow.providers.dialects.wire import Wire, dump_json, estimate_tokens
 from agentflow.providers.prices import Price
-from agentflow.providers.wire import Wire, dump_json, estimate_tokens
 from tests.support.model_server import ModelServer
 
 DIALECTS = ("anthropic", "openai-chat", "openai")

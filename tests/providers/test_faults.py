@@ -8,9 +8,9 @@ from contextlib import aclosing
 
 import pytest
 
-from agentflow.core.errors import ProviderError
-from agentflow.core.messages import ModelRequest, user
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.data.errors import ProviderError
+from agentflow.core.data.messages import ModelRequest, user
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers import Clocks, RetryPolicy, open_provider
 from tests.support.fault_server import FAULTS, PARTIAL, STATUSES, STREAM_ONLY, fault, status
 from tests.support.model_server import ModelServer, Request

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow, Session, tool
-from agentflow.core.message_json import exchange_data, read_message
-from agentflow.core.messages import (
+from agentflow.core.data.message_json import exchange_data, read_message
+from agentflow.core.data.messages import (
     ImagePart,
     Message,
     ModelRequest,
@@ -31,8 +31,8 @@ from agentflow.core.messages import (
 )
 from agentflow.providers import open_provider
 from agentflow.providers.base import HttpAdapter
+from agentflow.providers.dialects.history import EMPTY, NO_RESULT
 from agentflow.providers.fallback import FallbackProvider
-from agentflow.providers.history import EMPTY, NO_RESULT
 from tests.support.model_server import ModelServer
 
 # --- Any history, any target -----------------------------------------------------------------------------------------

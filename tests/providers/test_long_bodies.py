@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import Message, ModelRequest, ToolCallPart, user
-from agentflow.providers.wire import body_of, dump_json
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import Message, ModelRequest, ToolCallPart, user
+from agentflow.providers.dialects.wire import body_of, dump_json
 
 ESCAPES = 'line\n"quoted"\té€😀\\' * 100_000
 """Two megabytes, of which many characters are written as escapes."""

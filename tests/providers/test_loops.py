@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import ModelRequest, user
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import ModelRequest, user
 from agentflow.providers import open_provider
 from tests.support.children import HANG_S
 from tests.support.model_server import ModelServer

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, Field
 
-from agentflow.core.messages import (
+from agentflow.core.data.messages import (
     Message,
     ModelDelta,
     ModelRequest,
@@ -22,7 +22,7 @@ from agentflow.core.messages import (
     ToolSpec,
     user,
 )
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers.offline import OfflineProvider
 
 STREAM = '''"""Reads server-sent events.

@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow import AgentFlow
-from agentflow.core.events import PartialOutput
-from agentflow.lib.json_enclosure import disclosed, enclosed
-from agentflow.lib.json_schema import check
+from agentflow.core.events.events import PartialOutput
+from agentflow.lib.schema.json_enclosure import disclosed, enclosed
+from agentflow.lib.schema.json_schema import check
 from tests.support.model_server import ModelServer
 
 DIALECTS = ("anthropic", "openai-chat", "openai")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import ModelRequest, user
-from agentflow.core.provider_errors import FirstByteTimeout
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import ModelRequest, user
+from agentflow.core.data.provider_errors import FirstByteTimeout
 from agentflow.errors import AgentflowError
 from agentflow.events import Event, WaitStarted
 from agentflow.providers import Clocks, RetryPolicy, open_provider
-from agentflow.providers.address import is_own
+from agentflow.providers.dialects.address import is_own
 from agentflow.settings import load_settings
 from tests.support.model_server import ModelServer, Raw, Request
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, Price, ScriptedProvider
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import Usage
-from agentflow.core.spending import Quote
+from agentflow.core.call.spending import Quote
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import Usage
 from agentflow.providers import FallbackProvider, Prices, Router
 from agentflow.providers.offline import OfflineProvider
 from agentflow.settings import load_settings

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow, Rate, ScriptedProvider
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import ModelRequest, user
-from agentflow.core.provider_errors import RateLimited
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import ModelRequest, user
+from agentflow.core.data.provider_errors import RateLimited
 from agentflow.events import WaitFinished, WaitStarted
 from agentflow.lib.wait_queue import Gate
 from agentflow.providers import RetryPolicy

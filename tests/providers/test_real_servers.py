@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, tool
-from agentflow.core.errors import ProviderError
-from agentflow.core.messages import (
+from agentflow.core.data.errors import ProviderError
+from agentflow.core.data.messages import (
     Message,
     ModelDelta,
     ModelRequest,
@@ -21,8 +21,8 @@ from agentflow.core.messages import (
     ToolSpec,
     user,
 )
-from agentflow.core.ports import ProviderAdapter
-from agentflow.core.provider_errors import BadRequest, ContextWindowExceeded, RateLimited
+from agentflow.core.data.provider_errors import BadRequest, ContextWindowExceeded, RateLimited
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers import RetryPolicy, open_provider
 from tests.support.real_servers import KEY, SERVERS, missing, running
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow, Limits, Session, tool
-from agentflow.core.errors import AgentflowError, ConfigurationError
-from agentflow.core.messages import Message, ModelRequest, TextPart, ToolCallPart, ToolResultPart, ToolSpec, user
+from agentflow.core.data.errors import AgentflowError, ConfigurationError
+from agentflow.core.data.messages import Message, ModelRequest, TextPart, ToolCallPart, ToolResultPart, ToolSpec, user
 from agentflow.media import DocumentPart, ImagePart
 from agentflow.providers import open_provider
 from tests.support.model_server import ModelServer

@@ -8,9 +8,9 @@ from email.utils import formatdate
 
 import pytest
 
-from agentflow.core.errors import ConfigurationError, ProviderError
-from agentflow.core.messages import Attempt, ModelDelta, ModelRequest, user
-from agentflow.core.provider_errors import (
+from agentflow.core.data.errors import ConfigurationError, ProviderError
+from agentflow.core.data.messages import Attempt, ModelDelta, ModelRequest, user
+from agentflow.core.data.provider_errors import (
     BadRequest,
     CallTimeout,
     ConnectionLost,
@@ -21,7 +21,7 @@ from agentflow.core.provider_errors import (
     RateLimited,
 )
 from agentflow.providers import Clocks, FallbackProvider, RetryPolicy, ScriptedProvider, open_provider
-from agentflow.providers.retry import retry_after
+from agentflow.providers.dialects.retry import retry_after
 from tests.support.fault_server import fault
 from tests.support.model_server import ModelServer, Raw, Request
 from tests.support.server_shapes import SHAPES

@@ -9,8 +9,8 @@ import genai_prices
 import pytest
 
 from agentflow.app import AgentFlow
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.messages import Usage
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import Usage
 from agentflow.providers import Price, Prices, Router, ScriptedProvider, dialects, open_provider
 from agentflow.providers.offline import OfflineProvider
 from tests.support.children import HANG_S

@@ -12,15 +12,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from agentflow import AgentFlow
-from agentflow.core.events import Event, Warning
-from agentflow.core.messages import ModelRequest, ToolSpec, user
+from agentflow.core.data.messages import ModelRequest, ToolSpec, user
+from agentflow.core.events.events import Event, Warning
 from agentflow.handler.answer import OutputSchema
-from agentflow.lib.json_schema import check
-from agentflow.providers.schema_subsets import Place, subsets_of
-from agentflow.providers.schemas import SchemaForm, tool_form, translated
+from agentflow.lib.schema.json_schema import check
+from agentflow.providers.dialects.schema_subsets import Place, subsets_of
+from agentflow.providers.dialects.schemas import SchemaForm, tool_form, translated
+from agentflow.providers.dialects.traits import SchemaRules, Traits
+from agentflow.providers.dialects.wire import Wire
 from agentflow.providers.table import open_provider
-from agentflow.providers.traits import SchemaRules, Traits
-from agentflow.providers.wire import Wire
 from tests.support.model_server import ModelServer
 from tests.support.schema_kinds import SCHEMAS, TYPES
 

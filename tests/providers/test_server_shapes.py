@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import ProviderError
-from agentflow.core.events import Warning
-from agentflow.core.messages import ModelDelta, ModelRequest, ThinkingPart, ToolSpec, user
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.data.errors import ProviderError
+from agentflow.core.data.messages import ModelDelta, ModelRequest, ThinkingPart, ToolSpec, user
+from agentflow.core.events.events import Warning
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers import RetryPolicy, open_provider
 from tests.support.model_server import ModelServer, Raw, Request
 from tests.support.server_shapes import SHAPES, Bad, Good, Shape

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentflow.core.provider_errors import ProtocolError
-from agentflow.providers.sse import SseParser
+from agentflow.core.data.provider_errors import ProtocolError
+from agentflow.providers.dialects.sse import SseParser
 
 STREAM = (
     b"\xef\xbb\xbfevent: first\n: comment\ndata: one\n\n"

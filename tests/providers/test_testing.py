@@ -13,9 +13,9 @@ import httpx2
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import DataError
-from agentflow.core.messages import ModelDelta, ModelRequest, user
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.data.errors import DataError
+from agentflow.core.data.messages import ModelDelta, ModelRequest, user
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers import RetryPolicy, open_provider
 from agentflow.testing import Cassette, NetworkForbidden, forbid_network
 from agentflow.testing.difference import without_cache_markers

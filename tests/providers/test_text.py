@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow, Session, tool
-from agentflow.core.messages import ModelDelta, ModelRequest, ToolSpec, user
+from agentflow.core.data.messages import ModelDelta, ModelRequest, ToolSpec, user
 from agentflow.media import DocumentPart, TextPart
 from agentflow.providers import open_provider
-from agentflow.providers.halves import whole, whole_json, whole_text
-from agentflow.providers.wire import dump_json, estimate_tokens
+from agentflow.providers.dialects.halves import whole, whole_json, whole_text
+from agentflow.providers.dialects.wire import dump_json, estimate_tokens
 from tests.support.model_server import ModelServer, Raw, Request
 
 DIALECTS = ["openai-chat", "openai", "anthropic"]

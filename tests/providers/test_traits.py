@@ -10,10 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow import AgentFlow, Traits
-from agentflow.core.errors import ConfigurationError
-from agentflow.core.events import Event, Warning
-from agentflow.core.messages import ModelRequest, ToolSpec, user
-from agentflow.core.provider_errors import BadRequest
+from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.messages import ModelRequest, ToolSpec, user
+from agentflow.core.data.provider_errors import BadRequest
+from agentflow.core.events.events import Event, Warning
 from agentflow.providers import RetryPolicy, open_provider
 from agentflow.providers.servers import ROWS, row_of, traits_of
 from agentflow.settings import load_settings

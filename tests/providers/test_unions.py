@@ -11,11 +11,11 @@ import pytest
 from pydantic import BaseModel, Field
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import AgentflowError, WorkflowError
-from agentflow.core.events import PartialOutput
-from agentflow.lib.json_schema import check
-from agentflow.lib.tagged_unions import UnionMissed, tagged_unions
-from agentflow.providers.schemas import translated
+from agentflow.core.data.errors import AgentflowError, WorkflowError
+from agentflow.core.events.events import PartialOutput
+from agentflow.lib.schema.json_schema import check
+from agentflow.lib.schema.tagged_unions import UnionMissed, tagged_unions
+from agentflow.providers.dialects.schemas import translated
 from tests.support.model_server import ModelServer
 
 DIALECTS = ("anthropic", "openai-chat", "openai")

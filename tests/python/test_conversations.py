@@ -11,8 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow import AgentFlow, ScriptedProvider, Session, TaskResult
-from agentflow.core.messages import ModelRequest
-from agentflow.core.templates import HistoryConfig
+from agentflow.core.data.messages import ModelRequest
+from agentflow.core.data.templates import HistoryConfig
 from agentflow.errors import ConfigurationError
 from tests.support.model_server import ModelServer, Reply
 

@@ -11,10 +11,10 @@ import pytest
 
 import agentflow
 from agentflow import AgentFlow, Limits, ScriptedProvider, Session, tool
-from agentflow.core.errors import AgentflowError, ConfigurationError, SexpEvaluationError
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, SexpEvaluationError
+from agentflow.flow.functions import AskSettings, TaskSettings
 from agentflow.handler.tools import ToolOptions, ToolSettings
 from agentflow.lib.option_table import CALLED, NAMES, OPTIONS, Place, options_of
-from agentflow.runtime.functions import AskSettings, TaskSettings
 
 STUB = ast.parse(Path(agentflow.__file__).with_name("workflow.pyi").read_text("utf-8"))
 

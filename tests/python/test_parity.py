@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, LimitExceeded, Limits, ScriptedProvider, Usage
-from agentflow.core.events import DeltaBase
+from agentflow.core.events.events import DeltaBase
 from agentflow.errors import AgentflowError
 from agentflow.events import Event, FinishedBase, ProgramLoaded, RunFinished
 

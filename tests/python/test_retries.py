@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from agentflow import AgentFlow, ScriptedProvider, TaskResult
-from agentflow.core import provider_errors
-from agentflow.core.messages import ModelRequest
+from agentflow.core.data import provider_errors
+from agentflow.core.data.messages import ModelRequest
 from agentflow.errors import (
     AgentflowError,
     ConfigurationError,

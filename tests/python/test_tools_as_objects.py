@@ -23,9 +23,9 @@ from agentflow import (
     Sink,
     tool,
 )
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.events import Event, Warning
-from agentflow.core.messages import ModelRequest, ToolResultPart
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.messages import ModelRequest, ToolResultPart
+from agentflow.core.events.events import Event, Warning
 
 
 def calls(name: str, **arguments: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from agentflow import AgentFlow, AgentflowError, ScriptedProvider
-from agentflow.lib.tagged_unions import tagged_unions
+from agentflow.lib.schema.tagged_unions import tagged_unions
 
 
 class Bug(TypedDict):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider
-from agentflow.core.errors import ConfigurationError, SexpEvaluationError
-from agentflow.core.events import Event, Warning
-from agentflow.core.source import Source
+from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError
+from agentflow.core.data.source import Source
+from agentflow.core.events.events import Event, Warning
 from agentflow.lang.diagnosis import diagnose
 from agentflow.media import ImagePart
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from agentflow import AgentFlow
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 
 PROGRAM = """
 (list (content (look (at "a"))) (pmap (lambda (i) (content (look (at i)))) '("p1" "p2")) (content (look (at "b"))))

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from agentflow import AgentFlow, Rate
-from agentflow.core.journal import EffectRow, EffectState, NewRun
+from agentflow.core.events.journal import EffectRow, EffectState, NewRun
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.connection import connect
 from agentflow.journal.postgres.rates import PostgresRates

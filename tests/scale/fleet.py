@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from agentflow import AgentFlow
-from agentflow.core.errors import JournalError
-from agentflow.runtime.durable import DurableRuns
-from agentflow.runtime.worker import work_on
+from agentflow.core.data.errors import JournalError
+from agentflow.durable.runs import DurableRuns
+from agentflow.durable.worker import work_on
 from tests.durable.child import Failpoint, Log, journal
 from tests.durable.harness import Report, check_log, check_once
 from tests.support.postgres import Server

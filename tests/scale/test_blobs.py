@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import JournalError
+from agentflow.core.data.errors import JournalError
 from agentflow.journal.postgres import PostgresJournal
 from tests.conformance.test_journal_store import NEW, row, turns_of
 from tests.scale.workers import detached, working

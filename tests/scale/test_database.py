@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import AgentflowError, JournalError
+from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.rows import escape, unescape
 from agentflow.journal.postgres.schema import MIGRATIONS, VERSION

@@ -17,9 +17,11 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agentflow import AgentFlow
-from agentflow.core.errors import JournalError
-from agentflow.core.event_log import LogEntry
-from agentflow.core.journal import ENDED, NewRun
+from agentflow.core.data.errors import JournalError
+from agentflow.core.data.event_log import LogEntry
+from agentflow.core.events.journal import ENDED, NewRun
+from agentflow.durable.catalogue import RunCatalogue
+from agentflow.durable.changes import SELDOM_S, Changes
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.events import PostgresEvents
 from agentflow.observe.queue_gauges import (
@@ -32,8 +34,6 @@ from agentflow.observe.queue_gauges import (
     FleetCounters,
     QueueGauges,
 )
-from agentflow.runtime.catalogue import RunCatalogue
-from agentflow.runtime.changes import SELDOM_S, Changes
 from tests.cli.test_command import agentflow
 from tests.scale.child import app
 from tests.scale.workers import detached, working

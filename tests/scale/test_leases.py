@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from agentflow.core.journal import Deposit, EffectRow, EffectState, NewRun
-from agentflow.core.money import NANO, nanos, nanos_covering
+from agentflow.core.data.money import NANO, nanos, nanos_covering
+from agentflow.core.events.journal import Deposit, EffectRow, EffectState, NewRun
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.schema import MIGRATIONS
 from tests.support.postgres import Server

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Provenance, ScriptedProvider, Sink
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from tests.scale.workers import detached, working
 
 POLICY = Provenance(

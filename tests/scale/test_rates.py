@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from agentflow import AgentFlow, Rate, ScriptedProvider
-from agentflow.core.store_ports import RateShare
+from agentflow.core.ports.store_ports import RateShare
 from agentflow.journal.postgres.rates import PostgresRates
 from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.rates import BURST_S

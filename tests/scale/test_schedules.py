@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.journal.postgres.schedules import next_time
 from tests.cli.test_command import agentflow
 from tests.scale.workers import working

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.sharding import best_of, root_of
 from agentflow.journal.urls import open_store

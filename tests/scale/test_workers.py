@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ModelRequest, ScriptedProvider, Session
-from agentflow.core.errors import AgentflowError, ConfigurationError, JournalError
-from agentflow.core.journal import Claim
-from agentflow.core.messages import ToolResultPart
-from agentflow.runtime.durable_run import DurableRun
-from agentflow.runtime.takeover import Trials
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, JournalError
+from agentflow.core.data.messages import ToolResultPart
+from agentflow.core.events.journal import Claim
+from agentflow.durable.handle import DurableRun
+from agentflow.durable.takeover import Trials
 from tests.cli.test_command import environment
 from tests.scale.child import VALUE, app
 from tests.scale.workers import detached, working

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from agentflow import AgentFlow
-from agentflow.runtime.durable_run import DurableRun
+from agentflow.durable.handle import DurableRun
 from tests.scale.child import PROGRAM
 
 

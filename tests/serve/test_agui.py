@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ModelDelta, ScriptedProvider, tool
-from agentflow.core.provider_errors import Overloaded
+from agentflow.core.data.provider_errors import Overloaded
 from agentflow.handler.tools import subtask_tool
 from agentflow.serve import Export
 from tests.support.node import NodeClients

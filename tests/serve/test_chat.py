@@ -11,8 +11,8 @@ import openai
 import pytest
 
 from agentflow import AgentFlow, Limits, ModelDelta, ScriptedProvider, tool
-from agentflow.core.provider_errors import CallTimeout, Overloaded, RateLimited, ServerError
-from agentflow.core.results import TaskResult
+from agentflow.core.data.provider_errors import CallTimeout, Overloaded, RateLimited, ServerError
+from agentflow.core.data.results import TaskResult
 from agentflow.serve import Export
 from agentflow.serve.exports import files_in
 from tests.support.serve_clients import openai_client

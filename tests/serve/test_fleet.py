@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from tests.scale.workers import detached, working
 from tests.support.serve_clients import by, keys_of
 from tests.support.served import Served, served

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, TaskError, tool
-from agentflow.core.provider_errors import AuthenticationFailed
+from agentflow.core.data.provider_errors import AuthenticationFailed
 from agentflow.events import ToolFinished
 from agentflow.observe.files import read_events
 from agentflow.observe.report.build import report_html

@@ -10,7 +10,7 @@ import pytest
 
 from agentflow import AgentFlow, tool
 from agentflow.serve import Export
-from tests.runtime.test_reservation import DOLLAR
+from tests.run.test_reservation import DOLLAR
 from tests.serve.test_runs import LOOP, Steps
 from tests.support.metered_model import MeteredModel, asking
 from tests.support.serve_clients import AGUI, ROUTES, USER, answer_of, by, keys_of, request_of

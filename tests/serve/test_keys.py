@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.serve import Export, read_keys
 from agentflow.serve.keys import digest_of, new_key
-from tests.runtime.test_reservation import DOLLAR
+from tests.run.test_reservation import DOLLAR
 from tests.support.metered_model import MeteredModel, asking
 from tests.support.serve_clients import by, keys_of
 from tests.support.served import served

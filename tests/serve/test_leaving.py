@@ -11,7 +11,7 @@ import pytest
 
 from agentflow import AgentFlow
 from agentflow.serve import Export
-from tests.runtime.test_reservation import DOLLAR
+from tests.run.test_reservation import DOLLAR
 from tests.serve.test_runs import LOOP, Steps
 from tests.support.metered_model import MeteredModel, asking
 from tests.support.serve_clients import ROUTES, keys_of, mcp_client, request_of, text_of

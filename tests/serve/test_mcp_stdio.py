@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentflowError
-from agentflow.cli.common import UsageError
-from agentflow.cli.mcp import serve_on_stdio
-from agentflow.cli.serve_options import McpServeOptions
+from agentflow.cli.admin.mcp import serve_on_stdio
+from agentflow.cli.shared.common import UsageError
+from agentflow.cli.shared.serve_options import McpServeOptions
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 

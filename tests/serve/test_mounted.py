@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, tool
-from agentflow.core.errors import AgentflowError, ConfigurationError
+from agentflow.core.data.errors import AgentflowError, ConfigurationError
 from agentflow.mcp import McpStdio
 from agentflow.serve import Export, app
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core import provider_errors as providers
+from agentflow.core.data import provider_errors as providers
 from agentflow.serve import Export
 from tests.support.serve_clients import ROUTES, frames_of, mcp_client, request_of, text_of
 from tests.support.served import served

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from agentflow import AgentFlow, ModelDelta, ScriptedProvider, tool
-from agentflow.core.provider_errors import Overloaded, RateLimited
+from agentflow.core.data.provider_errors import Overloaded, RateLimited
 from agentflow.serve import Export
 from tests.serve.test_chat import CAPITAL
 from tests.support.serve_clients import Thinking, openai_client

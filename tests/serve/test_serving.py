@@ -24,9 +24,9 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.routing import Mount
 
 from agentflow import AgentFlow, ScriptedProvider, tool
-from agentflow.cli.serve import serve_flow
-from agentflow.cli.serve_options import ServeOptions
-from agentflow.core.errors import AgentflowError
+from agentflow.cli.admin.serve import serve_flow
+from agentflow.cli.shared.serve_options import ServeOptions
+from agentflow.core.data.errors import AgentflowError
 from agentflow.serve import FlowServer
 from agentflow.serve.keys import new_key
 from agentflow.serve.readiness import Readiness, is_ready

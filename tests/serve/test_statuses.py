@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core import provider_errors as providers
-from agentflow.core.errors import (
+from agentflow.core.data import provider_errors as providers
+from agentflow.core.data.errors import (
     CommandDenied,
     ConfigurationError,
     DataError,

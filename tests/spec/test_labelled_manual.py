@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, Provenance, ScriptedProvider
-from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import Following
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.labels import Following
+from agentflow.core.data.limits import Limits
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import compile_program
 from tests.spec.test_manual import BLOCKS, add_up, broken, shout

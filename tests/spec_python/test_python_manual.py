@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, Limits, ScriptedProvider
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from tests.support.manual import Block, Expectation
 from tests.support.python_manual import outcome_of, python_block, python_blocks
 

@@ -17,16 +17,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import Effect, LogMessage, ToolCall
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.results import TaskResult
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import TaskResult
+from agentflow.core.events.effects import Effect, LogMessage, ToolCall
 from agentflow.lang.closure import Closure
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import ProgramCache
-from agentflow.runtime.budget import Budget
-from agentflow.runtime.entry import call_closure
+from agentflow.run.entry import call_closure
+from agentflow.run.strand.budget import Budget
 from tests.support.fakes import FakeRun
 from tests.support.world import World
 

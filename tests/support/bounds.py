@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.core.limits import Limits
+from agentflow.core.data.limits import Limits
 from agentflow.lang.builtins import Primitive
 from agentflow.lang.calling import Sliced
 

@@ -17,10 +17,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.source import Source
 from agentflow.lang.bounds.interpret import MOST_VISITS
 from agentflow.lang.bounds.python.analysis import RULES
 from agentflow.lang.bounds.python.expressions import at_key, element_of, is_number, iterations

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agentflow.core.values import Symbol
+from agentflow.core.data.values import Symbol
 
 ATOMS: st.SearchStrategy[Any] = st.one_of(
     st.none(),

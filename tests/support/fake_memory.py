@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
 
 
 class FakeMemory:

@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import (
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import NameInfo, NameKind, ParameterInfo
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source
+from agentflow.core.events.effects import (
     CallWorkflow,
     Endorse,
     GetContext,
@@ -20,18 +26,12 @@ from agentflow.core.effects import (
     Timer,
     ToolCall,
 )
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.names import NameInfo, NameKind, ParameterInfo
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
-from agentflow.core.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program
-from agentflow.runtime.budget import Budget
-from agentflow.runtime.clock import WallClock
-from agentflow.runtime.definitions import NamesInForce
-from agentflow.runtime.entry import run_program
+from agentflow.run.clock import WallClock
+from agentflow.run.entry import run_program
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.definitions import NamesInForce
 from tests.support.fakes import FakeRun
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError, FileFailure, PathDenied, SexpEvaluationError
-from agentflow.core.executor_ports import CommandResult, FileText, FoundFiles
-from agentflow.core.messages import Message, ModelResponse, TextPart, Usage
-from agentflow.core.ports import Prompt, PromptOutcome
-from agentflow.core.source import Source
-from agentflow.lib.json_schema import check
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError, FileFailure, PathDenied, SexpEvaluationError
+from agentflow.core.data.messages import Message, ModelResponse, TextPart, Usage
+from agentflow.core.data.source import Source
+from agentflow.core.ports.executor_ports import CommandResult, FileText, FoundFiles
+from agentflow.core.ports.ports import Prompt, PromptOutcome
+from agentflow.lib.schema.json_schema import check
 
 
 class FakePrompts:

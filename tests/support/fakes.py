@@ -7,12 +7,11 @@ import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from agentflow.core.approval import ApprovalRequest, Decision, decided
-from agentflow.core.call import CallContext
-from agentflow.core.errors import AgentflowError
-from agentflow.core.events import Event, FinishedBase
-from agentflow.core.limits import Limits
-from agentflow.core.messages import (
+from agentflow.core.call.approval import ApprovalRequest, Decision, decided
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import (
     Message,
     ModelDelta,
     ModelProfile,
@@ -25,14 +24,15 @@ from agentflow.core.messages import (
     ToolResultPart,
     Usage,
 )
-from agentflow.core.ports import ProviderAdapter
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
-from agentflow.core.source import Source
-from agentflow.core.templates import TaskTemplate
-from agentflow.runtime.budget import Budget
-from agentflow.runtime.crew import together
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source
+from agentflow.core.data.templates import TaskTemplate
+from agentflow.core.events.events import Event, FinishedBase
+from agentflow.core.ports.ports import ProviderAdapter
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.crew import together
 
 
 class Programs(Protocol):

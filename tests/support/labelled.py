@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from agentflow.core.labels import Label
-from agentflow.core.source import Source
+from agentflow.core.data.labels import Label
+from agentflow.core.data.source import Source
 from agentflow.lang import ir
 
 LITERAL = frozenset({"literal"})

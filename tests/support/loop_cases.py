@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentflow.core.source import Source, Surface
+from agentflow.core.data.source import Source, Surface
 
 LIST = 1_000_000
 """Elements of the largest list."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Source
 from agentflow.lang.printer import print_value
 from agentflow.lang.reader import read, read_datum_nodes
 from agentflow.lang.syntax import datum

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from agentflow import ScriptedProvider
-from agentflow.core.messages import ModelDelta, ModelRequest, ModelResponse, TextPart, Usage
-from agentflow.providers.wire import estimate_tokens
+from agentflow.core.data.messages import ModelDelta, ModelRequest, ModelResponse, TextPart, Usage
+from agentflow.providers.dialects.wire import estimate_tokens
 
 
 class MeteredModel(ScriptedProvider):

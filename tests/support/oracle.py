@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.values import Symbol
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.values import Symbol
 from agentflow.lang.builtins import PRIMITIVES
 
 Scope = dict[str, Any]

@@ -19,9 +19,9 @@ import anthropic as _anthropic
 import openai as _openai
 
 import agentflow.app as _app
-import agentflow.cli.execute as _execute
-import agentflow.cli.progress as _progress
-import agentflow.cli.runs as _runs
+import agentflow.cli.run.execute as _execute
+import agentflow.cli.runs.runs as _runs
+import agentflow.cli.shared.progress as _progress
 from agentflow.cli.main import app
 
 LOADED = (_anthropic, _openai, _app, _execute, _progress, _runs)

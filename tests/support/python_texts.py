@@ -6,13 +6,13 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import compile_program
-from agentflow.runtime.budget import Budget
-from agentflow.runtime.definitions import NamesInForce
-from agentflow.runtime.entry import run_program
+from agentflow.run.entry import run_program
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.definitions import NamesInForce
 from tests.support.fakes import FakeRun
 from tests.support.world import World
 

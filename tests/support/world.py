@@ -7,17 +7,17 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
-from agentflow.core.limits import Limits
-from agentflow.core.names import NameInfo
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import NameInfo
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source
+from agentflow.core.events.effects import Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import ProgramCache, compile_program
-from agentflow.runtime.budget import Budget
-from agentflow.runtime.definitions import NamesInForce
-from agentflow.runtime.entry import run_program
+from agentflow.run.entry import run_program
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.definitions import NamesInForce
 from agentflow.tasks.registry import CompiledTemplate, prepare_definition
 from tests.support.fakes import FakeRun
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.call import current_call
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext, MatchItem
-from agentflow.core.errors import DataError, LimitExceeded, TaskError
-from agentflow.core.events import ContextFinished, ContextStarted, Warning
-from agentflow.core.messages import DocumentPart, ImagePart, TextPart
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.templates import ContextManagement
+from agentflow.core.call.call import current_call
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext, MatchItem
+from agentflow.core.data.errors import DataError, LimitExceeded, TaskError
+from agentflow.core.data.messages import DocumentPart, ImagePart, TextPart
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.templates import ContextManagement
+from agentflow.core.events.events import ContextFinished, ContextStarted, Warning
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.context_rules import ContextSettings, resolve_settings
 from agentflow.tasks.material import element, escape

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import UnboundSymbolError
-from agentflow.core.events import TaskStarted
-from agentflow.core.provider_errors import RateLimited
-from agentflow.core.requests import FunctionCallNode, SubtaskRequest
-from agentflow.core.session import Session
+from agentflow.core.data.errors import UnboundSymbolError
+from agentflow.core.data.provider_errors import RateLimited
+from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.data.session import Session
+from agentflow.core.events.events import TaskStarted
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.environment import Environment
 from tests.support.fake_tasks import FakePrompts

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import LimitExceeded, ResourceExhausted
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.templates import ContextManagement
+from agentflow.core.data.errors import LimitExceeded, ResourceExhausted
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.templates import ContextManagement
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.history import SequentialHistory, previous_outputs_text
 from tests.support.fake_tasks import FakePrompts

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import AgentflowError, ConfigurationError, SexpEvaluationError, TaskError
-from agentflow.core.results import TaskResult
-from agentflow.core.templates import ContextManagement, HistoryConfig, TaskTemplate
-from agentflow.core.values import Symbol
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, SexpEvaluationError, TaskError
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.templates import ContextManagement, HistoryConfig, TaskTemplate
+from agentflow.core.data.values import Symbol
 from agentflow.handler.tools import parameters_schema, subtask_tool
-from agentflow.lib.declared_schema import schema_of
+from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.tasks.inputs import request_from_arguments, resolve_inputs
 from agentflow.tasks.types import convert
 
@@ -199,7 +199,7 @@ def test_wrong_reserved_arguments_are_program_errors(argument: dict[str, Any], m
 )
 def test_a_dict_that_could_be_fields_or_a_schema_is_refused(declared: Any) -> None:
     """Nobody guesses whether ``{"type": "string", "description": "string"}`` has two fields or describes a text."""
-    from agentflow.core.errors import DataError
+    from agentflow.core.data.errors import DataError
     from agentflow.tasks.registry import prepare_template
 
     with pytest.raises(DataError, match="or a JSON Schema") as refused:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agentflow.core.errors import DataError
-from agentflow.core.templates import TaskTemplate
+from agentflow.core.data.errors import DataError
+from agentflow.core.data.templates import TaskTemplate
 from agentflow.spec.task_system import TaskSystem
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import Solve
-from agentflow.core.errors import LimitExceeded, ResourceExhausted, SexpEvaluationError
-from agentflow.core.events import SubtaskFinished, SubtaskStarted, Warning
-from agentflow.core.limits import Limits
-from agentflow.core.provider_errors import RateLimited
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import LimitExceeded, ResourceExhausted, SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.provider_errors import RateLimited
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.events.effects import Solve
+from agentflow.core.events.events import SubtaskFinished, SubtaskStarted, Warning
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.granted import GrantedNames

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.call import CallContext
-from agentflow.core.events import SubtaskFinished, SubtaskStarted, TaskStarted, ToolStarted
-from agentflow.core.limits import Limits
-from agentflow.core.messages import Message, TextPart, ToolResultPart, user
-from agentflow.core.provider_errors import RateLimited
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
-from agentflow.core.templates import ContextManagement
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import Message, TextPart, ToolResultPart, user
+from agentflow.core.data.provider_errors import RateLimited
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.data.templates import ContextManagement
+from agentflow.core.events.events import SubtaskFinished, SubtaskStarted, TaskStarted, ToolStarted
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
 from agentflow.handler.turn_loop import TurnLoop

@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agentflow.core.call import current_call
-from agentflow.core.context import AssociativeMatchResult, ContextGenerationInput
-from agentflow.core.errors import ConfigurationError, LimitExceeded, ResourceExhausted, TaskError
-from agentflow.core.events import TaskFinished, TaskStarted
-from agentflow.core.provider_errors import AuthenticationFailed, ContextWindowExceeded, IncompleteStream, RateLimited
-from agentflow.core.requests import SubtaskRequest
-from agentflow.core.results import TaskResult
-from agentflow.core.session import Session
-from agentflow.core.templates import HistoryConfig
+from agentflow.core.call.call import current_call
+from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
+from agentflow.core.data.errors import ConfigurationError, LimitExceeded, ResourceExhausted, TaskError
+from agentflow.core.data.provider_errors import (
+    AuthenticationFailed,
+    ContextWindowExceeded,
+    IncompleteStream,
+    RateLimited,
+)
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.data.templates import HistoryConfig
+from agentflow.core.events.events import TaskFinished, TaskStarted
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.executor import AtomicTaskExecutor
 from tests.support.fake_memory import FakeMemory

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from agentflow.core.errors import DataError, TaskError
-from agentflow.core.requests import FunctionCallNode
-from agentflow.core.results import TaskResult
-from agentflow.core.values import Symbol
+from agentflow.core.data.errors import DataError, TaskError
+from agentflow.core.data.requests import FunctionCallNode
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import Symbol
 from agentflow.tasks.template import parse_text
 
 

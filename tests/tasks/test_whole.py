@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider, TaskError, TaskResult
-from agentflow.core.events import SubtaskStarted, TaskFinished, TaskStarted
-from agentflow.core.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.data.requests import FunctionCallNode, SubtaskRequest
+from agentflow.core.events.events import SubtaskStarted, TaskFinished, TaskStarted
 from agentflow.handler.tools import subtask_tool
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.rerank import LlmRanker

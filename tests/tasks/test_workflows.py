@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.call import CallContext
-from agentflow.core.effects import CallWorkflow
-from agentflow.core.errors import DataError, SexpEvaluationError
-from agentflow.core.events import TaskFinished, TaskStarted
-from agentflow.core.limits import Limits
-from agentflow.core.results import TaskResult
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import DataError, SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import TaskResult
+from agentflow.core.events.effects import CallWorkflow
+from agentflow.core.events.events import TaskFinished, TaskStarted
 from agentflow.tasks.workflows import MAGIC, Workflow, WorkflowLibrary, make_workflow, parse_workflow
 from tests.support.fake_tasks import FakeChecker
 from tests.support.fakes import FakeRun

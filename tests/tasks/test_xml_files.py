@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.library import FILES, TEST_FILES, builtin, scripted_builtin
 from agentflow.tasks.xml import TemplateFileError, parse_templates, read_directory

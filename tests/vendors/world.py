@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agentflow import AgentFlow, ModelDelta, ModelRequest, ProviderAdapter, Session, tool
-from agentflow.core.messages import ModelProfile
+from agentflow.core.data.messages import ModelProfile
 from agentflow.media import ImagePart
-from agentflow.providers.retry import RetryPolicy
+from agentflow.providers.dialects.retry import RetryPolicy
 from tests.support.vendors import VENDORS, Vendor, Vendors
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.executors.program_files import ProgramFile
 
 SYSTEM_PATHS: tuple[str, ...] = (

@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from agentflow.core.errors import SandboxUnavailable
+from agentflow.core.data.errors import SandboxUnavailable
 from agentflow.executors.sandbox import seccomp
 from agentflow.executors.sandbox.base import (
     SYSTEM_PATHS,

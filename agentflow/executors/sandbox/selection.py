@@ -11,7 +11,7 @@ import logging
 import weakref
 from collections.abc import Callable
 
-from agentflow.core.errors import ConfigurationError, SandboxUnavailable
+from agentflow.core.data.errors import ConfigurationError, SandboxUnavailable
 from agentflow.executors.sandbox.base import Sandbox
 from agentflow.executors.sandbox.bubblewrap import Bubblewrap
 from agentflow.executors.sandbox.landlock import Landlock

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from agentflow.core.errors import SandboxUnavailable
+from agentflow.core.data.errors import SandboxUnavailable
 from agentflow.executors.sandbox.base import CommandLimits, Ending, Spawn
 from agentflow.executors.sandbox.pids import PidGroup
 from agentflow.executors.sandbox.pipes import Status, attach

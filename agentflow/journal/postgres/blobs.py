@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.errors import JournalError
-from agentflow.core.store_ports import BlobStore
+from agentflow.core.data.errors import JournalError
+from agentflow.core.ports.store_ports import BlobStore
 from agentflow.journal.blobs import BlobDirectory
 from agentflow.journal.postgres.connection import Connection
 

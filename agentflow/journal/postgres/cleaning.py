@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import asyncpg
 
-from agentflow.core.event_log import LogBounds
-from agentflow.core.journal import ENDED
+from agentflow.core.data.event_log import LogBounds
+from agentflow.core.events.journal import ENDED
 from agentflow.journal.cleaning import ROW_BYTES, excess
 from agentflow.journal.postgres import openings, summaries
 from agentflow.journal.postgres.connection import Connection

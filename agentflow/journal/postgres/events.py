@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from agentflow.core.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
+from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.journal.events import ends_of, events_of, log_of
 from agentflow.journal.postgres.connection import Connection, Work
 from agentflow.journal.postgres.jobs import TELL
@@ -27,7 +27,7 @@ def removable(logs: list[LogInfo], bounds: LogBounds, spare: Collection[str]) ->
 
 
 class PostgresEvents:
-    """The :class:`~agentflow.core.store_ports.EventStore` in the database at ``url``, on a connection of its own."""
+    """The :class:`~agentflow.core.ports.store_ports.EventStore` in the database at ``url``, on a connection of its own."""
 
     def __init__(self, url: str) -> None:
         self._link = Link(url)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentflow.core.journal import BranchEnd, EffectRow, EffectState, NewRun
+from agentflow.core.events.journal import BranchEnd, EffectRow, EffectState, NewRun
 from agentflow.journal.errors import owned_run
 from agentflow.journal.openings import chained
 from agentflow.journal.postgres.blobs import Blobs

@@ -12,7 +12,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
 
-from agentflow.core.errors import ConfigurationError
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.postgres.schema import has_table
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentflow.core.journal import Deposit, Leased
-from agentflow.core.money import NANO, nanos, nanos_covering
+from agentflow.core.data.money import NANO, nanos, nanos_covering
+from agentflow.core.events.journal import Deposit, Leased
 from agentflow.journal.postgres.connection import Connection
 
 _BACK = """

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from agentflow.core.errors import AgentflowError, JournalError
+from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect, shown
 from agentflow.journal.postgres.schema import migrate
 from agentflow.journal.writer import Job, Put, Unavailable

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from agentflow.core.journal import (
+from agentflow.core.events.journal import (
     Claim,
     Deposit,
     EffectRow,
@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 class PostgresQueue:
-    """The :class:`~agentflow.core.store_ports.JobQueue` in the database at ``url``, on a connection of its own.
+    """The :class:`~agentflow.core.ports.store_ports.JobQueue` in the database at ``url``, on a connection of its own.
 
     Claims are those of ``owner``, so that they are free when it dies. ``writer`` and ``database`` are those of the store.
     ``takeovers`` counts the runs of dead workers that the store had queued again.

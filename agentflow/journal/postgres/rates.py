@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from agentflow.core.store_ports import RateShare
+from agentflow.core.ports.store_ports import RateShare
 from agentflow.journal.postgres.connection import Connection
 from agentflow.journal.postgres.link import Link, PostgresDatabase
 from agentflow.journal.writer import Job, Put, Unavailable, Writer
@@ -38,7 +38,7 @@ returning fits.calls, greatest(0, r.request_at - greatest(0, $4::float8 - $2::fl
 
 
 class PostgresRates:
-    """The :class:`~agentflow.core.store_ports.RateStore` in the database at ``url``, on a connection of its own."""
+    """The :class:`~agentflow.core.ports.store_ports.RateStore` in the database at ``url``, on a connection of its own."""
 
     def __init__(self, url: str) -> None:
         link = Link(url, patience_s=PATIENCE_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.core.journal import StoredResult
+from agentflow.core.events.journal import StoredResult
 from agentflow.journal.postgres.connection import Connection
 from agentflow.journal.postgres.rows import dump, escape, load, unescape
 from agentflow.journal.writer import Writer
@@ -11,7 +11,7 @@ _COLUMNS = "kind, name, value, turns, usage, cost, at"
 
 
 class PostgresResults:
-    """The :class:`~agentflow.core.store_ports.ResultStore` beside the runs that ``writer`` stores."""
+    """The :class:`~agentflow.core.ports.store_ports.ResultStore` beside the runs that ``writer`` stores."""
 
     def __init__(self, writer: Writer[Connection]) -> None:
         self._writer = writer

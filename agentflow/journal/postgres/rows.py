@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agentflow.core.journal import EffectRow, EffectState, NewRun, RunRow
-from agentflow.core.money import total
+from agentflow.core.data.money import total
+from agentflow.core.events.journal import EffectRow, EffectState, NewRun, RunRow
 from agentflow.journal.postgres.blobs import Blobs
 from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.rows import corrupt, parse

@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from agentflow.core.errors import ConfigurationError, cut
-from agentflow.core.journal import NewRun, Schedule
+from agentflow.core.data.errors import ConfigurationError, cut
+from agentflow.core.events.journal import NewRun, Schedule
 from agentflow.journal.postgres.connection import Connection, Row
 from agentflow.journal.postgres.rows import beginning, load
 

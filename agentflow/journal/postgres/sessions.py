@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-from agentflow.core.journal import SessionChanges, SessionInfo, StoredSession, session_held
+from agentflow.core.events.journal import SessionChanges, SessionInfo, StoredSession, session_held
 from agentflow.journal.postgres import openings
 from agentflow.journal.postgres.connection import Connection
 from agentflow.journal.postgres.owner import OwnerSession, is_alive
@@ -15,7 +15,7 @@ from agentflow.journal.writer import Job, Writer
 
 
 class PostgresSessions:
-    """The :class:`~agentflow.core.store_ports.SessionStore` beside the runs that ``writer`` stores, opened by ``owner``."""
+    """The :class:`~agentflow.core.ports.store_ports.SessionStore` beside the runs that ``writer`` stores, opened by ``owner``."""
 
     def __init__(self, writer: Writer[Connection], owner: OwnerSession) -> None:
         self._writer = writer

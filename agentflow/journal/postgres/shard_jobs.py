@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentflow.core.journal import (
+from agentflow.core.events.journal import (
     Claim,
     Deposit,
     EffectRow,
@@ -24,7 +24,7 @@ from agentflow.journal.postgres.store import PostgresJournal
 
 
 class ShardedQueue:
-    """The :class:`~agentflow.core.store_ports.JobQueue` of ``shards``; ``of`` finds the shard of a run."""
+    """The :class:`~agentflow.core.ports.store_ports.JobQueue` of ``shards``; ``of`` finds the shard of a run."""
 
     def __init__(self, shards: Shards[PostgresJournal], of: Callable[[str], Awaitable[PostgresJournal]]) -> None:
         self._shards = shards

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from agentflow.core.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
-from agentflow.core.journal import SessionChanges, SessionInfo, StoredResult, StoredSession
-from agentflow.core.store_ports import RateShare
+from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
+from agentflow.core.events.journal import SessionChanges, SessionInfo, StoredResult, StoredSession
+from agentflow.core.ports.store_ports import RateShare
 from agentflow.journal.postgres.connection import name_of
 from agentflow.journal.postgres.events import PostgresEvents, removable
 from agentflow.journal.postgres.rates import PostgresRates
@@ -17,7 +17,7 @@ from agentflow.journal.postgres.store import PostgresJournal
 
 
 class ShardedSessions:
-    """The :class:`~agentflow.core.store_ports.SessionStore` of ``shards``; ``of`` finds the shard of a run."""
+    """The :class:`~agentflow.core.ports.store_ports.SessionStore` of ``shards``; ``of`` finds the shard of a run."""
 
     def __init__(self, shards: Shards[PostgresJournal], of: Callable[[str], Awaitable[PostgresJournal]]) -> None:
         self._shards = shards
@@ -54,7 +54,7 @@ class ShardedSessions:
 
 
 class ShardedResults:
-    """The :class:`~agentflow.core.store_ports.ResultStore` of ``shards``."""
+    """The :class:`~agentflow.core.ports.store_ports.ResultStore` of ``shards``."""
 
     def __init__(self, shards: Shards[PostgresJournal]) -> None:
         self._shards = shards
@@ -72,7 +72,7 @@ class ShardedResults:
 
 
 class ShardedEvents:
-    """The :class:`~agentflow.core.store_ports.EventStore` of the databases at ``urls``: the log of a run is in one of them."""
+    """The :class:`~agentflow.core.ports.store_ports.EventStore` of the databases at ``urls``: the log of a run is in one of them."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._names = [name_of(url) for url in urls]
@@ -118,7 +118,7 @@ class ShardedEvents:
 
 
 class ShardedRates:
-    """The :class:`~agentflow.core.store_ports.RateStore` of the databases at ``urls``: the rate of a key is in one of them."""
+    """The :class:`~agentflow.core.ports.store_ports.RateStore` of the databases at ``urls``: the rate of a key is in one of them."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._names = [name_of(url) for url in urls]

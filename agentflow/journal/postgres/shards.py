@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from agentflow.core.event_log import LogBounds
-from agentflow.core.journal import (
+from agentflow.core.data.event_log import LogBounds
+from agentflow.core.events.journal import (
     BranchEnd,
     EffectRow,
     EffectState,
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ShardedJournal:
-    """The :class:`~agentflow.core.store_ports.JournalStore` over the databases at ``urls``."""
+    """The :class:`~agentflow.core.ports.store_ports.JournalStore` over the databases at ``urls``."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._shards = Shards([PostgresJournal(url) for url in urls], lambda shard: shard.database_id())

@@ -1,4 +1,4 @@
-"""The :class:`~agentflow.core.store_ports.JournalStore` in PostgreSQL: for the runs of many machines."""
+"""The :class:`~agentflow.core.ports.store_ports.JournalStore` in PostgreSQL: for the runs of many machines."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agentflow.core.event_log import LogBounds
-from agentflow.core.journal import (
+from agentflow.core.data.event_log import LogBounds
+from agentflow.core.events.journal import (
     ENDED,
     BranchEnd,
     EffectRow,

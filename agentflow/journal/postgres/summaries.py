@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentflow.core.journal import PastRow
+from agentflow.core.events.journal import PastRow
 from agentflow.journal.postgres.connection import Connection
 from agentflow.journal.postgres.rows import escape, load, unescape
 from agentflow.journal.summaries import code_of

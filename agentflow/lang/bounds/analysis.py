@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from agentflow.core.frozen import frozen
-from agentflow.core.source import Span
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.source import Span
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer
 from agentflow.lang.bounds.flow import defined_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.polynomial import ONE, UNBOUNDED, Bound
 
 Again: TypeAlias = tuple[tuple[int, int], ...]

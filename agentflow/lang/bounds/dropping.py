@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.polynomial import Bound
 from agentflow.lang.bounds.values import Mark, Value

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
-from agentflow.core.names import Template
+from agentflow.core.data.names import Template
 from agentflow.lang import ir
 from agentflow.lang.checks import children
 

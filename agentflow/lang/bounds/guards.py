@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.values import Mark, Parameter, Value, constant
 from agentflow.lang.ir import IR, Var

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from agentflow.core.frozen import frozen
-from agentflow.core.source import Surface
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.source import Surface
 from agentflow.lang import ir
 from agentflow.lang.bounds.cost import Cost, Effects
 from agentflow.lang.bounds.polynomial import Bound

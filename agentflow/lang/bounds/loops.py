@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 from agentflow.lang import ir
 from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.polynomial import ONE, ZERO, Bound

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from operator import add
 from typing import TypeAlias
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 
 Monomial: TypeAlias = tuple[str, ...]
 """The sizes in a product, in order: ``()`` is 1, ``("len(x)", "len(x)")`` the square of a size."""

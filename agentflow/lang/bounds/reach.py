@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.syntax import Node
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.guards import Guard
 from agentflow.lang.bounds.polynomial import Bound
 from agentflow.lang.bounds.values import Parameter, Value

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias, cast
 
-from agentflow.core.frozen import frozen
-from agentflow.core.records import is_dict
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.records import is_dict
 
 Stage: TypeAlias = Literal["result", "value", "data"]
 """``result``: the data is still in a result; ``value``: the output of ``value-of``, which is text if the answer was not JSON;

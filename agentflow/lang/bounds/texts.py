@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from agentflow.core.frozen import frozen
-from agentflow.core.limits import Limits
-from agentflow.core.names import Names
-from agentflow.core.source import Source
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import Names
+from agentflow.core.data.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.bounds.analysis import Analysis, Shapes, Weights, analyse_bounds, templates_of
 from agentflow.lang.bounds.flow import Flows, flows_of

@@ -8,10 +8,10 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
-from agentflow.core.frozen import frozen
-from agentflow.core.records import is_dict
-from agentflow.core.shared_list import as_list
-from agentflow.core.values import Symbol
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.records import is_dict
+from agentflow.core.data.shared_list import as_list
+from agentflow.core.data.values import Symbol
 from agentflow.lang.bounds.polynomial import ZERO, Bound
 from agentflow.lang.bounds.shapes import Shape, Stage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from agentflow.core.errors import SexpEvaluationError
+from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.charging import Bounded, touch_elements

@@ -1,4 +1,4 @@
-"""Twins of primitives for programs whose values may stand in boxes (:mod:`agentflow.core.labels`).
+"""Twins of primitives for programs whose values may stand in boxes (:mod:`agentflow.core.data.labels`).
 
 A twin does what its primitive does. It opens the boxes of its arguments as the primitive's word ``flow`` says, and puts the result
 in a box with their sources. Where there are no boxes it is the primitive after a test of each argument's type.
@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, TypeAlias
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import (
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.labels import (
     NO_SOURCES,
     UNBOXED,
     Label,
@@ -25,8 +25,8 @@ from agentflow.core.labels import (
     strip,
     stripped,
 )
-from agentflow.core.shared_list import as_list
-from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
+from agentflow.core.data.shared_list import as_list
+from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.builtins.registry import FlowLetter, Primitive
 from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sentinel, Sliced, begun, bounce
 

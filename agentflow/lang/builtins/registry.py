@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar, cast
 
-from agentflow.core.errors import ConfigurationError, SexpEvaluationError, cut
-from agentflow.core.records import is_dict
-from agentflow.core.results import TaskResult
-from agentflow.core.shared_list import SharedList
-from agentflow.core.values import Symbol
-from agentflow.core.walk import exact
-from agentflow.core.work import Work
+from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, cut
+from agentflow.core.data.records import is_dict
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.values import Symbol
+from agentflow.core.data.walk import exact
+from agentflow.core.data.work import Work
 
 F = TypeVar("F", bound=Callable[..., Any])
 Arity = tuple[int, int | None]

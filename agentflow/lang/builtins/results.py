@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, DataError, SexpEvaluationError
-from agentflow.core.notes import ErrorInfo
-from agentflow.core.records import is_dict
-from agentflow.core.results import NO_NOTES, TaskResult
+from agentflow.core.data.errors import AgentflowError, DataError, SexpEvaluationError
+from agentflow.core.data.notes import ErrorInfo
+from agentflow.core.data.records import is_dict
+from agentflow.core.data.results import NO_NOTES, TaskResult
 from agentflow.lang.builtins.registry import primitive, wrong_type
 
 

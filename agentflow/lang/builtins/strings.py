@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from agentflow.core.errors import LimitExceeded, SexpEvaluationError, cut
-from agentflow.core.records import is_dict
-from agentflow.core.values import Symbol
-from agentflow.core.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError, cut
+from agentflow.core.data.records import is_dict
+from agentflow.core.data.values import Symbol
+from agentflow.core.data.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.numbers import integer, number
 from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type

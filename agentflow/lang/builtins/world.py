@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.effects import AskHuman, Draw, Endorse, Timer
-from agentflow.core.labels import box, stripped
-from agentflow.core.records import is_dict
-from agentflow.core.walk import exact
-from agentflow.core.work import Work
+from agentflow.core.data.labels import box, stripped
+from agentflow.core.data.records import is_dict
+from agentflow.core.data.walk import exact
+from agentflow.core.data.work import Work
+from agentflow.core.events.effects import AskHuman, Draw, Endorse, Timer
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.calling import begun

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.core.values import Symbol
+from agentflow.core.data.values import Symbol
 from agentflow.lang import ir
 from agentflow.lang.analyzer import Analyzer, Scope, Tail
 from agentflow.lang.builtins import PRIMITIVES

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.names import Template
-from agentflow.core.source import Span
-from agentflow.core.values import Symbol, name_of, pairs_to_dict
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.names import Template
+from agentflow.core.data.source import Span
+from agentflow.core.data.values import Symbol, name_of, pairs_to_dict
 from agentflow.lang.analyzer import EFFECT_NAMES, Analyzer
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.ir import IR
 from agentflow.lang.naming import Scope
 from agentflow.lang.syntax import Atom, DictForm, Form, Name, Node, datum, head_name
 from agentflow.lib.option_table import hint_for, options_of
-from agentflow.lib.slots import SLOT, not_filled, not_used, single_braces, unused
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.slots import SLOT, not_filled, not_used, single_braces, unused
+from agentflow.lib.text.suggest import did_you_mean
 
 USAGE = '(defatom name (params (p type) ...) (instructions "...") (description "...") ...)'
 TEXTS = ("subtype", "description", "model", "system", "instructions", "reuse", "prompt_cache", "effort")

@@ -9,7 +9,7 @@ from agentflow.lang.forms.failure import clause
 from agentflow.lang.forms.form import form, operands
 from agentflow.lang.ir import IR
 from agentflow.lang.syntax import Atom, Form, Name, Node, head_name
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 _SOLVE = "(solve goal (allow name ...) (max-rounds n) (max-model-calls n) (inputs dict) (explore true))"
 

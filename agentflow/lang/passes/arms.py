@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from agentflow.core.source import Source, Span
+from agentflow.core.data.source import Source, Span
 from agentflow.lang import ir
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.checks import children

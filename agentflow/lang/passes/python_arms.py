@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from agentflow.core.source import Span
+from agentflow.core.data.source import Span
 from agentflow.lang.passes.arms import Arm, ArmKind
 from agentflow.lang.python.emitter import Emitter
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, NoReturn
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import Label, blame, stripped
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.shared_list import SharedList
-from agentflow.core.work import Work
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.labels import Label, blame, stripped
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.work import Work
 from agentflow.lang.calling import Sliced, begun
 
 _DATA = frozenset((Label, list, tuple, dict, OrderedSet, SharedList))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.labels import Following, bare
-from agentflow.core.source import PYTHON_TEXT, Source
+from agentflow.core.data.labels import Following, bare
+from agentflow.core.data.source import PYTHON_TEXT, Source
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.calling import Sliced
 from agentflow.lang.closure import Closure, LambdaInfo

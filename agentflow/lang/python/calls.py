@@ -31,7 +31,7 @@ from agentflow.lang.python.takes import check_builtin, check_form, check_method
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import MISSING
 from agentflow.lang.python.words import word_of
-from agentflow.lib.suggest import did_you_mean, meant, suggest
+from agentflow.lib.text.suggest import did_you_mean, meant, suggest
 
 _OF_LISTS = {
     "zip": "[[row[i] for row in rows] for i in range(len(rows[0]))] makes columns of rows",

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from agentflow.core.labels import BOXED_KEYS
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.values import Symbol
-from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.data.labels import BOXED_KEYS
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import Symbol
+from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
-from agentflow.core.labels import Following
-from agentflow.core.limits import Limits
-from agentflow.core.names import UNKNOWN, NameInfo, Names
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.labels import Following
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import UNKNOWN, NameInfo, Names
+from agentflow.core.data.source import Source
 from agentflow.lang.calling import NOTHING
 from agentflow.lang.checks import SHORTEST_MISSPELLING
 from agentflow.lang.cutting import ROOM, compile_in_pieces
@@ -37,7 +37,7 @@ from agentflow.lang.python.strict_code import StrictPython
 from agentflow.lang.python.support import binding
 from agentflow.lang.stack import on_fresh_stack
 from agentflow.lang.trace import CodeInfo, stamp
-from agentflow.lib.suggest import meant
+from agentflow.lib.text.suggest import meant
 
 RULES = (branches, calls, comprehensions, declarations, expressions, operators, statements, workflow, world)
 """The modules whose functions write code; importing them is what declares them."""

@@ -9,17 +9,17 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError, SexpEvaluationError, cut
-from agentflow.core.names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo, RecordInfo
-from agentflow.core.values import to_json
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, cut
+from agentflow.core.data.names import ASKED, DEFINE, READ_FILES, NameInfo, ParameterInfo, RecordInfo
+from agentflow.core.data.values import to_json
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.functions import DECORATORS, is_literal
 from agentflow.lang.python.names import all_parameters, parameters
 from agentflow.lib.option_table import FIELDS, hint_for, options_of
-from agentflow.lib.slots import SLOT, not_filled, not_used, single_braces, unused
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.slots import SLOT, not_filled, not_used, single_braces, unused
+from agentflow.lib.text.suggest import did_you_mean
 
 OPTIONS = tuple([each.name for each in options_of("text")])
 """The options of ``@task``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from agentflow.core.names import NameInfo
+from agentflow.core.data.names import NameInfo
 from agentflow.lang.literals import mismatch
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.support import (
@@ -17,7 +17,7 @@ from agentflow.lang.python.support import (
     task_procedure,
 )
 from agentflow.lang.python.takes import literal
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 
 def call_task(g: Emitter, node: ast.Call, name: str, function: Any = data_of) -> ast.expr:

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 from weakref import proxy
 
-from agentflow.core.errors import AgentflowError, LimitExceeded, SexpEvaluationError
-from agentflow.core.limits import Limits
-from agentflow.core.names import DEFINE, NameInfo, NameKind, Names
-from agentflow.core.source import Source, Span
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import DEFINE, NameInfo, NameKind, Names
+from agentflow.core.data.source import Source, Span
 from agentflow.lang.abi import Operation
 from agentflow.lang.calling import Sliced
 from agentflow.lang.environment import UNBOUND

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any, cast
 
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.work import Work
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.work import Work
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection
 from agentflow.lang.generated import LOAD
@@ -27,7 +27,7 @@ from agentflow.lang.python.native import (
 from agentflow.lang.python.repeated import Repeated, set_of
 from agentflow.lang.python.strict import keyed
 from agentflow.lang.python.texts import formatted, text, written
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 # -- atoms --------------------------------------------------------------------------------------------------------
 

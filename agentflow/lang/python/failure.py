@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, SexpEvaluationError, TaskError
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, TaskError
 from agentflow.lang.builtins.records import field_of
 from agentflow.lang.python.errors import article, kind_of
 

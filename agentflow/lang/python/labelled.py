@@ -1,4 +1,4 @@
-"""What texts in Python do with values that may stand in boxes (:mod:`agentflow.core.labels`).
+"""What texts in Python do with values that may stand in boxes (:mod:`agentflow.core.data.labels`).
 
 Code tests exact types before it does anything itself, so boxes come to the functions of this package: in code of a flow with a policy,
 to their twins. A twin opens its arguments by the words of primitives (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`), and
@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import (
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.labels import (
     NO_SOURCES,
     UNBOXED,
     Label,
@@ -29,8 +29,8 @@ from agentflow.core.labels import (
     strip,
     stripped,
 )
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.work import Work
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.work import Work
 from agentflow.lang.builtins.labelled import called
 from agentflow.lang.calling import Sentinel, Sliced, begun
 from agentflow.lang.python import changes, compare, failure, support, values

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from agentflow.core.errors import SexpEvaluationError, cut
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.shared_list import SharedList
-from agentflow.core.work import ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.data.errors import SexpEvaluationError, cut
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from agentflow.core.labels import (
+from agentflow.core.data.labels import (
     NO_SOURCES,
     UNBOXED,
     Label,
@@ -19,9 +19,9 @@ from agentflow.core.labels import (
     strip,
     stripped,
 )
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.shared_list import SharedList
-from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
 from agentflow.lang.python.compare import is_key
 
 

@@ -6,9 +6,9 @@ import ast
 import re
 from typing import Any, cast
 
-from agentflow.core.errors import LimitExceeded, SexpSyntaxError
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source, Span
+from agentflow.core.data.errors import LimitExceeded, SexpSyntaxError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source, Span
 from agentflow.lang.cutting import holding
 from agentflow.lang.positions import Positions
 from agentflow.lang.python.words_counted import check_words, too_many_nodes

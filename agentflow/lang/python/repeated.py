@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from agentflow.core.labels import BOXED_KEYS, NO_SOURCES, Sources, box, joined, strip
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.work import ELEMENTS_PER_STEP, Work, finish, slices
+from agentflow.core.data.labels import BOXED_KEYS, NO_SOURCES, Sources, box, joined, strip
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, finish, slices
 from agentflow.lang.calling import begun
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.effects import AskHuman, Endorse, Timer
-from agentflow.core.labels import stripped
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source, Span
+from agentflow.core.data.labels import stripped
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source, Span
+from agentflow.core.events.effects import AskHuman, Endorse, Timer
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.builtins.world import sources

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, cast
 
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.labels import Label
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.walk import LEAVES
-from agentflow.core.work import ELEMENTS_PER_STEP, PART, Work, slices
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.labels import Label
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.walk import LEAVES
+from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.abi import Fork, Runtime
 from agentflow.lang.builtins.strict import Called
 from agentflow.lang.closure import Closure

@@ -11,8 +11,8 @@ from __future__ import annotations
 from sys import getrefcount
 from typing import Any
 
-from agentflow.core.errors import AgentflowError, ChangeRefused
-from agentflow.core.labels import (
+from agentflow.core.data.errors import AgentflowError, ChangeRefused
+from agentflow.core.data.labels import (
     NO_SOURCES,
     UNBOXED,
     Label,
@@ -24,7 +24,7 @@ from agentflow.core.labels import (
     outer_sources,
     sources_of,
 )
-from agentflow.core.work import Work, finish
+from agentflow.core.data.work import Work, finish
 from agentflow.lang import changeable
 from agentflow.lang.abi import StrictRuntime
 from agentflow.lang.calling import Sliced, begun

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from agentflow.core.labels import NO_SOURCES, Label
+from agentflow.core.data.labels import NO_SOURCES, Label
 from agentflow.lang.generated import LOAD, STORE
 from agentflow.lang.python import strict
 from agentflow.lang.python.names import Var

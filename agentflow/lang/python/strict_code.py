@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from agentflow.core.labels import Label
+from agentflow.core.data.labels import Label
 from agentflow.lang.environment import UNBOUND
 from agentflow.lang.generated import LOAD, STORE, is_bool
 from agentflow.lang.python import strict

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.labels import (
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.labels import (
     NO_SOURCES,
     UNBOXED,
     Label,
@@ -25,8 +25,8 @@ from agentflow.core.labels import (
     outer_sources,
     sources_of,
 )
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.work import Work
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.work import Work
 from agentflow.lang import changeable
 from agentflow.lang.builtins.strict import Called, look_outside
 from agentflow.lang.calling import Sliced, begun

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.labels import Label, blame, box
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Span
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.labels import Label, blame, box
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Span
 from agentflow.lang.abi import Code, Runtime
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.calling import TAIL, Sliced, bounce
@@ -19,7 +19,7 @@ from agentflow.lang.python.errors import article, kind_of
 from agentflow.lang.python.texts import joined, text
 from agentflow.lang.python.values import MISSING, elements
 from agentflow.lang.surface_hints import fit_result
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 
 async def call(rt: Runtime, d: int, function: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:

@@ -6,12 +6,12 @@ import ast
 import re
 from dataclasses import dataclass, field
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
-from agentflow.core.names import NameInfo
-from agentflow.core.names import Names as NamesPort
-from agentflow.core.source import Source
-from agentflow.core.work import Work
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import NameInfo
+from agentflow.core.data.names import Names as NamesPort
+from agentflow.core.data.source import Source
+from agentflow.core.data.work import Work
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
 from agentflow.lang.python.compiling import doubts_of, emitter_of, failures_of, read_tree
 from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors
@@ -23,7 +23,7 @@ from agentflow.lang.python.names import COMPREHENSIONS, Comprehension, Function,
 from agentflow.lang.python.reader import children
 from agentflow.lang.python.statements import IMPORTS
 from agentflow.lang.symbols import Binding, BindingKind, Extent, Kind, Names, Occurrence, Role
-from agentflow.lib.slots import SLOT
+from agentflow.lib.text.slots import SLOT
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _SPACE = re.compile(r"\s*")

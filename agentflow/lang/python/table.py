@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.lib.suggest import did_you_mean
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.lib.text.suggest import did_you_mean
 
 _SEVERAL = 2
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from agentflow.core.labels import UNBOXED, Label
-from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.data.labels import UNBOXED, Label
+from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.lang.codegen import Generator
 from agentflow.lang.generated import STORE
 

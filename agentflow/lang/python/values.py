@@ -10,14 +10,14 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from agentflow.core.errors import SexpEvaluationError, cut
-from agentflow.core.labels import Label, each_boxed
-from agentflow.core.ordered_set import OrderedSet
-from agentflow.core.records import Entries, Record
-from agentflow.core.results import TaskResult
-from agentflow.core.shared_list import SharedList
-from agentflow.core.values import Symbol
-from agentflow.core.walk import LEAVES
+from agentflow.core.data.errors import SexpEvaluationError, cut
+from agentflow.core.data.labels import Label, each_boxed
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.records import Entries, Record
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.shared_list import SharedList
+from agentflow.core.data.values import Symbol
+from agentflow.core.data.walk import LEAVES
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.records import field_of
 from agentflow.lang.calling import Sentinel, begun
@@ -33,7 +33,7 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.python.compare import NUMBERS, key
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_type, wrong_value
 from agentflow.lang.python.keyed import combined, joined
-from agentflow.lib.suggest import did_you_mean
+from agentflow.lib.text.suggest import did_you_mean
 
 MISSING = Sentinel("missing")
 SEQUENCES = frozenset((list, tuple, str))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from agentflow.core.errors import LimitExceeded
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source, Span
+from agentflow.core.data.errors import LimitExceeded
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source, Span
 
 _TOKEN = re.compile(
     r"""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from agentflow.core.effects import CallWorkflow, Draw, GetContext, LogMessage, ToolCall
-from agentflow.core.names import ASK, DEFINE, ENDORSE
+from agentflow.core.data.names import ASK, DEFINE, ENDORSE
+from agentflow.core.events.effects import CallWorkflow, Draw, GetContext, LogMessage, ToolCall
 from agentflow.lang.generated import LOAD
 from agentflow.lang.python.declarations import answer_schema, define_at_start
 from agentflow.lang.python.effects import call_task

@@ -126,7 +126,7 @@ function lasted(node, run) { return Math.max(0, (node.until === null ? run.end :
 
 function usageOf(node) { return (node.end && node.end.usage) || null; }
 
-// Costs are added as whole nano-dollars: see agentflow/core/money.py.
+// Costs are added as whole nano-dollars: see agentflow/core/data/money.py.
 function nanos(usd) { return Math.round((usd || 0) * 1e9); }
 
 function costOf(node) {

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.errors import ConfigurationError, clip
-from agentflow.core.events import DeltaBase, Event
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.events.events import DeltaBase, Event
 from agentflow.lib.private_files import write_private
 from agentflow.observe.report.build import Wire, report_html
 

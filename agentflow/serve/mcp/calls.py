@@ -17,8 +17,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitRequest, ElicitRequestFormParams, InputRequest, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from agentflow.core.own_task import outlast
-from agentflow.core.questions import Question
+from agentflow.core.call.own_task import outlast
+from agentflow.core.events.questions import Question
 from agentflow.serve.asked import Asked
 from agentflow.serve.mcp.forms import answer_of, form_of
 from agentflow.serve.mcp.progress import Progress

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from mcp_types import ElicitResult
 
-from agentflow.core.questions import Question
-from agentflow.core.values import to_json
+from agentflow.core.data.values import to_json
+from agentflow.core.events.questions import Question
 
 APPROVE = "approve"
 """The form field for an approval."""

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 from mcp.server.context import ServerRequestContext
 
-from agentflow.core.events import (
+from agentflow.core.events.events import (
     BranchStarted,
     Event,
     FinishedBase,

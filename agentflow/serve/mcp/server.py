@@ -13,7 +13,7 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from agentflow.core.errors import AgentflowError, cut
+from agentflow.core.data.errors import AgentflowError, cut
 from agentflow.lang.card import language_card
 from agentflow.serve.faults import Reader, RequestError, dict_field, text_field
 from agentflow.serve.keys import APPROVAL_TTL, Key

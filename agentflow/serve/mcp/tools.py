@@ -8,10 +8,10 @@ from typing import Any
 
 from mcp_types import CallToolResult, TextContent, Tool
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.json_parse import parsed
-from agentflow.core.questions import Question
-from agentflow.core.work import in_slices
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.json_parse import parsed
+from agentflow.core.data.work import in_slices
+from agentflow.core.events.questions import Question
 from agentflow.serve.answer import text_of
 from agentflow.serve.exports import Offer
 from agentflow.serve.faults import ProgramRefused, diagnosis_of

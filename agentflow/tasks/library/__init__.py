@@ -10,9 +10,9 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.errors import TaskError, cut
-from agentflow.core.results import TaskResult
-from agentflow.core.values import to_json
+from agentflow.core.data.errors import TaskError, cut
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import to_json
 from agentflow.tasks.registry import CompiledTemplate, compile_template
 
 FILES: Mapping[str, str] = MappingProxyType(

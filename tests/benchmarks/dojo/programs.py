@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentflow.core.values import to_json
+from agentflow.core.data.values import to_json
 from agentflow.lang.printer import print_value, write_string
 
 GENERATED = frozenset({"Two more activities"})

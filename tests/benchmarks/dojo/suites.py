@@ -12,7 +12,7 @@ from agentdojo.functions_runtime import FunctionsRuntime
 from agentdojo.task_suite.load_suites import get_suites
 from pydantic import TypeAdapter
 
-from agentflow.core.ports import Tool
+from agentflow.core.ports.ports import Tool
 from agentflow.handler.tools import tool_from_spec
 from tests.benchmarks.dojo.goals import NOT_MEASURED, WRITTEN
 from tests.benchmarks.dojo.programs import Call, Step, derive

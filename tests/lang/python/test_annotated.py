@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.source import Source
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.source import Source
 
 TASK = '''@task
 def review(path: {parameter}) -> {answer}:

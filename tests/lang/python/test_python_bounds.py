@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.source import Source
+from agentflow.core.data.source import Source
 from agentflow.lang.bounds.analysis import Analysis
 from agentflow.lang.bounds.cost import FREE
 from agentflow.lang.bounds.polynomial import UNBOUNDED, Bound

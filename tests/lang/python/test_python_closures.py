@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, AgentflowError, ScriptedProvider
-from agentflow.core.errors import DataError, SexpEvaluationError
+from agentflow.core.data.errors import DataError, SexpEvaluationError
 from agentflow.lang.portable import dump_closure, load_closure
 
 CASES: dict[str, tuple[str, tuple[Any, ...], Any]] = {

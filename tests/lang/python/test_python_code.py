@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentflow.core.limits import Limits
-from agentflow.core.names import UNKNOWN
-from agentflow.core.source import Source
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import UNKNOWN
+from agentflow.core.data.source import Source
 from agentflow.lang import abi
 from agentflow.lang.python import compiling
 from agentflow.lang.python.native import NATIVE_BINARY, NATIVE_CALLS, NATIVE_COMPARE, NATIVE_ELEMENTS

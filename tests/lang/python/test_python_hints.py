@@ -11,9 +11,9 @@ import pytest
 
 import agentflow
 from agentflow import AgentFlow, AgentflowError, ScriptedProvider
-from agentflow.core.errors import SexpEvaluationError
-from agentflow.core.results import TaskResult
-from agentflow.core.source import Source
+from agentflow.core.data.errors import SexpEvaluationError
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.forms import FORMS as SEXP_FORMS

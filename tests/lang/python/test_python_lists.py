@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.core.errors import LimitExceeded, SexpEvaluationError
-from agentflow.core.limits import Limits
+from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.data.limits import Limits
 from tests.support.python_texts import run_text
 
 LIMITS = Limits(steps=100_000, collection=2_000)

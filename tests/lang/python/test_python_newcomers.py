@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
-from agentflow.core.names import UNKNOWN
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import UNKNOWN
+from agentflow.core.data.source import Source
 from agentflow.lang.python.absent import ABSENT, DOTTED, HIDDEN, METHODS_ABSENT, MODULES
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
 from agentflow.lang.python.compiling import findings_of

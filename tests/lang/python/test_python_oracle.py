@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.ordered_set import OrderedSet
+from agentflow.core.data.errors import AgentflowError, LimitExceeded
+from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.lang.python.failure import CLASSES, caught
-from agentflow.runtime.recovery import ErrorValue
+from agentflow.run.strand.recovery import ErrorValue
 from tests.support.python_kinds import KindsAuthor
 from tests.support.python_texts import Author, run_text
 from tests.support.python_variables import VariablesAuthor

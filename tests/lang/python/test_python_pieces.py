@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.errors import AgentflowError, LimitExceeded
-from agentflow.core.limits import Limits
-from agentflow.core.names import Names
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError, LimitExceeded
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import Names
+from agentflow.core.data.source import Source
 from agentflow.lang.cutting import ROOM, compile_in_pieces
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.outlining import outline
@@ -23,9 +23,9 @@ from agentflow.lang.program import Program, compile_program, describer
 from agentflow.lang.python.compiling import assembled, emitter_of, read_tree, written
 from agentflow.lang.python.reader import children, read_python
 from agentflow.lang.python.words_counted import check_words
-from agentflow.runtime.budget import Budget
-from agentflow.runtime.definitions import NamesInForce
-from agentflow.runtime.entry import run_program
+from agentflow.run.entry import run_program
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.definitions import NamesInForce
 from tests.lang.python.test_python_oracle import CASES, normal
 from tests.lang.test_hoisting import compiler_watched
 from tests.support.fakes import FakeRun

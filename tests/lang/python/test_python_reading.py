@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.source import Source
 from agentflow.lang.python.reader import children, read_python
 
 WARNED = {

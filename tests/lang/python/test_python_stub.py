@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import agentflow
-from agentflow.core.errors import AgentflowError
-from agentflow.core.limits import Limits
-from agentflow.core.names import UNKNOWN
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import UNKNOWN
+from agentflow.core.data.source import Source
 from agentflow.lang.python.compiling import findings_of
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS

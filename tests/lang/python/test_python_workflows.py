@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agentflow.core.effects import LogMessage
-from agentflow.core.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.names import UNKNOWN
-from agentflow.core.source import Source
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.names import UNKNOWN
+from agentflow.core.data.source import Source
+from agentflow.core.events.effects import LogMessage
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.python.compiling import findings_of
 from tests.support.python_texts import LIMITS, run_text

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx2
 
-from agentflow.core.ports import ProviderAdapter
+from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers import open_provider
 from tests.support.model_server_wire import Reply
 from tests.support.vendors import answers

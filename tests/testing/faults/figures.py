@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.source import Source, Surface
+from agentflow.core.data.source import Source, Surface
 from agentflow.lang.printer import print_value
 from agentflow.testing import Answer, Exploration, Finding, explore
 from tests.testing.faults.tools import TOOLS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.dropping import left_of
 from agentflow.lang.bounds.interpret import Outcome

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, GROWN, Cost, Effects
 from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
 from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, Value

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from agentflow.core.frozen import frozen
+from agentflow.core.data.frozen import frozen
 from agentflow.lang.bounds.cost import FREE, Cost
 from agentflow.lang.bounds.gathering import Gathering
 from agentflow.lang.bounds.guards import Guard

@@ -1,0 +1,255 @@
+"""``agentflow doctor``: reports what works on this machine and what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, metadata, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from agentflow.cli.shared.common import Exit, write_json, write_out
+from agentflow.core.data.errors import AgentflowError
+
+if TYPE_CHECKING:
+    from agentflow.providers.dialects.traits import Traits
+
+_PACKAGES = ("anthropic", "openai", "pydantic", "anyio", "aiohttp", "genai-prices", "numpy", "boto3", "google-auth")
+_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+
+
+def _package(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _tested() -> list[str]:
+    """The Python versions covered by the tests, oldest first, from the package's classifiers."""
+    classifiers = metadata("agentflow").get_all("Classifier") or []
+    return [each.rpartition(" ")[2] for each in classifiers if each.startswith("Programming Language :: Python :: 3.")]
+
+
+def python_note(running: tuple[int, int], tested: Sequence[str]) -> str | None:
+    """A note about a Python version that the tests do not cover; None for a covered one. ``tested`` is sorted."""
+    if "{}.{}".format(*running) in tested:
+        return None
+    newest = tuple(map(int, tested[-1].split(".")))
+    age = "newer than any version" if running > newest else "not among the versions"
+    return f"untested: {age} the tests run on ({tested[0]} to {tested[-1]}); it may work"
+
+
+def _fts5() -> bool:
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("create virtual table t using fts5(x)")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+def _embeddings() -> str:
+    """Whether files can be found by meaning, and with which model."""
+    model, url = os.environ.get("AGENTFLOW_EMBEDDINGS"), os.environ.get("AGENTFLOW_EMBEDDINGS_URL")
+    if _package("numpy") is None:
+        return "not usable: install agentflow[embeddings]"
+    return f"{model} at {url or 'api.openai.com'}" if model else "usable: name a model, --embeddings MODEL"
+
+
+def _serving() -> str:
+    """Whether flows can be served."""
+    missing = [name for name in ("starlette", "uvicorn") if _package(name) is None]
+    if missing:
+        return "not usable: install agentflow[serve]"
+    keys = os.environ.get("AGENTFLOW_SERVE_KEYS")
+    if keys is None:
+        return "usable: on this machine alone, without AGENTFLOW_SERVE_KEYS"
+    from agentflow.serve.keys import read_keys
+
+    try:
+        return f"usable: {len(list(read_keys(keys)))} keys"
+    except AgentflowError as error:
+        return f"not usable: {error.message}"
+
+
+def _language_server() -> str:
+    """Whether editors can start ``agentflow lsp``."""
+    return "usable: agentflow lsp" if _package("pygls") is not None else "not usable: install agentflow[lsp]"
+
+
+def _mcp_server() -> str:
+    """Whether MCP clients can start ``agentflow mcp serve`` and use ``/mcp``."""
+    missing = [name for name in ("mcp", "starlette") if _package(name) is None]
+    return (
+        "not usable: install agentflow[mcp]" if missing else "usable: agentflow mcp serve, and /mcp of agentflow serve"
+    )
+
+
+def _clouds() -> dict[str, str]:
+    """For each cloud, whether Claude can be called there, judging by packages and variables; else what is missing first."""
+    from agentflow.providers.clouds import check_bedrock, check_foundry, check_vertex
+
+    states: dict[str, str] = {}
+    for name, check in (("bedrock", check_bedrock), ("vertex", check_vertex), ("foundry", check_foundry)):
+        try:
+            check(None, None)
+            states[name] = "usable, if its credentials are"
+        except AgentflowError as error:
+            states[name] = f"not usable: {error.hint}"
+    return states
+
+
+def _postgres() -> str:
+    """Whether durable runs can be stored in PostgreSQL."""
+    number, queue = _package("asyncpg"), _package("pgqueuer")
+    if number is None:
+        return "not usable: install agentflow[postgres], or agentflow[scale] for workers too"
+    return f"usable: asyncpg {number}, " + (
+        "no workers: install agentflow[scale]" if queue is None else f"workers by pgqueuer {queue}"
+    )
+
+
+def _settings_file() -> str:
+    """What came from the ``agentflow.toml`` of this directory."""
+    from agentflow.settings import read_file
+
+    try:
+        file = read_file(Path())
+    except AgentflowError as error:
+        return f"not usable: {error.message}; {error.hint}"
+    return "no agentflow.toml in this directory" if file is None else file.told()
+
+
+def _mcp() -> str:
+    """Whether tools of MCP servers can be used, and how many servers the settings name."""
+    number = _package("mcp")
+    if number is None:
+        return "not usable: install agentflow[mcp]"
+    from agentflow.settings import load_settings
+
+    try:
+        named = len(load_settings().mcp)
+    except AgentflowError as error:
+        return f"usable, but the settings are invalid: {error.message}"
+    return f"usable: SDK {number}, {named} servers in the settings"
+
+
+async def _sandbox(name: str) -> tuple[str, dict[str, str]]:
+    """Whether a back-end can be used, and what programs did in it."""
+    from agentflow.cli.admin.starts import starts
+    from agentflow.executors.sandbox.selection import SandboxChoice
+
+    choice = SandboxChoice(name)
+    try:
+        await choice.get()
+    except AgentflowError as error:
+        return f"not usable: {error.message}", {}
+    return "usable", await starts(choice)
+
+
+async def _model() -> dict[str, Any]:
+    """The model of the settings, and what is known of its server; ``problem`` says why it cannot be asked.
+
+    A server of one's own is asked about itself, and one that lists models for one short answer, which shows whether it enforces a schema.
+    """
+    from agentflow.providers import own_servers
+    from agentflow.providers.table import Router
+    from agentflow.settings import load_settings
+
+    try:
+        settings = load_settings()
+        if settings.model is None:
+            return {"name": None}
+        router = Router(settings.model, **settings.for_router())
+        adapter, model = router.resolve(None)
+    except AgentflowError as error:
+        return {"name": None, "problem": error.message}
+    traits: Traits | None = getattr(adapter, "traits", None)
+    if traits is None:
+        return {"name": router.model}
+    named = traits.vendor if traits.sure else "a server that is not known: a field that it refuses is left out"
+    shown = {"limit_field": traits.limit_field, "output": traits.output, "stated": sorted(traits.stated)}
+    server = str(getattr(adapter, "issuer", "")).partition(" ")[2]
+    said = {"name": router.model, "server": server, "known_as": named, "traits": shown}
+    if not traits.own:
+        return said
+    own: dict[str, Any] = {"reachable": False}
+    try:
+        own = await own_servers.described(cast(Any, adapter).look)
+        if "models" in own:
+            own["schema"] = await own_servers.enforces_schema(adapter, model)
+    except AgentflowError as error:
+        return {**said, "own": own, "problem": error.message}
+    finally:
+        await router.aclose()
+    return {**said, "own": own}
+
+
+async def doctor(as_json: bool) -> int:
+    """Print the report. Returns exit code 0 if everything that the core needs is present."""
+    sandboxes = {name: await _sandbox(name) for name in ("bubblewrap", "landlock")}
+    report: dict[str, Any] = {
+        "python": platform.python_version(),
+        "python_note": python_note(sys.version_info[:2], _tested()),
+        "platform": platform.platform(),
+        "packages": {name: _package(name) for name in _PACKAGES},
+        "keys": {name: bool(os.environ.get(name)) for name in _KEYS},
+        "model": await _model(),
+        "settings": _settings_file(),
+        "fts5": _fts5(),
+        "embeddings": _embeddings(),
+        "serve": _serving(),
+        "lsp": _language_server(),
+        "mcp": _mcp(),
+        "postgres": _postgres(),
+        "mcp_server": _mcp_server(),
+        "clouds": _clouds(),
+        "sandbox": {name: state for name, (state, _) in sandboxes.items()},
+        "starts": {name: seen for name, (_, seen) in sandboxes.items()},
+    }
+    problems: list[str] = []
+    if not report["fts5"]:
+        problems.append("this Python's SQLite has no FTS5: the index cannot work")
+    report["problems"] = problems
+    if as_json:
+        write_json(report)
+    else:
+        write_out(f"{'python':<20}{report['python']} on {report['platform']}\n")
+        if report["python_note"]:
+            write_out(f"{'':<20}{report['python_note']}\n")
+        for name, number in report["packages"].items():
+            write_out(f"{name:<20}{number or 'not installed (optional)'}\n")
+        for name, there in report["keys"].items():
+            write_out(f"{name:<20}{'set' if there else 'not set'}\n")
+        model = report["model"]
+        write_out(f"{'model':<20}{model.get('problem') or model['name'] or 'none is set'}\n")
+        if "traits" in model:
+            traits = ", ".join([f"{name} {value}" for name, value in model["traits"].items() if value])
+            write_out(f"{'server':<20}{model['server']} ({model['known_as']}); {traits}\n")
+        write_out(f"{'settings':<20}{report['settings']}\n")
+        if "own" in model:
+            own: dict[str, Any] = {**model["own"]}
+            own["models"] = ", ".join(own.get("models", ())) or "not said"
+            shown = "; ".join([f"{name} {value}" for name, value in own.items()])
+            write_out(f"{'':<20}a server of your own: {shown}\n")
+        write_out(f"{'fts5':<20}{'yes' if report['fts5'] else 'no'}\n")
+        write_out(f"{'embeddings':<20}{report['embeddings']}\n")
+        write_out(f"{'serve':<20}{report['serve']}\n")
+        write_out(f"{'language server':<20}{report['lsp']}\n")
+        write_out(f"{'mcp':<20}{report['mcp']}\n")
+        write_out(f"{'postgres':<20}{report['postgres']}\n")
+        write_out(f"{'mcp server':<20}{report['mcp_server']}\n")
+        for kind, of in (("cloud", "clouds"), ("sandbox", "sandbox")):
+            for name, state in report[of].items():
+                write_out(f"{kind + ' ' + name:<20}{state}\n")
+                for program, seen in report["starts"].get(name, {}).items() if kind == "sandbox" else ():
+                    write_out(f"{'':<20}{program} {seen}\n")
+        for problem in problems:
+            write_out(f"{'problem':<20}{problem}\n")
+    return Exit.FAILED if problems else Exit.OK

@@ -1,0 +1,63 @@
+"""``agentflow schedule``: programs that workers run at certain times."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from agentflow.cli.shared.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
+from agentflow.cli.shared.options import open_flow
+from agentflow.cli.shared.worker_options import ScheduleOptions
+from agentflow.core.data.source import Source
+from agentflow.core.data.values import plain
+from agentflow.core.events.journal import Schedule
+from agentflow.lib.text.terminal import clean
+
+
+async def schedule(cron: str | None, file: str | None, options: ScheduleOptions) -> int:
+    """Store, list or remove schedules, as ``options`` ask for. Returns the exit code. Raises UsageError."""
+    if (cron is None) != (file is None) or (cron is not None and options.remove is not None):
+        raise UsageError(
+            "a schedule needs a cron expression and a program", hint="agentflow schedule '0 7 * * *' FILE --db URL"
+        )
+    if options.db is None and options.app is None:
+        raise UsageError(
+            "schedules need a PostgreSQL database, which workers share",
+            hint="agentflow schedule '0 7 * * *' FILE --db postgresql://user@host/database",
+        )
+    async with open_flow(options, durable=options.db, approve=None, answer=None) as flow:
+        if cron is not None and file is not None:
+            name, text = read_program(file)
+            stored = await flow.schedule(
+                cron,
+                Source.of(name, text),
+                parse_bindings(options.bind or []),
+                name=options.name or Path(name).stem,
+                zone=options.zone,
+                allow=options.allow,
+                queue=options.queue,
+                priority=options.priority,
+                tenant=options.tenant or "",
+            )
+            schedules = [stored]
+        elif options.remove is not None:
+            if not await flow.unschedule(options.remove):
+                raise UsageError(
+                    f"there is no schedule '{options.remove}'", hint="agentflow schedule --db URL lists them"
+                )
+            schedules = []
+        else:
+            schedules = await flow.schedules()
+    if options.as_json:
+        write_json(plain(schedules))
+        return Exit.OK
+    for each in schedules:
+        write_out(clean(_line(each)) + "\n")
+    if not schedules:
+        write_out("removed\n" if options.remove is not None else "nothing is scheduled\n")
+    return Exit.OK
+
+
+def _line(each: Schedule) -> str:
+    when = datetime.fromtimestamp(each.next).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{when}  {each.name}  {each.cron} ({each.zone})  {each.program}  {each.last or ''}".rstrip()

@@ -1,0 +1,76 @@
+"""``agentflow sessions``: stored conversations, of ``run --session`` and ``flow.session``."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from agentflow.cli.shared.common import Exit, run_async, write_json, write_out
+from agentflow.cli.shared.options import AsJson, Database
+from agentflow.cli.shared.state import stored_runs
+from agentflow.lib.text.terminal import clean
+
+sessions = typer.Typer(invoke_without_command=True, help="List or delete stored conversations.")
+
+
+@sessions.callback()
+def list_(
+    context: typer.Context,
+    db: Database = None,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", min=1, metavar="NUMBER", help="Maximum number of conversations.")
+    ] = 100,
+    json: AsJson = False,
+) -> None:
+    """List stored conversations, latest change first, with their length and the run that holds each."""
+    if context.invoked_subcommand is None:
+        sys.exit(run_async(partial(list_sessions, db, limit=limit, as_json=json), as_json=json))
+
+
+async def list_sessions(db: str | None, *, limit: int, as_json: bool) -> int:
+    """Print conversations, one per line or as JSON. Returns the exit code. Raises JournalError."""
+    async with stored_runs(db) as flow:
+        stored = await flow.sessions(limit)
+    if as_json:
+        from agentflow.core.data.values import plain
+
+        write_json(plain(stored))
+        return Exit.OK
+    for each in stored:
+        when = datetime.fromtimestamp(each.updated).strftime("%Y-%m-%d %H:%M:%S")
+        run = f"held by {each.run_id}" if each.run_id is not None else ""
+        write_out(clean(f"{when}  {each.exchanges:6}  {each.name}  {run}").rstrip() + "\n")
+    if not stored:
+        print("no conversations; agentflow run FILE --session NAME begins one", file=sys.stderr)
+    return Exit.OK
+
+
+@sessions.command("delete")
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Conversations, as the list names them.")],
+    db: Database = None,
+    json: AsJson = False,
+) -> None:
+    """Delete conversations for good.
+
+    One that is held by a run that has not ended, or that somebody has open, is not deleted: the command says by whom.
+    """
+    sys.exit(run_async(partial(delete_sessions, names, db, as_json=json), as_json=json))
+
+
+async def delete_sessions(names: list[str], db: str | None, *, as_json: bool) -> int:
+    """Delete conversations; return the exit code, FAILED if a name does not exist. Raises SessionBusy, JournalError."""
+    async with stored_runs(db) as flow:
+        deleted = [name for name in names if await flow.delete_session(name)]
+    missing = [name for name in names if name not in deleted]
+    if as_json:
+        write_json({"ok": not missing, "deleted": deleted, "missing": missing})
+    else:
+        write_out("".join([f"deleted {clean(name)}\n" for name in deleted]))
+        for name in missing:
+            print(clean(f"there is no conversation '{name}'"), file=sys.stderr)
+    return Exit.FAILED if missing else Exit.OK

@@ -1,0 +1,1 @@
+"""Commands that read programs without running them: ``check``, ``fmt``, ``explore`` and ``lsp``."""

@@ -1,0 +1,1 @@
+"""Commands that run programs: ``run``, ``eval``, ``resume``, ``demo`` and ``repl``."""

@@ -1,0 +1,138 @@
+"""``agentflow demo``: prints a workflow, then runs it to answer a question about a repository.
+
+A file without a summary (because of a bad answer, say) is left out, named at the end, and makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import agentflow
+from agentflow.cli.shared.common import (
+    CompileFailed,
+    Exit,
+    events_to_file,
+    exit_code,
+    is_compile_error,
+    show_error,
+    write_json,
+    write_out,
+)
+from agentflow.cli.shared.options import DemoOptions, FlowOptions, open_flow
+from agentflow.cli.shared.progress import Answer, Progress, Totals
+from agentflow.cli.shared.state import can_record
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Source
+from agentflow.core.data.values import plain
+from agentflow.lib.text.terminal import clean
+from agentflow.settings import load_settings
+
+if TYPE_CHECKING:
+    from agentflow.run.handle import RunResult
+
+QUESTION = "how are paths opened beneath a root so that symlinks cannot escape?"
+EXAMPLE = "explain_repo.sexp"
+
+
+def example_text() -> str:
+    """The demo program: the example of the checkout, or the copy in the package."""
+    checkout = Path(agentflow.__file__).resolve().parents[1] / "examples" / EXAMPLE
+    if checkout.is_file():
+        return checkout.read_text("utf-8")
+    return (importlib.resources.files("agentflow") / "examples" / EXAMPLE).read_text("utf-8")
+
+
+def default_root() -> Path:
+    """agentflow's own checkout, or the installed package if there is none."""
+    package = Path(agentflow.__file__).resolve().parent
+    return package.parent if (package.parent / "pyproject.toml").is_file() else package
+
+
+def _within(path: str, root: Path) -> str:
+    """``path`` relative to the root."""
+    relative = os.path.relpath(path, root)
+    return path if relative.startswith("..") else relative
+
+
+async def run_demo(question: str | None, options: DemoOptions) -> int:
+    """Run the demo. Returns the exit code. Raises UsageError."""
+    where = Path(options.root) if options.root is not None else default_root()
+    text, query = example_text(), question or QUESTION
+    model = options.model or load_settings().model or "offline"
+    began = time.perf_counter()
+    answer, totals = Answer(sys.stdout, lambda task: task.name == "answer-question"), Totals()
+    record = options.record and can_record()
+    async with open_flow(FlowOptions(model=model, base_url=options.base_url, root=str(where)), record=record) as flow:
+        _announce(text, where, model, query)
+        async with events_to_file(flow, options.events_file):
+            flow.subscribe(totals)
+            flow.subscribe(
+                Progress(
+                    sys.stderr,
+                    clean=lambda text: flow.redact(clean(text)),
+                    answer=None if options.as_json else answer,
+                    table=False,
+                )
+            )
+            try:
+                program = flow.compile(Source(f"examples/{EXAMPLE}", text), bindings={"question": query})
+            except AgentflowError as error:
+                raise (CompileFailed(error) if is_compile_error(error) else error) from error
+            try:
+                result = await flow.run(program, bindings={"question": query})
+            except AgentflowError as error:
+                if answer.text:
+                    print("the answer above was cut off and is not a result", file=sys.stderr)
+                show_error(error, as_json=options.as_json)
+                return exit_code(error)
+        if options.as_json:
+            body = {
+                "ok": not result.value["left_out"],
+                "value": plain(result.value),
+                "run_id": result.run_id,
+                "usage": plain(result.usage),
+            }
+            write_json(flow.redact(body))
+        else:
+            _show_rest(result.value, answer, where)
+    seen = f"agentflow runs show {result.run_id}" if record else options.events_file
+    _show_totals(result, totals, time.perf_counter() - began, seen)
+    left_out: list[str] = result.value["left_out"]
+    for path in left_out:
+        print(
+            f"left out: {clean(_within(path, where))} has no summary; the answer is based on the others",
+            file=sys.stderr,
+        )
+    return Exit.FAILED if left_out else Exit.OK
+
+
+def _announce(text: str, where: Path, model: str, question: str) -> None:
+    print(clean(text), file=sys.stderr)
+    print(f"root      {where}\nmodel     {model}\nquestion  {clean(question)}\n", file=sys.stderr, flush=True)
+    if model == "offline":
+        print("(offline is an extractive stand-in, not a language model; --model uses a real one)\n", file=sys.stderr)
+
+
+def _show_rest(value: Any, answer: Answer, where: Path) -> None:
+    """Print what was not streamed: the files, and the answer if the model sent it in one piece."""
+    if not answer.text:
+        answer.write(clean(str(value["answer"])) + "\n")
+    write_out("\nbased on the files:\n" + "".join(f"  {clean(_within(path, where))}\n" for path in value["files"]))
+
+
+def _show_totals(result: RunResult, totals: Totals, seconds: float, events: str | None) -> None:
+    usage = result.usage
+    cost = "unknown" if result.cost is None else f"${result.cost:.4f}"
+    print(
+        f"\ntime         {seconds:.2f} s\n"
+        f"calls        {totals.tasks} tasks, {totals.model_calls} model calls, {totals.tools} tool calls\n"
+        f"tokens       {usage.input_tokens:,} in, {usage.output_tokens:,} out; cost {cost}\n"
+        f"concurrency  {totals.peak} model calls at once\n"
+        f"events       {events or 'not recorded'}",
+        file=sys.stderr,
+    )

@@ -1,0 +1,287 @@
+"""``run --durable`` and ``resume``: runs that continue after the process was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import agentflow
+from agentflow.cli.run.execute import show_result, watching
+from agentflow.cli.run.plan_text import plan_data, plan_text
+from agentflow.cli.shared.amounts import counted
+from agentflow.cli.shared.common import (
+    CompileFailed,
+    Exit,
+    UsageError,
+    exit_code,
+    is_compile_error,
+    parse_bindings,
+    read_program,
+    show_error,
+    write_json,
+    write_out,
+)
+from agentflow.cli.shared.options import (
+    CancelOptions,
+    ChangeOptions,
+    DurableOptions,
+    ForkOptions,
+    ResumeOptions,
+    open_flow,
+)
+from agentflow.cli.shared.resuming import resume_line
+from agentflow.cli.shared.state import database
+from agentflow.cli.shared.values import FailedTexts
+from agentflow.cli.shared.waiting import show_waiting
+from agentflow.core.data.errors import AgentflowError, WorkflowError
+from agentflow.core.data.source import Source
+from agentflow.core.data.values import to_json
+from agentflow.lib.text.terminal import clean
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+    from agentflow.core.data.session import Session
+    from agentflow.core.events.journal import OnInflight
+    from agentflow.durable.handle import DurableRun
+    from agentflow.durable.plan import RunPlan
+    from agentflow.lang.program import Program
+
+_OPTIONS = ("app", "model", "base_url", "root", "tasks", "workflows", "allow", "session")
+"""The options of a command that belong to the user's request, not to the flow."""
+
+
+async def execute_durably(name: str, text: str, options: DurableOptions) -> int:
+    """Start or resume a durable run of a program and print its value. Returns the exit code. Raises UsageError."""
+    bindings = parse_bindings(options.bind or [])
+    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options) as failed:
+        try:
+            program = flow.compile(Source.of(name, text), bindings=bindings, allow=options.allow)
+        except AgentflowError as error:
+            raise (CompileFailed(error) if is_compile_error(error) else error) from error
+        try:
+            run_id = options.run_id or await _run_id(flow, name, options)
+            if options.detach:
+                return await _detach(flow, program, bindings, run_id, options)
+            run = await flow.find_run(run_id)
+            async with _kept(flow, run_id, options) as kept, _session(flow, options.session) as session:
+                if run is not None and run.base is not None and run.program == program.source.digest:
+                    handle = await flow.resume(run_id)
+                else:
+                    handle = await flow.start(program, bindings, run_id=run_id, allow=options.allow, session=session)
+                if handle.status == "failed" and options.run_id is None:
+                    handle = await flow.resume(run_id, bindings=None)
+                kept.run_id = handle.run_id
+                return await _end(flow, handle, options, failed)
+        except AgentflowError as error:
+            adopted = error.details.get("adopt")
+            if isinstance(adopted, str):
+                error.hint = (
+                    f"{resume_line(adopted, options, program=name)}\n  adopts the program as it is now: what it has in common with"
+                    " the run is not paid for again"
+                )
+            show_error(error, as_json=options.as_json or options.events)
+            return exit_code(error)
+
+
+async def _detach(
+    flow: AgentFlow, program: Program, bindings: dict[str, Any], run_id: str, options: DurableOptions
+) -> int:
+    """Leave a run to workers, and print its id."""
+    handle = await flow.start(
+        program,
+        bindings,
+        run_id=run_id,
+        allow=options.allow,
+        priority=options.priority,
+        tenant=options.tenant,
+        where="workers",
+        queue=options.queue,
+    )
+    if options.as_json or options.events:
+        write_json({"ok": True, "run_id": handle.run_id, "status": handle.status})
+    else:
+        write_out(clean(handle.run_id) + "\n")
+    return Exit.OK
+
+
+async def resume_run(run_id: str, options: ResumeOptions) -> int:
+    """Resume a durable run, or its edited program, and print its value. Returns the exit code. Raises UsageError."""
+    program = None if options.program is None else Source.of(*read_program(options.program))
+    bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
+    chosen = cast("OnInflight | None", options.on_inflight)  # validated by resume
+    if options.plan:
+        return await _plan(
+            options, lambda flow: flow.plan(run_id, program=program, overrides=overrides, bindings=bindings)
+        )
+    return await _change(
+        run_id,
+        options,
+        lambda flow: flow.resume(run_id, program=program, overrides=overrides, bindings=bindings, on_inflight=chosen),
+    )
+
+
+async def fork_run(run_id: str, options: ForkOptions) -> int:
+    """Repeat a durable run from one effect on, and print its value. Returns the exit code. Raises UsageError."""
+    if not options.at:
+        raise UsageError(
+            "a fork needs the effect to begin at",
+            hint=f"--at PATH; agentflow resume {run_id} --plan --json lists the paths",
+        )
+    bindings, overrides = parse_bindings(options.bind or []), parse_overrides(options.override or [])
+    if options.plan:
+        return await _plan(
+            options, lambda flow: flow.plan(run_id, at=options.at, overrides=overrides, bindings=bindings)
+        )
+    return await _change(
+        run_id,
+        options,
+        lambda flow: flow.fork(run_id, options.at, as_run=options.run_id, overrides=overrides, bindings=bindings),
+    )
+
+
+async def cancel_run(run_id: str, options: CancelOptions) -> int:
+    """Cancel a durable run. Returns the exit code. Raises UsageError."""
+    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options):
+        try:
+            await flow.cancel(run_id)
+            run = await flow.find_run(run_id)
+        except AgentflowError as error:
+            show_error(error, as_json=options.as_json or options.events)
+            return exit_code(error)
+    status = "cancelled" if run is None else run.status
+    if options.as_json or options.events:
+        write_json({"ok": True, "run_id": run_id, "status": status})
+    else:
+        write_out(clean(f"{run_id} is {status}") + "\n")
+    return Exit.OK
+
+
+async def _plan(options: ChangeOptions, make: Callable[[AgentFlow], Awaitable[RunPlan]]) -> int:
+    async with open_flow(options, durable=database(options.db)) as flow:
+        try:
+            plan = await make(flow)
+        except AgentflowError as error:
+            show_error(error, as_json=options.as_json)
+            return exit_code(error)
+    if options.as_json:
+        write_json(plan_data(plan))
+    else:
+        write_out(clean(plan_text(plan)) + "\n")
+    return Exit.OK
+
+
+async def _change(run_id: str, options: ChangeOptions, begin: Callable[[AgentFlow], Awaitable[DurableRun]]) -> int:
+    async with open_flow(options, durable=database(options.db)) as flow, watching(flow, options) as failed:
+        try:
+            async with _kept(flow, run_id, options) as kept:
+                handle = await begin(flow)
+                kept.run_id = handle.run_id
+                if handle.run_id != run_id:
+                    how = "has a fork," if isinstance(options, ForkOptions) else "continues as"
+                    print(f"{run_id} {how} {handle.run_id}", file=sys.stderr)
+                return await _end(flow, handle, options, failed)
+        except AgentflowError as error:
+            show_error(error, as_json=options.as_json or options.events)
+            return exit_code(error)
+
+
+def parse_overrides(texts: list[str]) -> dict[str, dict[str, Any]]:
+    """Parse ``task.field=value`` options by task; values are JSON or text, ``@file`` is the text of a file. Raises UsageError."""
+    overrides: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        task, _, field = name.rpartition(".")
+        if not task or not field or "=" not in text:
+            raise UsageError(
+                f"'{text}' is not an override", hint="write --set task.field=value, for example review.model=x"
+            )
+        parsed = read_program(value[1:])[1] if value.startswith("@") else parse_bindings([f"v={value}"])["v"]
+        overrides.setdefault(task, {})[field] = parsed
+    return overrides
+
+
+async def _end(
+    flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions, failed: FailedTexts
+) -> int:
+    """Wait until a run ends or suspends, print its outcome, and report on standard error what records saved."""
+    try:
+        if await handle.wait() == "waiting":
+            return show_waiting(flow, handle, options)
+        result = await handle.result()
+    except WorkflowError as error:
+        error.hint = error.hint or _place(error.__cause__)
+        raise
+    finally:
+        if handle.replayed:
+            saved = handle.saved
+            cost = f" and ${handle.saved_cost:.4f}" if handle.saved_cost else ""
+            print(
+                f"{handle.run_id}: {counted(handle.replayed, 'effect')} {'was' if handle.replayed == 1 else 'were'} answered"
+                f" from records, which saved {counted(saved.requests, 'model call')}, {saved.total_tokens:,} tokens{cost}",
+                file=sys.stderr,
+            )
+    run = await flow.find_run(handle.run_id)
+    return show_result(flow, result, options, failed, "sexp" if run is None else Source.of(run.name, "").surface)
+
+
+def _place(error: BaseException | None) -> str | None:
+    """Where the exception of a Python workflow's own code was raised; None for one that comes from a record."""
+    ours = str(Path(agentflow.__file__).parent)
+    frames = traceback.extract_tb(None if error is None else error.__traceback__)
+    theirs = [each for each in frames if not each.filename.startswith(ours)]
+    return f"in {theirs[-1].name}, {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
+
+
+@dataclass
+class _Kept:
+    """The run that a command works on: the one it names, or the generation or fork that it has started."""
+
+    run_id: str
+
+
+@contextlib.asynccontextmanager
+async def _kept(flow: AgentFlow, run_id: str, options: DurableOptions | ChangeOptions) -> AsyncGenerator[_Kept, None]:
+    """A block after whose interruption the command to resume the run is printed."""
+    kept = _Kept(run_id)
+    try:
+        yield kept
+    except asyncio.CancelledError:
+        line = flow.redact(resume_line(kept.run_id, options))
+        print(clean(f"{kept.run_id} is kept: the same command resumes it, or\n  {line}"), file=sys.stderr)
+        raise
+
+
+async def _run_id(flow: AgentFlow, name: str, options: DurableOptions) -> str:
+    """The id of the run that a command means: that of its path, bindings and options, or the next one after a run that ended.
+
+    If the run continued as an edited program, it is the id of its last generation.
+    """
+    base = _base_id(name, options)
+    number = 1
+    while True:
+        run_id = base if number == 1 else f"{base}-{number}"
+        run = await flow.find_run(run_id)
+        while run is not None and run.successor is not None:
+            run = await flow.find_run(run.successor)
+        if run is None or run.status not in ("done", "cancelled"):
+            return run_id if run is None else run.run_id
+        number += 1
+
+
+def _session(flow: AgentFlow, name: str | None) -> contextlib.AbstractAsyncContextManager[Session | None]:
+    return contextlib.nullcontext() if name is None else flow.session(name)
+
+
+def _base_id(name: str, options: DurableOptions) -> str:
+    asked = [os.path.abspath(name), sorted(options.bind or []), [getattr(options, each) for each in _OPTIONS]]
+    mark = blake2b(to_json(asked).encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    stem = "".join(each if each.isascii() and each.isalnum() else "-" for each in Path(name).stem)[:60].strip("-")
+    return f"{stem or 'run'}-{mark}"

@@ -1,0 +1,183 @@
+"""``run`` and ``eval``: run a program, show its events, print its value."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentflow.cli.run.explaining import Denials
+from agentflow.cli.shared.common import (
+    CompileFailed,
+    Exit,
+    UsageError,
+    events_to_file,
+    exit_code,
+    is_compile_error,
+    parse_bindings,
+    show_error,
+    write_json,
+    write_out,
+)
+from agentflow.cli.shared.options import RunOptions, WatchOptions, open_flow
+from agentflow.cli.shared.progress import Answer, Progress
+from agentflow.cli.shared.said import Said
+from agentflow.cli.shared.terminal import same_screen
+from agentflow.cli.shared.values import FailedTexts, problems, result_exit_code, show_value
+from agentflow.core.data.errors import AgentflowError, UnboundSymbolError
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.data.values import plain
+from agentflow.core.events.events import Event
+from agentflow.lang.answers import answer_spans
+from agentflow.lib.text.terminal import clean
+from agentflow.observe.jsonl import event_line
+from agentflow.settings import read_file
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+    from agentflow.observe.report.observer import Report
+    from agentflow.run.handle import RunResult
+
+
+_SHOWN_ERRORS = 5
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    flow: AgentFlow, options: WatchOptions, answer: Answer | None = None
+) -> AsyncGenerator[FailedTexts, None]:
+    """Subscribe the requested observers: progress lines, or what the program says, JSON lines on standard output, a file of JSON lines.
+
+    ``answer`` is written as it streams. Yields what the failed results of the runs say.
+    """
+    failed = FailedTexts()
+    flow.subscribe(failed)
+
+    def shown(text: str) -> str:
+        return flow.redact(clean(text))
+
+    if (file := read_file(Path())) is not None:
+        print(shown(file.told()), file=sys.stderr)
+    if options.progress or (options.progress is None and sys.stderr.isatty()):
+        live = not (options.events and same_screen(sys.stdout, sys.stderr))
+        flow.subscribe(Progress(sys.stderr, clean=shown, answer=answer, live=live))
+    elif answer is not None:
+
+        def write(event: Event) -> None:
+            if piece := answer.piece(event):
+                answer.write(shown(piece))
+            if answer.ends(event):
+                answer.end_line()
+
+        flow.subscribe(write)
+    if options.progress is None and not sys.stderr.isatty():
+        flow.subscribe(Said(sys.stderr, shown))
+    if options.otel:
+        from agentflow.observe.otel import OpenTelemetry
+
+        flow.subscribe(OpenTelemetry())
+    if options.events:
+
+        def line(event: Event) -> None:
+            write_out(event_line(event, flow.redact) + "\n")
+
+        flow.subscribe(line)
+    report = None
+    if options.report is not None:
+        from agentflow.observe.report.observer import Report
+        from agentflow.providers.shown import wire_of
+
+        report = Report(wire=wire_of(flow.router))
+        flow.subscribe(report)
+    denials = Denials()
+    if options.explain:
+        flow.subscribe(denials)
+    async with _written(report, options.report), events_to_file(flow, options.events_file):
+        yield failed
+    if options.explain:
+        print(shown(denials.text()), file=sys.stderr)
+
+
+@contextlib.asynccontextmanager
+async def _written(report: Report | None, path: str | None) -> AsyncGenerator[None, None]:
+    """Write the report when the run has ended, with or without an error."""
+    if report is None or path is None:
+        yield
+        return
+    try:
+        yield
+    except BaseException:  # write a report of an interrupted run as well, then raise again
+        with contextlib.suppress(AgentflowError, OSError):  # the run's own error is the one to show
+            await report.write(path)
+        raise
+    try:
+        await report.write(path)
+    except OSError as error:
+        raise UsageError(f"the report cannot be written to {path}: {error.strerror or error}") from error
+
+
+async def execute(name: str, text: str, options: RunOptions) -> int:
+    """Compile and run a program text and print its value. Returns the exit code. Raises UsageError."""
+    bindings, allow, as_json = parse_bindings(options.bind or []), options.allow, options.as_json or options.events
+    spans: frozenset[tuple[int, int]] = frozenset()
+    answer = None
+    if sys.stdout.isatty() and not as_json:  # otherwise the value is written once, when it is complete
+        answer = Answer(sys.stdout, lambda task: task.span is not None and (task.span.start, task.span.end) in spans)
+    async with open_flow(options) as flow, watching(flow, options, answer) as failed:
+        try:
+            program = flow.compile(Source.of(name, text), bindings=bindings, allow=allow)
+            if answer is not None:
+                spans = answer_spans(program, flow.engine.names())
+        except AgentflowError as error:
+            raise (CompileFailed(error) if is_compile_error(error) else error) from error
+        try:
+            result = await flow.run(program, bindings=bindings, allow=allow)
+        except AgentflowError as error:
+            if error.code == "name/unbound" and isinstance(error, UnboundSymbolError) and not error.hint:
+                error.hint = f"define it, or bind it: -b {error.name}=VALUE"
+            if answer is not None and answer.text:
+                print("the answer above was cut off and is not a result", file=sys.stderr)
+            show_error(error, as_json=as_json)
+            return exit_code(error)
+        return show_result(flow, result, options, failed, program.surface, "" if answer is None else answer.last)
+
+
+def show_result(
+    flow: AgentFlow,
+    result: RunResult,
+    options: WatchOptions,
+    texts: FailedTexts,
+    surface: Surface = "sexp",
+    shown: str = "",
+) -> int:
+    """Print the value of a run in the notation of ``surface``, except for the text ``shown`` while it was streaming. Returns the exit code.
+
+    A value that is what a failed result says (``texts``) is a failure, as that result is.
+    """
+    value = result.value
+    errors = problems(value) or texts.behind(value)
+    code = result_exit_code(errors)
+    if options.as_json or options.events:
+        body = {
+            **({"type": "result"} if options.events else {}),
+            "ok": code == Exit.OK,
+            "value": plain(value),
+            "run_id": result.run_id,
+            "usage": plain(result.usage),
+            "cost_usd": result.cost,
+            **({} if flow.engine.provenance is None else {"sources": sorted(result.sources)}),
+        }
+        write_json(flow.redact(body))
+        return code
+    failed = isinstance(value, TaskResult) and value.failed
+    text = "" if failed else show_value(value, surface)
+    if not failed and not (shown and text.strip() == clean(shown).strip()):
+        write_out(flow.redact(text) + "\n")
+    for error in errors[:_SHOWN_ERRORS]:
+        show_error(error)
+    if len(errors) > _SHOWN_ERRORS:
+        print(f"... and {len(errors) - _SHOWN_ERRORS} more results have failed", file=sys.stderr)
+    return code

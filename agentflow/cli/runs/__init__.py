@@ -1,0 +1,1 @@
+"""``agentflow runs``: earlier runs, listed, shown, compared and reported."""

@@ -1,0 +1,139 @@
+"""``agentflow runs show``, ``tail`` and ``diff``: read recorded runs back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentflow.cli.runs.run_diff import show_difference
+from agentflow.cli.runs.run_list import open_catalogue
+from agentflow.cli.runs.run_show import show_run
+from agentflow.cli.shared.amounts import seconds
+from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
+from agentflow.durable.catalogue import RunCatalogue, RunSummary, summary_of
+from agentflow.durable.python_program import reference_in
+from agentflow.durable.values.codec import lasting
+from agentflow.lib.text.terminal import clean
+from agentflow.observe.difference import joined, pairs_of, recorded_effects
+from agentflow.observe.files import SUFFIX, read_events, read_infos
+from agentflow.observe.run_view import message_of
+
+
+async def show(run: str | None, directory: str | None, db: str | None, *, as_json: bool) -> int:
+    """Print one run; without an id the latest. Returns the exit code."""
+    async with open_catalogue(directory, db) as catalogue:
+        summary, events = await read_run(catalogue, run)
+        row = await catalogue.row(summary.run_id)
+        questions = await catalogue.questions(summary.run_id)
+        records = [] if events else await catalogue.effects(summary.run_id)
+    text = row.program if row is not None and not events else ""
+    function = reference_in(text)
+    show_run(
+        summary,
+        events,
+        questions,
+        as_json=as_json,
+        text="" if function else text,
+        function=function,
+        records=records,
+        db=db,
+    )
+    return Exit.OK
+
+
+async def compare(one: str, other: str, directory: str | None, db: str | None, *, as_json: bool) -> int:
+    """Print the differences of two runs by their events, or by their journals where the events are incomplete. Returns the exit code."""
+    async with open_catalogue(directory, db) as catalogue:
+        first, events = await read_run(catalogue, one)
+        second, more = await read_run(catalogue, other)
+        durable = [await catalogue.row(each.run_id) is not None for each in (first, second)]
+        if all(durable) and not (events and more and not _from_records(events, more)):
+            a, b = [recorded_effects(await catalogue.effects(each.run_id), _outcome) for each in (first, second)]
+            pairs = joined(a, b)
+        else:
+            for summary, read in ((first, events), (second, more)):
+                if not read:
+                    raise UsageError(
+                        f"the events of {summary.run_id} were not recorded, or were removed",
+                        hint="agentflow runs show prints what is known",
+                    )
+            pairs = pairs_of(events, more)
+    show_difference(first, second, pairs, as_json=as_json)
+    return Exit.OK
+
+
+async def tail(run: str | None, directory: str | None, db: str | None, *, follow: bool, as_json: bool) -> int:
+    """Print the events of a run, one per line; with ``follow`` also new ones until it ends. Returns the exit code."""
+    async with open_catalogue(directory, db) as catalogue:
+        summary = await _find(catalogue, run)
+
+        def write(event: Mapping[str, Any]) -> None:
+            if as_json:
+                write_json(event)
+            elif line := event_text(event, summary.started):
+                write_out(clean(line) + "\n")
+
+        if follow:
+            async with (
+                catalogue.listening() as changes,
+                contextlib.aclosing(catalogue.follow(summary.run_id, changes=changes)) as events,
+            ):
+                async for event in events:
+                    write(event)
+        else:
+            for event in await catalogue.events(summary.run_id):
+                write(event)
+    return Exit.OK
+
+
+def _outcome(value: Any) -> Any:
+    """The value or error of a recorded effect, without its cost or the process that ran it."""
+    record: Mapping[str, Any] = value or {}
+    return {name: lasting(data) for name, data in record.items() if name in ("ok", "error")}
+
+
+def _from_records(*runs: list[dict[str, Any]]) -> bool:
+    """Whether events of some effects are missing because records answered them."""
+    return any(event.get("type") == "effect_replayed" for events in runs for event in events)
+
+
+async def _find(catalogue: RunCatalogue, run: str | None) -> RunSummary:
+    if run is not None:
+        return await catalogue.find(run)
+    runs = await catalogue.list(limit=1)
+    if not runs:
+        raise UsageError("there are no runs yet", hint="agentflow run FILE records one")
+    return runs[0]
+
+
+async def read_run(catalogue: RunCatalogue, run: str | None) -> tuple[RunSummary, list[dict[str, Any]]]:
+    """Find a run by its id, by the beginning of it, or by a file of events; return it with its events. Raises UsageError."""
+    if run is not None and (run.endswith(SUFFIX) or "/" in run):
+        return await asyncio.to_thread(_read_file, Path(run))
+    summary = await _find(catalogue, run)
+    return summary, await catalogue.events(summary.run_id)
+
+
+def _read_file(path: Path) -> tuple[RunSummary, list[dict[str, Any]]]:
+    logs = read_infos(path)
+    if not logs:
+        raise UsageError(f"{path} is not a file of events", code="cli/unreadable", hint="--events-file writes one")
+    with path.open("rb") as file:
+        events = [event for event in read_events(file) if event.get("run_id") == logs[0].run_id]
+    return summary_of(logs[0]), events
+
+
+def event_text(event: Mapping[str, Any], began: float) -> str:
+    """One event as a line for people; empty for events that do not interest them."""
+    kind = str(event["type"])
+    if kind.endswith("_delta") or kind in ("program_loaded", "attempt_started", "partial_output"):
+        return ""
+    at = float(event.get("time") or began) - began
+    name = event.get("name") or event.get("model") or event.get("reason") or event.get("code") or event.get("message")
+    parts = [f"{at:8.2f}s", kind.replace("_", " "), str(name or ""), str(event.get("path") or "")]
+    if event.get("duration_s") is not None:
+        parts += [str(event.get("outcome")), seconds(float(event["duration_s"])), message_of(event) or ""]
+    return "  ".join(" ".join(part.split()) for part in parts if part)

@@ -1,0 +1,492 @@
+"""Options that several commands share, and the flow built from them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
+
+import typer
+
+from agentflow.cli.shared.approving import answerer, approver
+from agentflow.cli.shared.common import UsageError
+from agentflow.cli.shared.mcp_options import McpOptions
+from agentflow.cli.shared.state import can_record
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+    from agentflow.core.data.limits import Limits
+    from agentflow.settings import Settings
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Root = Annotated[
+    str | None,
+    typer.Option("--root", metavar="DIR", help="What the index and the file tools may see. Default: this directory."),
+]
+Directory = Annotated[
+    str | None, typer.Argument(metavar="DIR", help="The directory, the same as --root. Default: this one.")
+]
+EmbeddingModel = Annotated[
+    str | None,
+    typer.Option(
+        "--embeddings", metavar="MODEL", help="An embedding model for searches by meaning; it is sent the files."
+    ),
+]
+EmbeddingUrl = Annotated[
+    str | None, typer.Option("--embeddings-url", metavar="URL", help="Its server. Default: OpenAI's.")
+]
+Tasks = Annotated[str | None, typer.Option("--tasks", metavar="DIR", help="XML task templates that programs may call.")]
+Programs = Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs; - is standard input.")]
+Bound = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bind", "-b", metavar="NAME", help="A name that will be bound (repeatable); others are then errors."
+    ),
+]
+Application = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        metavar="MODULE:FLOW",
+        help="Your own flow from a Python module, with its tasks, tools and workflows, instead of one made from options.",
+    ),
+]
+DeclaredTools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool",
+        metavar="NAME=FILE.py",
+        help="A tool that the program calls, as a typed function of that name; it is not called (repeatable).",
+    ),
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--db", metavar="URL", help="The database of durable runs, as sqlite:///runs.db. Default: the command's own."
+    ),
+]
+
+
+Record = Annotated[
+    bool, typer.Option("--record/--no-record", help="Record the events for agentflow runs. Default: yes.")
+]
+Otel = Annotated[
+    bool,
+    typer.Option(
+        "--otel",
+        help="Write spans and metrics to the OpenTelemetry SDK of the process: opentelemetry-instrument agentflow ...",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Which model answers, and where it is. Each field is an option of the command line; see :func:`takes_options`."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="DIALECT:NAME",
+            help="The model, for example anthropic:claude-sonnet-5-5 or openai:gpt-5; openai-chat:NAME with --base-url "
+            "for a server of your own; offline for a stand-in without a key.",
+        ),
+    ] = None
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", metavar="URL", help="The model server, for example http://localhost:8080/v1."),
+    ] = None
+    root: Root = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions(McpOptions, ModelOptions):
+    """The options of a command that configure its flow. A field named like a setting overrides it."""
+
+    app: Application = None
+    tasks: Tasks = None
+    workflows: Annotated[
+        str | None, typer.Option("--workflows", metavar="DIR", help="Saved workflows that programs may call.")
+    ] = None
+    notes: Annotated[
+        str | None,
+        typer.Option(
+            "--notes",
+            metavar="WHOSE",
+            help="Let programs and models remember and recall: session, within a conversation, or flow, for every run "
+            "below this root; agentflow memory shows the notes, with the same --db.",
+        ),
+    ] = None
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="NAME=NUMBER",
+            help="A limit of the run: steps, wall_s, turns, tokens, usd, ... (repeatable).",
+        ),
+    ] = None
+    clock: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--clock",
+            metavar="NAME=SECONDS",
+            help="How long a model call may take: connect_s, first_byte_s, plain_first_byte_s, idle_s, wall_s; none for no limit (repeatable).",
+        ),
+    ] = None
+    retries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--retries",
+            metavar="NAME=NUMBER",
+            help="How a failed model call is made again: attempts (1 for never), base_s, cap_s, retry_after_cap_s (repeatable).",
+        ),
+    ] = None
+    max_cost: Annotated[
+        float | None,
+        typer.Option("--max-cost", metavar="USD", min=0, help="Maximum cost of the run; can only lower a limit."),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", metavar="N", min=0, help="Maximum tokens of the run; can only lower a limit."),
+    ] = None
+    approve: Annotated[
+        str,
+        typer.Option(
+            "--approve",
+            metavar="HOW",
+            help="Tool calls that need an approval: ask on the terminal (refuse where there is none), never or always.",
+        ),
+    ] = "ask"
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="Follow where values came from, and deny what this policy (TOML: default, strict, [[sink]], [sources]) does not allow.",
+        ),
+    ] = None
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Deny nothing: list what the policy would have denied.")
+    ] = False
+    sandbox: Annotated[
+        str | None,
+        typer.Option("--sandbox", metavar="NAME", help="The sandbox for commands: auto, bubblewrap, landlock or none."),
+    ] = None
+    readable: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--readable",
+            metavar="PATH",
+            help="A file or directory that commands and MCP servers may read in the sandbox, besides the roots and the system's (repeatable).",
+        ),
+    ] = None
+
+    def settings(self) -> Settings:
+        """The settings in force. Raises ConfigurationError."""
+        from agentflow.settings import Settings, load_settings
+
+        return load_settings(**{name: getattr(self, name, None) for name in Settings.model_fields})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What a command writes besides its result."""
+
+    as_json: AsJson = False
+    events_file: Annotated[
+        str | None,
+        typer.Option(
+            "--events-file",
+            metavar="FILE",
+            help="Append the events to FILE as JSON lines, without the pieces of streamed text; "
+            "agentflow runs show FILE reads it.",
+        ),
+    ] = None
+    record: Record = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions(OutputOptions, FlowOptions):
+    """The options of a command that runs a program: its variables, and what is shown of the run."""
+
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bind",
+            "-b",
+            metavar="NAME=VALUE",
+            help="A variable of the program: JSON where it is JSON, else text (repeatable).",
+        ),
+    ] = None
+    events: Annotated[
+        bool, typer.Option("--events", help="Print every event as a JSON line, then the result as the last one.")
+    ] = False
+    report: Annotated[
+        str | None,
+        typer.Option(
+            "--report", metavar="FILE", help="Write the run as an HTML page: program, timeline, every model call."
+        ),
+    ] = None
+    otel: Otel = False
+    progress: Annotated[
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress",
+            help="Show progress on standard error. Default: on a terminal; elsewhere what the program says, and warnings.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(WatchOptions):
+    """The options of a command that runs a program."""
+
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="NAME",
+            help='Do not trust the program: it may call this task or tool, and no other (repeatable; "" for none).',
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseOptions:
+    """Where a command finds durable runs."""
+
+    db: Database = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueOptions:
+    """The queue of a run that is left to workers, and its priority."""
+
+    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="The queue of the workers to leave it to.")] = (
+        "default"
+    )
+    priority: Annotated[
+        int,
+        typer.Option(
+            "--priority", metavar="NUMBER", min=-1000, max=1000, help="Workers start runs of higher priority first."
+        ),
+    ] = 0
+    tenant: Annotated[
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="The tenant of the run; workers prefer those with fewer runs."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurableOptions(DatabaseOptions, QueueOptions, RunOptions):
+    """The options of the command that runs a program, durably if asked to."""
+
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Store the results of effects: after a kill, the same command resumes.")
+    ] = False
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", metavar="ID", help="The id of the durable run; one that is done returns its result."),
+    ] = None
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="NAME", help="The stored conversation to continue; with --durable."),
+    ] = None
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach", help="Leave the run to agentflow worker, and print its id; with --db postgresql://..."
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeOptions(DatabaseOptions, WatchOptions):
+    """The options of a command that continues a durable run, perhaps with changed tasks."""
+
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="TASK.FIELD=VALUE",
+            help="Override a field of a task: review.model=openai:gpt-5, review.instructions=@file.txt; JSON where "
+            "it is JSON (repeatable). Exactly these tasks, and what depends on them, run again.",
+        ),
+    ] = None
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what would be reused, what would run and at what cost; run nothing.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(ChangeOptions):
+    """The options of the command that resumes a durable run."""
+
+    program: Annotated[
+        str | None,
+        typer.Option(
+            "--program",
+            metavar="FILE",
+            help="The edited program. Unchanged effects are answered from records, wherever they are in the text.",
+        ),
+    ] = None
+    on_inflight: Annotated[
+        str | None,
+        typer.Option(
+            "--on-inflight",
+            metavar="WHAT",
+            help="What to do with commands and writes that were running when the run was interrupted: retry (the default),"
+            " ask (stop there), or fail.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelOptions(DatabaseOptions, WatchOptions):
+    """The options of the command that cancels a durable run, whose clean-up may call tools."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkOptions(ChangeOptions):
+    """The options of the command that forks a durable run."""
+
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at", metavar="PATH", help="The path of the effect to begin at; resume RUN --plan --json lists them."
+        ),
+    ] = ""
+    run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="The id of the fork.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(OutputOptions, ModelOptions):
+    """The options of the demo."""
+
+    root: Annotated[
+        str | None, typer.Option("--root", metavar="DIR", help="The repository. Default: agentflow's own.")
+    ] = None
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn a command with a parameter ``options``, a dataclass, into one with an option per field."""
+    hints = get_type_hints(command, include_extras=True)
+    options: type[Any] = hints["options"]
+    rows = get_type_hints(options, include_extras=True)
+    defaults = {field.name: field.default for field in fields(options)}
+    own = [each for each in inspect.signature(command).parameters.values() if each.name != "options"]
+    parameters = [
+        *(each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in own),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=rows[name])
+            for name, default in defaults.items()
+        ),
+    ]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        command(options=options(**{name: values.pop(name) for name in defaults}), **values)
+
+    run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue] - typer reads it
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def parse_limits(texts: Iterable[str], base: Limits) -> Limits:
+    """Apply ``name=number`` options to ``base``. Raises UsageError, and ConfigurationError for an unknown limit."""
+    from agentflow.settings import read_limits
+
+    return read_limits(numbers_of("--limit", texts, lambda name: read_limits({name: None})), base)
+
+
+def numbers_of(option: str, texts: Iterable[str], check_name: Callable[[str], object]) -> dict[str, Any]:
+    """The ``name=number`` texts of a repeatable option. Raises UsageError, and what ``check_name`` raises for an unknown name."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        check_name(name)
+        try:
+            values[name] = None if number == "none" else float(number) if "." in number else int(number)
+        except ValueError:
+            raise UsageError(
+                f"{option} {text}: the value is a number, or none", hint=f"write {option} {name}=1000"
+            ) from None
+    return values
+
+
+@contextlib.asynccontextmanager
+async def open_flow(options: FlowOptions, **overrides: Any) -> AsyncGenerator[AgentFlow, None]:
+    """The flow that ``options`` and the settings describe; ``overrides`` are arguments of AgentFlow."""
+    async with make_flow(options, **overrides) as flow:
+        if flow.mcp.servers:
+            from agentflow.cli.shared.mcp_names import remember
+
+            await asyncio.to_thread(remember, flow)
+        yield flow
+
+
+def make_flow(options: FlowOptions, **overrides: Any) -> AgentFlow:
+    """The same flow, not entered: nothing is connected or taken over."""
+    if options.app is not None:
+        return _application(options.app, options, overrides)
+    from agentflow.app import AgentFlow
+    from agentflow.providers.clocks import clocks_of
+    from agentflow.providers.dialects.retry import retry_of
+
+    settings = options.settings()
+    arguments: dict[str, Any] = {
+        "settings": settings,
+        "clocks": numbers_of("--clock", options.clock or (), lambda name: clocks_of({name: 1})),
+        "retry": numbers_of("--retries", options.retries or (), lambda name: retry_of({name: 1})),
+        "limits": parse_limits(options.limit or (), settings.make_limits()).lowered(
+            options.max_cost, options.max_tokens
+        ),
+        "approve": approver(options.approve),
+        "answer": None if "durable" in overrides else answerer(),
+        "index_cache": True,
+        "take_over": False,  # runs of others need their own tools, and outlive the command
+        "notes": options.notes,
+        "mcp": options.servers(),
+        "record": getattr(options, "record", False) and can_record(),
+        "provenance": options.policy,
+        **overrides,
+    }
+    return _explaining(AgentFlow(**cast(Any, arguments)), options)
+
+
+def _explaining(flow: AgentFlow, options: FlowOptions) -> AgentFlow:
+    """The flow, which denies nothing with ``--explain``. Raises UsageError where it has no policy."""
+    if not options.explain:
+        return flow
+    engine = flow.engine
+    if engine.provenance is None:
+        raise UsageError("--explain tells what a policy denies, and there is none", hint="give one with --policy FILE")
+    engine.follow(replace(engine.provenance, explain=True))
+    return flow
+
+
+def _application(where: str, options: FlowOptions, overrides: Mapping[str, Any]) -> AgentFlow:
+    """The flow of ``--app``, within the limits of the command line, asking on the terminal.
+
+    ``overrides`` may name other callbacks to ask.
+    """
+    from agentflow.cli.shared.application import check_durable, check_options, load_flow, narrow
+
+    check_options(options)
+    flow = load_flow(where)
+    if options.policy is not None:
+        narrow(flow, options.policy, where)
+    durable = "durable" in overrides
+    if durable:
+        check_durable(flow, where)
+    limits = parse_limits(options.limit or (), flow.limits).lowered(options.max_cost, options.max_tokens)
+    flow.limits = flow.engine.limits = limits
+    approve = overrides["approve"] if "approve" in overrides else approver(options.approve)
+    answer = overrides["answer"] if "answer" in overrides else None if durable else answerer()
+    flow.engine.attend(approve, answer)
+    return _explaining(flow, options)

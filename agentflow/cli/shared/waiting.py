@@ -1,0 +1,92 @@
+"""Shows what a suspended durable run waits for, and sends answers to it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from agentflow.cli.shared.asking import parse_value, read_answer
+from agentflow.cli.shared.common import Exit, exit_code, show_error, write_json, write_out
+from agentflow.cli.shared.options import ChangeOptions, DurableOptions
+from agentflow.cli.shared.resuming import resume_line
+from agentflow.cli.shared.state import stored_runs
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.values import to_json
+from agentflow.core.events.questions import Question
+from agentflow.lib.text.terminal import clean
+
+if TYPE_CHECKING:
+    from agentflow.app import AgentFlow
+    from agentflow.durable.handle import DurableRun
+
+
+def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
+    """Print what a run waits for, with the commands that answer it. Returns the exit code."""
+    db = options.db if options.app is None else flow.database  # agentflow runs send has no option --app
+    questions = flow.redact([_described(each) for each in handle.waiting])
+    if options.as_json or options.events:
+        body = {
+            "ok": False,
+            "status": "waiting",
+            "run_id": handle.run_id,
+            "waiting": questions,
+            "wake_at": handle.wake_at,
+        }
+        write_json({**({"type": "result"} if options.events else {}), **body})
+        return Exit.WAITING
+    for each in questions:
+        schema: Mapping[str, Any] | None = each["schema"]
+        boolean = schema is not None and schema.get("type") == "boolean"
+        wanted = "" if schema is None else f"\n  the answer must fit {to_json(schema)}"
+        answer = flow.redact(send_line(handle.run_id, each["key"], "true" if boolean else "VALUE", db))
+        print(f"{clean(each['question'])}{clean(wanted)}\n  {clean(answer)}", file=sys.stderr)
+    resume = flow.redact(resume_line(handle.run_id, options))
+    if handle.wake_at is not None:
+        when = datetime.fromtimestamp(handle.wake_at).strftime("%Y-%m-%d %H:%M:%S")
+        print(f"{handle.run_id} waits until {when}", file=sys.stderr)
+    print(f"{clean(handle.run_id)} waits and is kept; this resumes it:\n  {clean(resume)}", file=sys.stderr)
+    return Exit.WAITING
+
+
+async def send_answer(run_id: str, key: str, value: str, url: str | None, *, as_json: bool) -> int:
+    """Answer a question of a durable run. Returns the exit code. Raises UsageError."""
+    async with stored_runs(url) as flow:
+        try:
+            asked = next((each for each in await flow.questions(run_id) if each.key == key), None)
+            await flow.send(run_id, key, parse_value(value) if asked is None else read_answer(asked, value))
+            left = await flow.questions(run_id)
+        except AgentflowError as error:
+            show_error(error, as_json=as_json)
+            return exit_code(error)
+    if as_json:
+        write_json({"ok": True, "run_id": run_id, "waiting": [_described(each) for each in left]})
+        return Exit.OK
+    rest = f"; {len(left)} more to answer" if left else ""
+    resume = shlex.join(["agentflow", "resume", run_id, *_at(url)])
+    write_out(
+        clean(f"answered{rest}: {resume} resumes it") + "\n"
+        "  add the options of the original command, such as --app, --model or --root, as printed when the run was suspended\n"
+    )
+    return Exit.OK
+
+
+def _described(question: Question) -> dict[str, Any]:
+    return {
+        "key": question.key,
+        "question": question.question,
+        "schema": question.schema,
+        "reason": question.reason,
+        "path": question.path,
+    }
+
+
+def send_line(run_id: str, key: str, answer: str, db: str | None) -> str:
+    """The command that answers a question of a run stored in ``db``; None is the command's own database."""
+    return shlex.join(["agentflow", "runs", "send", run_id, key, answer, *_at(db)])
+
+
+def _at(db: str | None) -> list[str]:
+    return [] if db is None else ["--db", db]

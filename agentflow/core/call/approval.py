@@ -1,0 +1,162 @@
+"""What an approver is asked, and what counts as a yes: :func:`decided` decides it for every door an answer comes in by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any, ClassVar, TypeAlias, cast
+
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.reasons import Reason
+from agentflow.core.events.facts import Authority
+
+PROGRAM = "program"
+"""The ``tool`` of a request for a whole program."""
+
+
+@frozen(kw_only=True)
+class Manifest:
+    """What a program that a model wrote may do at most: its text, what it can reach, and its upper bounds as text.
+
+    ``covers`` are the tools whose calls need no further approval once the program has one; ``unbounded`` says of every part
+    without a bound where it is and why.
+    """
+
+    program: str
+    authority: Authority
+    covers: tuple[str, ...]
+    model_calls: str
+    tool_calls: str
+    usd: str
+    unbounded: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """The manifest as lines of text, the program last."""
+        rows = [
+            ("model calls", self.model_calls),
+            ("tool calls", self.tool_calls),
+            ("money", self.usd),
+            *self.authority.rows(),
+            ("unasked then", ", ".join(self.covers)),
+            *[("no bound", each) for each in self.unbounded],
+        ]
+        return "\n".join([*[f"{label:<13} {text}" for label, text in rows], "", self.program])
+
+
+@frozen
+class ApprovalRequest:
+    """A request to an approver: which tool or command, with which arguments, and why approval is needed.
+
+    ``text`` is safe to show (control characters escaped); ``digest`` binds the approval to exactly what will run.
+    ``run_id`` and ``path`` say who asks; ``call_id`` is the model's tool call, if a model asked for it. A program that a model
+    wrote is asked for once, as the tool ``program``, with its ``manifest``. ``identity`` says which tool it is, whatever its
+    arguments are: an approved program covers that one and no other of its name. ``editable``: the yes may be
+    ``Approved(arguments=...)``, with other arguments than these.
+    """
+
+    tool: str
+    text: str
+    digest: str
+    reason: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    run_id: str = ""
+    path: str = ""
+    call_id: str | None = None
+    manifest: Manifest | None = None
+    identity: str = ""
+    editable: bool = False
+
+
+@frozen
+class Approved:
+    """A yes: what an approver gives, or ``flow.send`` is given, in place of ``True``.
+
+    ``arguments``, if given, are the ones with which the tool runs, in place of those that were asked about. They are
+    checked like any others, by the tool's schema and the flow's policy, and the model reads what they were.
+    """
+
+    arguments: Mapping[str, Any] | None = None
+
+
+class Denied(AgentflowError):
+    """A no: what an approver returns or raises, and what ``flow.send`` may be given.
+
+    ``why`` is the reason; the model that asked for the call reads it. Without one it reads only that the call was refused.
+    """
+
+    default_code = "tool/not-approved"
+    default_reason: ClassVar[Reason] = "tool_execution_error"
+
+    def __init__(self, why: str = "") -> None:
+        self.why = " ".join(str(why).split())
+        super().__init__(self.why or "the call was not approved")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Denied, (self.why,)
+
+
+Decision: TypeAlias = Approved | Denied
+"""What was decided about a request."""
+
+_ANY = ApprovalRequest("", "", "", editable=True)
+_FORM = frozenset({"approved", "arguments"})
+
+
+def decided(answer: object, request: ApprovalRequest, warn: Callable[[str, str], None]) -> Decision:
+    """The decision that ``answer`` is: the one place that says what a yes is.
+
+    ``True`` and :class:`Approved` are yes. ``False``, None, a text and :class:`Denied` are no; a text is its reason. Anything
+    else is no too, and ``warn`` (:meth:`CallContext.warn`) is told, as it is of other arguments for a request that takes none.
+    """
+    if answer is True:
+        return Approved()
+    if isinstance(answer, Approved):
+        if answer.arguments is None or (request.editable and isinstance(answer.arguments, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return answer
+        problem = "arguments that are no dict" if request.editable else "other arguments, which this call does not take"
+    elif isinstance(answer, Denied):
+        return answer
+    elif isinstance(answer, str):
+        return Denied(answer)
+    elif answer is None or answer is False:
+        return Denied()
+    else:
+        problem = f"a value of type {type(answer).__name__}, which is no yes"
+    warn(
+        "tool/unclear-approval",
+        f"the answer to the request for {request.tool} was {problem}: it counts as a no; "
+        "answer True, Approved(arguments={...}), False or Denied('why')",
+    )
+    return Denied()
+
+
+def of_wire(data: object) -> object:
+    """An answer that came as JSON, to be decided about: exactly ``{"approved": true, "arguments": {...}}`` is :class:`Approved`."""
+    if isinstance(data, dict):
+        form = cast("dict[str, Any]", data)
+        arguments: object = form.get("arguments")
+        if form.keys() == _FORM and form["approved"] is True and isinstance(arguments, dict):
+            return Approved(cast("dict[str, Any]", arguments))
+    return cast(object, data)
+
+
+def to_wire(answer: object) -> object:
+    """An answer as JSON data, from which :func:`of_wire` makes an equal one; other values are left as they are."""
+    if isinstance(answer, Approved):
+        return True if answer.arguments is None else {"approved": True, "arguments": dict(answer.arguments)}
+    return (answer.why or False) if isinstance(answer, Denied) else answer
+
+
+def is_yes(data: object) -> bool:
+    """Whether an answer that came as JSON is a yes, for the reply to whoever sent it."""
+    return isinstance(decided(of_wire(data), _ANY, lambda code, message: None), Approved)
+
+
+def refusal(what: str, denied: Denied) -> str:
+    """What a model reads of a refused call; ``what`` names it: ``the tool 'send_mail'``."""
+    why = f": {denied.why}" if denied.why else ""
+    return (
+        f"{what} was not approved and did not run{why}. Do not ask for the same again; "
+        "go on without it, ask for something else, or say in your answer that it was refused"
+    )

@@ -1,0 +1,437 @@
+"""Where in which run we are: the context every effect below the language carries.
+
+A :class:`CallContext` is passed explicitly from the runtime through task system, turn loop and tools. The one context
+variable, :data:`current_call`, is set around code of the host only (:class:`~agentflow.core.call.host_code.HostCode`), so that
+public entries called from inside a tool join the run that the tool belongs to. The run and its journal are ports, which
+pass calls on without knowing what a call is: ``core/call/run_port.py``, ``core/call/journal_port.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time as _time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from hashlib import blake2b
+from typing import Any, TypeAlias, cast
+
+from agentflow.core.call.host_calls import HostCalls
+from agentflow.core.call.journal_port import JournalPortOf
+from agentflow.core.call.reading import Reading
+from agentflow.core.call.run_port import RunPortOf, RunServicesOf
+from agentflow.core.call.scope import QuietPart, QuietScope, Scope
+from agentflow.core.call.steps import StepLog
+from agentflow.core.data.context import InheritedContext
+from agentflow.core.data.names import Definitions, narrowed
+from agentflow.core.data.paths import content_mark, label_mark
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source, Span
+from agentflow.core.events.events import (
+    MAX_PROGRAM_BYTES,
+    EventBase,
+    Log,
+    ProgramLoaded,
+    ToolProgress,
+    Warning,
+)
+
+_new: Any = object.__new__
+
+Mark: TypeAlias = "str | Callable[[], str]"
+"""One link of a subtask chain: its text, or a function that computes it when the chain is read, which is rare."""
+
+
+class CallContext:
+    """A call in a running workflow: where in the run it is, and with what authority.
+
+    Attributes: ``run`` the run; ``path`` the branch path (``0/4.2/1.0``); ``parent`` the ``seq`` of the enclosing
+    Started event; ``session`` the conversation in force; ``span`` that of the program's form; ``grants`` the names of
+    tasks and tools that may be called (None: the host's own authority), which in a tool are those that the calling model
+    was offered; ``held`` what a text that runs here may call at most (None: no model and no untrusted text stands above);
+    ``asked_by_model`` that one does, so that approvals are asked for; ``level`` how many prompts stand above;
+    ``toolbox`` the tools of the task whose model calls; ``subtask_chain`` the fingerprints of the
+    enclosing subtask requests; ``material`` what the enclosing task was given to read, which its subtasks may inherit;
+    ``definitions`` the tasks that programs defined where the call stands; ``host`` what host code does in it, if it is the call of such;
+    ``call_id`` the model's tool call that this is part of, if a model asked for it; ``priority`` which of those that wait goes
+    first, from -1000 to 1000, the highest; ``reading`` what it has read so far, in a flow with a policy; ``steps`` what came before in the
+    sequence that this call is a step of, which is nothing to the calls within it.
+    A tool that declares a parameter ``ctx: CallContext`` is given one.
+
+    What starts within a call has a path below it that is the same in every run. Calls are *ordered*: what starts in them
+    starts in an order that does not change, so it is numbered (``path/0.0``, ``path/1.0``). In the call of host code
+    nobody knows an order, so effects are told apart by what they are: ``path/~<content>.<n>``, where ``n`` counts those of
+    equal content.
+    """
+
+    __slots__ = (
+        "_chain",
+        "_occurrences",
+        "_ordered",
+        "_ordinal",
+        "asked_by_model",
+        "call_id",
+        "definitions",
+        "grants",
+        "held",
+        "host",
+        "level",
+        "material",
+        "parent",
+        "path",
+        "priority",
+        "reading",
+        "run",
+        "session",
+        "span",
+        "steps",
+        "toolbox",
+    )
+
+    def __init__(
+        self,
+        run: RunPort,
+        *,
+        path: str = "0",
+        parent: int | None = None,
+        session: Session | None = None,
+        span: Span | None = None,
+        grants: frozenset[str] | None = None,
+        subtask_chain: tuple[Mark, ...] = (),
+        material: InheritedContext | None = None,
+        ordered: bool = True,
+        definitions: Definitions | None = None,
+        priority: int = 0,
+    ) -> None:
+        self.run = run
+        self.priority = priority
+        self.path = path
+        self.parent = parent
+        self.session = session if session is not None else Session()
+        self.span = span
+        self.grants = grants
+        self.held = grants
+        self.asked_by_model = False
+        self.level = 0
+        self.toolbox: Mapping[str, Any] | None = None
+        self._chain: tuple[Mark, ...] = subtask_chain
+        self.material = material
+        self.call_id: str | None = None
+        self.definitions = definitions
+        self.reading: Reading | None = None
+        self.host: HostCalls | None = None
+        self.steps: StepLog | None = None
+        self._ordered = ordered
+        self._ordinal = 0
+        self._occurrences: dict[str, int] | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run's identity."""
+        return self.run.run_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """Lets a service recognise a repeated request: equal whenever a durable run repeats this call."""
+        text = f"{self.run_id}\n{self.path}".encode("utf-8", "surrogatepass")
+        return blake2b(text, digest_size=16).hexdigest()
+
+    @property
+    def subtask_chain(self) -> tuple[str, ...]:
+        """The fingerprints of the enclosing subtask requests, outermost first."""
+        texts = tuple([mark if isinstance(mark, str) else mark() for mark in self._chain])
+        self._chain = texts
+        return texts
+
+    @subtask_chain.setter
+    def subtask_chain(self, chain: tuple[str, ...]) -> None:
+        self._chain = chain
+
+    def add_mark(self, mark: Mark) -> None:
+        """Add a link to the chain of this call, and of the calls within it from now on."""
+        self._chain = (*self._chain, mark)
+
+    def at(
+        self,
+        path: str,
+        *,
+        run: RunPort | None = None,
+        grants: frozenset[str] | None = None,
+        ordered: bool = True,
+    ) -> CallContext:
+        """A copy of this call at ``path``, with a numbering of its own.
+
+        ``run`` replaces this call's run; ``grants`` narrow its authority: they are intersected, never widened. Texts in it are
+        narrowed to them in place of what was held so far.
+        """
+        call = self._fork(path)
+        call._ordered = ordered
+        if run is not None:
+            call.run = run
+        if grants is not None:
+            call.grants = call.held = narrowed(self.grants, grants)
+        return call
+
+    def for_text(self, path: str) -> CallContext:
+        """The call at ``path`` of a text that host code has carried out here, which no more may be called by than is held."""
+        return self.at(path, grants=self.held)
+
+    def for_host(self) -> CallContext:
+        """This call for code of the host, which has the host's authority although a model or an untrusted text called it.
+
+        Approvals still ask, and texts that the code has carried out have no more than that model or text holds.
+        """
+        grants = self.grants
+        if grants is None:
+            return self
+        if self._occurrences is None:
+            self._occurrences = {}
+        call = self._fork(self.path)
+        call._ordered = self._ordered
+        call._ordinal = self._ordinal
+        call._occurrences = self._occurrences  # one numbering, whichever of the two starts an effect
+        call.host = self.host
+        call.grants = None
+        call.held = narrowed(self.held, grants)
+        call.asked_by_model = True
+        return call
+
+    def start(self, span: Span | None, kind: str, *content: Any) -> CallContext:
+        """The call of one effect that starts now, at ``span``: it has the next path (see :meth:`next_path`).
+
+        The first scope opened on it, or the first path drawn from it, takes that path over, so the effect and its
+        Started event have the same.
+        """
+        ordinal = self._ordinal
+        if ordinal >= 0 and self._ordered:  # as nearly every effect: numbered without another call
+            self._ordinal = ordinal + 1
+            call = self._fork(f"{self.path}/{ordinal}.0")
+        else:
+            call = self._fork(self.next_path(kind, *content))
+        call.span = span
+        call._ordinal = -1
+        return call
+
+    def _fork(self, path: str, kind: type[CallContext] | None = None) -> CallContext:
+        """This call at another path, with a numbering of its own."""
+        # Field by field: every effect forks a call or two, and a constructor with keywords takes twice the time.
+        call = _new(kind or CallContext)
+        call.run = self.run
+        call.path = path
+        call.parent = self.parent
+        call.priority = self.priority
+        call.session = self.session
+        call.span = self.span
+        call.grants = self.grants
+        call.held = self.held
+        call.asked_by_model = self.asked_by_model
+        call.level = self.level
+        call.toolbox = self.toolbox
+        call.material = self.material
+        call.call_id = self.call_id
+        call.definitions = self.definitions
+        call.reading = self.reading
+        call.host = None
+        call.steps = None
+        call._chain = self._chain
+        call._ordered = True
+        call._ordinal = 0
+        call._occurrences = None
+        return call
+
+    @property
+    def host_authority(self) -> bool:
+        """Whether the host's own code acts here, with no model and no untrusted text above: such calls need no approval."""
+        return self.grants is None and not self.asked_by_model
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether effects of this call are numbered; false in host code, where their content identifies them."""
+        return self._ordered
+
+    def next_path(self, kind: str = "", *content: Any) -> str:
+        """The path of the next effect within this call.
+
+        ``kind`` and ``content`` (name, arguments ...) say what it is; that matters where there is no order.
+        """
+        if not self._ordered:
+            return self.marked_path(kind, *content)
+        ordinal = self._ordinal
+        if ordinal >= 0:
+            self._ordinal = ordinal + 1
+            return f"{self.path}/{ordinal}.0"
+        # The call of an effect: the effect's own path first; what else starts here is numbered apart from what starts
+        # in the scope that took it.
+        self._ordinal = ordinal - 1
+        return self.path if ordinal == -1 else f"{self.path}/{ordinal}.0"
+
+    def marked_path(self, kind: str, *content: Any) -> str:
+        """A path within this call that is named by content, and draws no number."""
+        mark = content_mark(kind, content)
+        return f"{self.path}/{mark}.{self._count(mark)}"
+
+    def _count(self, mark: str) -> int:
+        if self._occurrences is None:
+            self._occurrences = {}
+        count = self._occurrences.get(mark, 0)
+        self._occurrences[mark] = count + 1
+        return count
+
+    @contextmanager
+    def ordered(self, label: str) -> Generator[CallContext]:
+        """A call in which effects are numbered in the order they start: ``with ctx.ordered("part 3") as call:``.
+
+        For host code that does several things at once, each of them in an order of its own: ``label`` names one of them,
+        the same in every run. Public methods called in the block (``flow.run``, ``execute_task`` ...) join that call.
+        """
+        mark = label_mark(label)
+        call = self.at(f"{self.path}/{mark}.{self._count(mark)}")
+        call.host = self.host
+        call = call.for_host()
+        token = current_call.set(call)
+        try:
+            yield call
+        finally:
+            current_call.reset(token)
+
+    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
+        """Publish an event of this call, with the header filled in. Returns its ``seq``, or 0 if no observer is subscribed."""
+        run = self.run
+        if not run.watched:
+            return 0
+        seq = run.next_seq()
+        run.publish(kind(run.run_id, run.slice, seq, self.path, self.parent, self.span, _time.time(), **fields))
+        return seq
+
+    def warn(self, code: str, message: str, **details: Any) -> None:
+        """Publish a Warning."""
+        if self.run.watched:
+            self.emit(Warning, code=code, message=message, details=details or None)
+
+    def log(self, message: str, level: str = "info") -> None:
+        """Publish a Log line."""
+        if self.run.watched:
+            self.emit(Log, message=message, level=level)
+
+    def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
+        """Say how far a tool is: ``progress`` of ``total``, in units of its own. A reader that is slow may miss it."""
+        if self.run.streaming:
+            self.emit(ToolProgress, progress=progress, total=total, message=message)
+
+    def program_loaded(self, source: Source, language: str = "sexp") -> None:
+        """Publish the text of a program that is run for the first time in this run; of a function of the host its lines, with those
+        of the same file that ran before.
+        """
+        run = self.run
+        if run.watched and (source.digest, lines := source.lines) not in run.programs:
+            shown = [each for digest, each in run.programs if digest == source.digest and each is not None]
+            run.programs.add((source.digest, lines))
+            if lines is not None and any([first <= lines[0] and lines[1] <= last for first, last in shown]):
+                return  # it stands in a function that is shown
+            text = source.text if lines is None else source.only([*shown, lines])
+            if len(text) > MAX_PROGRAM_BYTES // 4:
+                text = text.encode("utf-8", "replace")[:MAX_PROGRAM_BYTES].decode("utf-8", "ignore")
+                text = text[: text.rfind("\n") + 1] or text  # not within a secret, as far as lines go
+            if text or lines is None:
+                name, digest, host = source.name, source.digest, lines is not None
+                self.emit(ProgramLoaded, name=name, digest=digest, text=text, language=language, host=host)
+
+    def of_line(self, line: object) -> LineCall:
+        """This call for Python code whose effects are numbered: they are done on ``line``."""
+        call = cast(LineCall, self._fork(self.path, LineCall))
+        call.line = line
+        return call
+
+    def in_thread(self) -> CallContext:
+        """This call for code that runs in another thread: its events are published on the event loop."""
+        call = cast(_ThreadCall, self._fork(self.path, _ThreadCall))
+        call._ordered = self._ordered
+        call.loop = asyncio.get_running_loop()
+        return call
+
+    def scope(self, started: type[EventBase], path: str | None = None, /, **fields: Any) -> Scope[CallContext]:
+        """Open a Started/Finished pair: ``with call.scope(ToolStarted, name=...) as scope``.
+
+        Inside, ``scope.call`` is the call (at a path of its own, unless ``path`` is given). The call of an effect serves
+        as that of its scope. Leave results with ``scope.set(result=..., usage=...)``; the Finished event is published
+        however the block ends.
+        """
+        # A parameter with a name here costs every scope: each field is compared with all of them. Scopes that nobody
+        # watches are built without the call of a constructor.
+        watched = self.run.watched
+        if path is None:
+            ordinal = self._ordinal
+            if ordinal == -1:
+                self._ordinal = 0
+                if watched:
+                    return Scope(self, started, fields)
+                quiet = _new(QuietScope)
+                quiet.call = self
+                return quiet
+            if ordinal >= 0 and self._ordered:
+                self._ordinal = ordinal + 1
+                path = f"{self.path}/{ordinal}.0"
+            else:
+                path = self.next_path(started.__name__, fields)
+        if watched:
+            return Scope(self._fork(path), started, fields)
+        part = _new(QuietPart)
+        part.outer = self
+        part.path = path
+        part.inner = None
+        return part
+
+    def nested(self, started: type[EventBase], /, **fields: Any) -> Scope[CallContext]:
+        """The same with a call of its own even if this is the call of an effect; it may be changed before the block."""
+        return self.scope(started, self.next_path(started.__name__, fields), **fields)
+
+    async def ask_human(self, question: str, schema: Mapping[str, Any] | None = None) -> Any:
+        """Ask somebody, from inside a tool: ``await ctx.ask_human("How many?", {"type": "integer"})``. Gives the answer.
+
+        In a durable run the tool may be begun again when there is an answer, which it then gets at once. Raises
+        SexpEvaluationError: ``question/schema``, ``question/unanswered``; ``provenance/denied``, ``provenance/readers`` where the policy lets
+        nobody be asked with what the tool has read.
+        """
+        if self.host is not None:
+            await self.host.check()
+        if self.reading is not None:
+            self.reading.check("ask-human", self.span, self)
+        asking = self.for_host().start(self.span, "AskHuman", question, schema)
+        return await self.run.ask(question, schema, asking)
+
+    async def call(self, function: Any, *arguments: Any) -> Any:
+        """Call a Closure (or Python callable) of the program from inside a tool, within the same run."""
+        return await self.run.call_value(function, arguments, self)
+
+
+RunServices: TypeAlias = RunServicesOf[CallContext]
+"""What things inside a run may ask it to start."""
+RunPort: TypeAlias = RunPortOf[CallContext]
+"""The run that a call belongs to."""
+JournalPort: TypeAlias = JournalPortOf[CallContext]
+"""The records of a durable run."""
+
+
+class LineCall(CallContext):
+    """The call of a Python workflow's own code. Its effects are numbered, as those of a program are."""
+
+    __slots__ = ("line",)
+    line: Any
+
+
+class _ThreadCall(CallContext):
+    """A call whose events are published on the event loop, in the order in which its thread publishes them."""
+
+    __slots__ = ("loop",)
+    loop: asyncio.AbstractEventLoop
+
+    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
+        """Have the loop publish an event. Its number is not known yet: 0."""
+        if self.run.watched:
+            self.loop.call_soon_threadsafe(partial(super().emit, kind, **fields))
+        return 0
+
+
+current_call: ContextVar[CallContext | None] = ContextVar("agentflow_current_call", default=None)
+"""The call whose tool or host callable is executing in this context, if any."""

@@ -1,0 +1,227 @@
+# pyright: reportPrivateUsage=false
+# The two classes here are one mechanism: what code of the host does, and how it is awaited.
+"""Code of the host at work: what it has in flight in its run, whether it is being stopped, and how long it may clean up then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Generator
+from types import CodeType
+from typing import Any, TypeVar, cast
+
+from agentflow.core.call.run_port import RunPortOf
+from agentflow.core.data.errors import RunStopped, StrayExit
+
+T = TypeVar("T")
+CLEANUP_S = 5.0
+"""Seconds that a tool, or other code of the host that a run calls, may take to clean up once it is cancelled."""
+LINE_S = 10.0
+"""Seconds that the code of a workflow may take, in which that of tools is clean-up too."""
+_QUICK = 10
+_PAUSE_S = 0.05
+_NAME = "code of the host"
+_log = logging.getLogger("agentflow")
+_EXIT_OF_GROUP: CodeType | None = asyncio.TaskGroup.__aexit__.__code__ if sys.version_info < (3, 13) else None
+
+
+class HostCalls:
+    """Code of the host that is at work in a task, and ``count`` calls of public methods that it has in flight. ``run`` is the run as
+    they see it, once there is one.
+
+    Cancelled is a state: once a cancellation was raised in the code, ``stopped``, each further call raises another, whatever the code
+    caught, until its task is no longer cancelled (:func:`asyncio.timeout` takes its cancellation back). Calls that it makes while it
+    handles the cancellation clean up, and work. ``outer`` is the code that awaits it, if that is bounded itself.
+    """
+
+    __slots__ = (
+        "_around",
+        "_before",
+        "_expired",
+        "_held",
+        "_outer",
+        "_over",
+        "_refused",
+        "_seconds",
+        "_task",
+        "_timer",
+        "count",
+        "run",
+        "stopped",
+    )
+
+    def __init__(self, outer: HostCalls | None = None) -> None:
+        self.count = 0
+        self.run: RunPortOf[Any] | None = None
+        self.stopped = False
+        self._outer = outer
+        self._task = asyncio.current_task()
+        self._before = self._task.cancelling() if self._task is not None else 0
+        self._around = sys.exception()
+        self._refused = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._seconds = CLEANUP_S
+        self._held = 0
+        self._expired = False
+        self._over = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop on which the code began."""
+        return None if self._task is None else self._task.get_loop()
+
+    def cancelled(self) -> bool:
+        """Whether the task in which the code began has been cancelled since."""
+        return self._task is not None and self._task.cancelling() > self._before
+
+    def handles_a_stop(self) -> bool:
+        """Whether the code handles a cancellation or a limit where this is called: in ``except``, ``finally`` or ``__aexit__``."""
+        error, seen = sys.exception(), 0
+        while error is not None and error is not self._around and seen < 1000:
+            if isinstance(error, asyncio.CancelledError | RunStopped):
+                return True
+            error, seen = error.__context__, seen + 1
+        return False
+
+    async def check(self) -> None:
+        """Raise CancelledError for a call that the code begins after it was cancelled, unless it cleans up."""
+        if self.stopped and self.cancelled() and not self.handles_a_stop():
+            await self.refuse()
+            raise asyncio.CancelledError
+
+    async def refuse(self) -> None:
+        """Let others run before a call is refused once more: code may try for ever. From now on its time is bounded."""
+        await asyncio.sleep(
+            0
+        )  # before all else: this ends code that was given up and tries again while it is collected
+        self._over = True
+        self._bound()
+        self._refused += 1
+        if self._refused > _QUICK:
+            await asyncio.sleep(_PAUSE_S)
+
+    def to_end(self, work: Awaitable[T], name: str = _NAME, seconds: float = CLEANUP_S) -> Awaitable[T]:
+        """The value of ``work``, awaited in the task of this object: the code itself.
+
+        Code that is cancelled may take ``seconds`` to end, and is given up then. However it ends, it was cancelled.
+        """
+        self._seconds = seconds
+        return _ToEnd(self, work, name)
+
+    def _bound(self) -> None:
+        """Begin to count the time that the code has left, unless it is counted already."""
+        if self._timer is None and self._task is not None:
+            self._timer = self._task.get_loop().call_later(self._seconds, self._expire)
+            if self._outer is not None:
+                self._outer._held += 1
+
+    def _expire(self) -> None:
+        assert self._task is not None
+        if not (self._over or self.cancelled()):  # the cancellation was taken back
+            self._ended()
+        elif self._held:  # what it awaits cleans up itself
+            self._timer = self._task.get_loop().call_later(self._seconds, self._expire)
+        else:
+            self._expired = True
+            self._task.cancel()
+
+    def _ended(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            if self._outer is not None:
+                self._outer._held -= 1
+
+    def _cancel(self, work: Any) -> None:
+        """Note that a cancellation is raised in ``work``."""
+        task = self._task
+        assert task is not None
+        if self._expired:
+            task.uncancel()
+            return
+        if self.cancelled() and _keeps_count(work):
+            task.uncancel()
+        count = task.cancelling() - self._before
+        if count == 1:  # those before were taken back, and their time with them
+            self._ended()
+        if count > 0:
+            self.stopped = True
+            self._bound()
+
+
+class _ToEnd:
+    __slots__ = ("host", "name", "work")
+
+    def __init__(self, host: HostCalls, work: Awaitable[Any], name: str) -> None:
+        self.host = host
+        self.work = work
+        self.name = name
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        host = self.host
+        steps = cast("Generator[Any, None, Any]", self.work.__await__())
+        error: BaseException | None = None
+        try:
+            while True:
+                try:
+                    waiting = next(steps) if error is None else steps.throw(error)
+                except StopIteration as done:
+                    value = done.value
+                    break
+                if host._expired:
+                    raise self._given_up(steps)
+                error = None
+                try:
+                    yield waiting
+                except GeneratorExit:
+                    steps.close()
+                    raise
+                except asyncio.CancelledError as cancelled:
+                    host._cancel(self.work)
+                    if host._expired:
+                        _log.warning("%s", self._late())
+                    error = cancelled
+                except BaseException as thrown:  # noqa: BLE001 - as "yield from" does
+                    error = thrown
+        except Exception as failure:
+            if host.stopped and host.cancelled():
+                raise asyncio.CancelledError from failure
+            raise
+        finally:
+            host._ended()
+        if host.stopped and host.cancelled():
+            raise asyncio.CancelledError
+        return value
+
+    def _given_up(self, steps: Generator[Any, None, Any]) -> BaseException:
+        """End code whose time is up, and return what is raised in its place."""
+        try:
+            steps.close()
+        except BaseException as error:  # noqa: BLE001 - it is given up, whatever it says to that
+            _log.debug("%s did not let itself be closed: %r", self.name, error)
+        return (
+            asyncio.CancelledError()
+            if self.host.cancelled()
+            else StrayExit(self._late(), hint="make its clean-up short")
+        )
+
+    def _late(self) -> str:
+        return f"{self.name} did not end within {self.host._seconds:g} s of being stopped, and is given up"
+
+
+def _keeps_count(work: Any) -> bool:
+    """Whether ``work`` waits at the end of a task group that cancelled its task, which Python before 3.13 does not take back."""
+    awaiting: Any = _ToEnd.__await__
+    while work is not None and _EXIT_OF_GROUP is not None:
+        frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None)
+        if frame is not None and frame.f_code is _EXIT_OF_GROUP:
+            return bool(getattr(frame.f_locals["self"], "_parent_cancel_requested", False))
+        if frame is not None and frame.f_code is awaiting.__code__:
+            work = frame.f_locals["self"].work
+        else:
+            work = getattr(work, "cr_await", None) or getattr(work, "gi_yieldfrom", None)
+    return False
+
+
+__all__ = ["CLEANUP_S", "LINE_S", "HostCalls"]

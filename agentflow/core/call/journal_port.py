@@ -1,0 +1,154 @@
+"""The records of a durable run, as the rooms below the runtime see them.
+
+``C`` is the type of a call, which these Protocols only pass on; :class:`~agentflow.core.call.call.CallContext` is the one there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.names import CompiledTask, Template
+from agentflow.core.data.source import Span
+from agentflow.core.events.questions import Question
+
+C = TypeVar("C", contravariant=True)
+T = TypeVar("T")
+Content = Mapping[str, Any]
+"""What an effect asks for: the parts of it, by what the message of a record that does not fit calls them."""
+
+
+class Verdict(Protocol):
+    """Which branch of a form settles it, when not all of them end by themselves: the recorded one, or the first."""
+
+    async def begins(self, index: int) -> None:
+        """Branch ``index`` begins. Never returns when the form was settled before it did."""
+        ...
+
+    async def settles(self, index: int, error: Exception | None) -> bool:
+        """Whether branch ``index``, which succeeded or failed with ``error``, settles the form. Recorded before it does."""
+        ...
+
+    async def ends(self, index: int) -> None:
+        """Branch ``index`` has ended without settling the form."""
+        ...
+
+
+class Clock(Protocol):
+    """The time-out of a form, as its records have it. A context manager around its body."""
+
+    async def __aenter__(self) -> object: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Raise TimeoutError if the time was up, now or when it was recorded."""
+        ...
+
+
+class JournalPortOf(Protocol[C]):
+    """The records of a durable run, as seen from a call in it."""
+
+    @property
+    def suspending(self) -> bool:
+        """Whether the run is given up without an end, to be resumed later: nothing is cleaned up then."""
+        ...
+
+    @property
+    def slice(self) -> int:
+        """The number of this slice of a resumed run, from 1."""
+        ...
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds for which the run was at work in slices before."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all records so far."""
+        ...
+
+    @property
+    def cost(self) -> float | None:
+        """The US dollars of all records so far; None if a price is unknown."""
+        ...
+
+    def watch(self, permits: Any) -> None:
+        """Take note of the waits of the run whose permits these are."""
+        ...
+
+    def elsewhere(self, rt: object, span: Span) -> Any:
+        """The forms at ``span`` of a strand whose branches are runs of their own; None where branches are carried out here."""
+        ...
+
+    async def step(
+        self,
+        kind: str,
+        name: str,
+        content: Content | Callable[[], Content],
+        call: C,
+        work: Callable[[], Awaitable[T]],
+        *,
+        write: Callable[[T], Any] | None = None,
+        read: Callable[[Any], T] | None = None,
+        gives: CompiledTask | None = None,
+    ) -> T:
+        """Carry out ``work`` at ``call``, or answer it from its record; ``content`` is what it asks for, or
+        a function that gives it.
+
+        ``write`` and ``read`` turn its result into a value of programs and back, where it is none; those of a task, ``gives``, are
+        those of its class. Raises what the work raised, also when that is recorded.
+        """
+        ...
+
+    def template(self, template: Template) -> Template:
+        """A task that a program defines, as this run has it: some of its fields may be overridden."""
+        ...
+
+    async def begin(self, call: C) -> bool:
+        """Record that what cannot be repeated begins at ``call``. False if it began before an interruption, and shall fail.
+
+        Never returns where somebody has to decide whether it is repeated.
+        """
+        ...
+
+    async def recall(self, kind: str, name: str, content: Content, call: C) -> Any:
+        """What :meth:`keep` stored at ``call``; None when it is to be done."""
+        ...
+
+    async def keep(
+        self, kind: str, name: str, content: Content, value: Any, call: C, usage: Usage, cost: float | None
+    ) -> Any:
+        """Store what was done at ``call`` before anything follows from it. Gives ``value`` as it is read back."""
+        ...
+
+    def pin(self, kind: str, name: str, text: str | None, call: C) -> str | None:
+        """The text that the run was given when it first asked for this ``kind`` and ``name``, ``text`` if that is now.
+
+        A text with a secret is not kept.
+        """
+        ...
+
+    async def answer(
+        self, question: Question, content: Content, call: C, consult: Callable[[], Awaitable[Any]] | None
+    ) -> Any:
+        """The recorded answer to the question of ``call``; ``content`` is what it asks for.
+
+        It is that of ``consult``, who answers at once; else the run waits, outside of the memory when it has nothing
+        else to do, until somebody sends one.
+        """
+        ...
+
+    def within(self, call: C) -> Any:
+        """The run of ``call`` for another text that its form runs: a :class:`~agentflow.core.call.call.RunPort`."""
+        ...
+
+    def verdict(self, path: str, prefix: str, count: int, budget: object) -> Verdict:
+        """Who settles the form at ``path``, run under ``budget``, whose ``count`` branches are at ``prefix`` and their index."""
+        ...
+
+    def clock(self, path: str, seconds: float) -> Clock:
+        """The time-out of the form at ``path``."""
+        ...

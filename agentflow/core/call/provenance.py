@@ -1,0 +1,383 @@
+"""The policy of a flow: which sources may reach which arguments of tools, tasks and host functions.
+
+A source is a word: ``tool:fetch`` (the default of a tool), ``web`` (``@tool(source="web")``), ``file:docs/a.md``, ``mail``
+(:class:`Labelled`). What the program's text and ``bindings=`` say is the user's, has no source, and may go anywhere.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, cast
+
+from agentflow.core.call.readers import allowed_readers, check_readers, is_restriction, kept_from, only_for, readers_of
+from agentflow.core.call.reading import SEEN_BY_PEOPLE, Reading
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.labels import NO_SOURCES, Following, Sources
+
+USER = "user"
+"""The source of what the program and its bindings say: the absence of any other."""
+Default: TypeAlias = Literal["allow", "deny"]
+ENUM = 64
+"""How many values ``capacity="enum"`` means: those of a choice from a list."""
+_HINT = 'write [[sink]], tool = "send", argument = "to", allow = ["user"]; default = "allow" or "deny"; [sources], lookup = "directory"'
+
+
+class Labelled:
+    """A value with the sources it came from, for ``bindings=``, and as the result of tools and host functions.
+
+    ``sources`` is one source or several; ``"user"`` is none. A tool or function that gives one says itself where its result came from:
+    neither its declared ``source`` nor the sources of its arguments are added. ``readers`` are those who alone may see it (see
+    :class:`Sink`), by name or pattern; None: anybody. Raises ConfigurationError (``provenance/policy``) for readers that are no names.
+    """
+
+    __slots__ = ("sources", "value")
+
+    def __init__(
+        self, value: Any, sources: str | Iterable[str] = USER, *, readers: Iterable[str] | None = None
+    ) -> None:
+        self.value = value
+        self.sources: Sources = frozenset([sources] if isinstance(sources, str) else sources) - {USER}
+        if readers is not None:
+            self.sources |= {_only_for([readers] if isinstance(readers, str) else readers)}
+
+    def __repr__(self) -> str:
+        return f"Labelled({self.value!r}, {sorted(self.sources)!r})"
+
+
+def declared_sources(who: str) -> list[str]:
+    """The sources that a tool's own declaration allows, which are words: ``"user directory"``."""
+    return who.replace(",", " ").split()
+
+
+def unlabelled(value: Any, reading: Reading | None) -> Any:
+    """What code of the host gave, as it is; ``reading`` is told where it came from if it says so."""
+    if type(value) is not Labelled:
+        return value
+    if reading is not None:
+        reading.say(value.sources, alone=True)
+    return value.value
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A rule: what may reach an argument of what acts on the world.
+
+    ``tool`` is the name of a tool, a task or a host function, or a pattern (``mail:*``); ``argument`` the name of an argument, or ``"*"``
+    for each that no other rule names. ``allow`` are the sources that may reach it, or patterns of them (``file:docs/*``); what the user
+    says always may. ``readers`` are those who see what reaches it, ``readers_in`` the argument of the same call that names them
+    (``"to"``); with either of these, ``allow`` is any source unless it is given. Raises ConfigurationError
+    (``provenance/policy``) where these are not texts.
+    """
+
+    tool: str
+    argument: str = "*"
+    allow: tuple[str, ...] = (USER,)
+    readers: tuple[str, ...] = ()
+    readers_in: str = ""
+
+    def __init__(
+        self,
+        tool: str,
+        argument: str = "*",
+        allow: Iterable[str] | None = None,
+        *,
+        readers: Iterable[str] = (),
+        readers_in: str = "",
+    ) -> None:
+        if allow is None:
+            allow = ("*",) if readers or readers_in else (USER,)
+        allowed = (allow,) if isinstance(allow, str) else tuple(allow)
+        seen_by = (readers,) if isinstance(readers, str) else tuple(readers)
+        texts = cast("tuple[object, ...]", (tool, argument, *allowed, *seen_by))
+        if not all(isinstance(each, str) and each for each in texts) or not isinstance(cast(object, readers_in), str):
+            raise ConfigurationError(
+                f"a sink has the names of a tool and an argument, sources, and readers; not {clip(repr(texts), 100)}",
+                code="provenance/policy",
+                hint='write Sink("send", "to", allow=["user", "directory"])',
+            )
+        try:
+            check_readers(seen_by)
+        except ValueError as error:
+            raise ConfigurationError(str(error), code="provenance/policy", hint=_HINT) from None
+        object.__setattr__(self, "tool", tool)
+        object.__setattr__(self, "argument", argument)
+        object.__setattr__(self, "allow", allowed)
+        object.__setattr__(self, "readers", seen_by)
+        object.__setattr__(self, "readers_in", readers_in)
+
+    @property
+    def is_for_readers(self) -> bool:
+        """Whether the rule says who sees an argument, and nothing of what may reach it."""
+        return bool(self.readers or self.readers_in) and self.allow == ("*",)
+
+    def refused(self, sources: Sources) -> Sources:
+        """Those of ``sources`` that may not reach the argument."""
+        return frozenset(
+            [
+                each
+                for each in sources
+                if not (is_restriction(each) or any([fnmatchcase(each, rule) for rule in self.allow]))
+            ]
+        )
+
+
+_NOTHING_BUT_USER = Sink("*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Which sources may reach which arguments: the policy of ``AgentFlow(provenance=...)``. With one, values know where they came from.
+
+    ``rules`` say it for arguments; of several for one argument all must allow. A rule for an argument replaces what the tool itself
+    declares of it (``@tool(sinks={"to": "user"})``). ``default`` says it of arguments of tools that neither names: ``"allow"`` any source,
+    or ``"deny"`` all but the user. ``sources`` renames what tools give, by name or pattern: ``{"lookup_contact": "directory"}``.
+    ``readers`` say who may see what came from a source, by name or pattern: ``{"file:hr/*": ["*@hr.example", "payroll"]}``. Who sees what reaches
+    an argument says a rule (``Sink("send", readers_in="to")``); without one that is the tool itself, by its name, and of questions and messages
+    ``ask-human`` and ``log-message``. Models and functions of the host may see everything unless a rule says who sees what they are given; so may the result of the run.
+    ``capacity`` is how many values the schema of a task's answer may have at most for the answer to come from nowhere, since it can tell
+    hardly anything: a number, or ``"enum"`` for 64; None, the default, for no answer.
+    With ``strict``, what a test depended on counts for everything that is done or given because of it: arms, rounds of loops, which elements
+    are left of a list, what follows a call that may have failed.
+    With ``explain`` nothing is denied: what would have been is a warning, ``provenance/denied``.
+
+    ``narrowed_by`` are policies that must allow too, such as that of a directory's settings. Raises ConfigurationError
+    (``provenance/policy``) for a default that is neither.
+    """
+
+    rules: Sequence[Sink] = ()
+    default: Default = "allow"
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    explain: bool = False
+    readers: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    capacity: int | Literal["enum"] | None = None
+    strict: bool = False
+    narrowed_by: tuple[Provenance, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.default not in ("allow", "deny"):
+            raise ConfigurationError(
+                f"the default of a policy is allow or deny, not {clip(repr(self.default), 80)}",
+                code="provenance/policy",
+                hint=_HINT,
+            )
+        object.__setattr__(self, "rules", tuple(self.rules))
+        object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+        listed = {key: (each,) if isinstance(each, str) else tuple(each) for key, each in self.readers.items()}
+        for each in listed.values():
+            _only_for(each)
+        object.__setattr__(self, "readers", MappingProxyType(listed))
+        number = cast(object, ENUM if self.capacity == "enum" else self.capacity)
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+            raise ConfigurationError(
+                f"capacity is a number of values, or enum, not {clip(repr(self.capacity), 80)}",
+                code="provenance/policy",
+                hint='capacity = "enum", or capacity = 16',
+            )
+        object.__setattr__(self, "capacity", number)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], where: str = "the policy") -> Provenance:
+        """A policy from the table of a TOML file: ``default``, ``capacity``, ``strict``, tables ``[[sink]]``, ``[sources]`` and ``[readers]``.
+
+        Raises ConfigurationError (``provenance/policy``), which names ``where`` and the key.
+        """
+        unknown = [key for key in table if key not in ("default", "capacity", "sink", "sources", "readers", "strict")]
+        sinks: Any = table.get("sink", [])
+        renamed: Any = table.get("sources", {})
+        if unknown:
+            raise _malformed(where, f"there is no key '{clip(unknown[0], 60)}'")
+        if not isinstance(sinks, list) or not all([isinstance(each, Mapping) for each in cast("list[Any]", sinks)]):
+            raise _malformed(where, "sink is a list of tables")
+        if not isinstance(renamed, Mapping) or not all(
+            [isinstance(each, str) for each in cast("Mapping[str, Any]", renamed).values()]
+        ):
+            raise _malformed(where, "sources is a table of texts")
+        if not isinstance(table.get("strict", False), bool):
+            raise _malformed(where, "strict is true or false")
+        readers: Any = table.get("readers", {})
+        if not isinstance(readers, Mapping) or not all([_is_texts(each) for each in cast("Any", readers).values()]):
+            raise _malformed(where, "readers is a table of lists of texts")
+        rules: list[Sink] = []
+        for each in cast("list[Mapping[str, Any]]", sinks):
+            wrong = [key for key in each if key not in Sink.__slots__]
+            if wrong or "tool" not in each:
+                raise _malformed(
+                    where, f"a sink has no key '{clip(wrong[0], 60)}'" if wrong else "a sink names its tool"
+                )
+            rules.append(Sink(**each))
+        return cls(
+            rules=tuple(rules),
+            default=table.get("default", "allow"),
+            sources=cast("Any", renamed),
+            readers=cast("Any", readers),
+            capacity=table.get("capacity"),
+            strict=table.get("strict", False),
+        )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Provenance:
+        """The policy of a TOML file (see :meth:`from_table`). Raises ConfigurationError (``provenance/policy``), which names the file."""
+        try:
+            table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigurationError(
+                f"the policy {path} cannot be read: {error}", code="provenance/policy", hint=_HINT
+            ) from error
+        return cls.from_table(table, str(path))
+
+    def narrowed(self, other: Provenance) -> Provenance:
+        """A policy that allows what this one and ``other`` allow."""
+        return replace(self, narrowed_by=(*self.narrowed_by, other))
+
+    def source_of(self, tool: str, declared: str) -> str:
+        """The source of what a tool gives: as the policy says, else as it declares, else ``tool:NAME``."""
+        for pattern, source in self.sources.items():
+            if fnmatchcase(tool, pattern):
+                return source
+        return declared or f"tool:{tool}"
+
+    def refused(self, name: str, argument: str, sources: Sources, declared: Mapping[str, str] | None) -> Sources:
+        """Those of ``sources`` that may not reach ``argument`` of ``name``.
+
+        ``declared`` is what the tool itself says of its arguments; None for what is no tool, which the default does not bind.
+        """
+        if not sources:
+            return NO_SOURCES
+        refused: Sources = NO_SOURCES
+        for rule in self._rules(name, argument, declared):
+            refused |= rule.refused(sources)
+        for other in self.narrowed_by:
+            refused |= other.refused(name, argument, sources, declared)
+        return refused
+
+    def hidden(
+        self, name: str, argument: str, sources: Sources, arguments: Mapping[str, Any], *, tool: bool
+    ) -> dict[str, list[str]]:
+        """Those of ``sources`` that are kept from whoever sees ``argument`` of a call of ``name``, each with those readers.
+
+        Where no rule says by whom, a ``tool``, a question or a message is seen under its own name, and anything else by nobody.
+        """
+        policies = (self, *self.narrowed_by)
+        lists = {
+            each: [allowed for one in policies for allowed in allowed_readers(each, one.readers)] for each in sources
+        }
+        if not any(lists.values()):
+            return {}
+        said = [readers_of(one.rules, name, argument, arguments) for one in policies]
+        readers = list(said[0] if said[0] is not None else (name,) if tool or name in SEEN_BY_PEOPLE else ())
+        readers += [each for further in said[1:] for each in further or ()]
+        kept = {source: kept_from(readers, allowed) for source, allowed in lists.items() if allowed}
+        return {source: those for source, those in kept.items() if those}
+
+    def restrictions(self, sources: Sources) -> Sources:
+        """Who may see what came from ``sources``, as sources that say only that."""
+        lists = [allowed_readers(each, one.readers) for each in sources for one in (self, *self.narrowed_by)]
+        return frozenset([only_for(allowed) for each in lists for allowed in each])
+
+    @property
+    def following(self) -> Following:
+        """How programs are followed: strictly, if one of the policies in force says so."""
+        return "strict" if any([one.strict for one in (self, *self.narrowed_by)]) else True
+
+    @property
+    def most_values(self) -> int:
+        """The capacity as a number, the least of the policies that say one."""
+        if self.capacity is None:
+            return 0
+        return min([cast(int, one.capacity) for one in (self, *self.narrowed_by) if one.capacity is not None])
+
+    def sinks(
+        self, name: str, arguments: Iterable[str], declared: Mapping[str, str] | None
+    ) -> dict[str, tuple[str, ...]]:
+        """The arguments of ``name`` that are not open to every source, with the sources that may reach each."""
+        limited: dict[str, tuple[str, ...]] = {}
+        for argument in arguments:
+            rules = self._rules(name, argument, declared)
+            for other in self.narrowed_by:
+                rules += other._rules(name, argument, declared)
+            if rules:
+                allowed = frozenset(rules[0].allow).intersection(*[rule.allow for rule in rules]) - {USER}
+                limited[argument] = (USER, *sorted(allowed))
+        return limited
+
+    def named_arguments(self, name: str) -> set[str]:
+        """The arguments of ``name`` that rules name."""
+        policies = (self, *self.narrowed_by)
+        rules = [rule for one in policies for rule in one.rules if fnmatchcase(name, rule.tool)]
+        return {rule.argument for rule in rules if rule.argument != "*"}
+
+    def _rules(self, name: str, argument: str, declared: Mapping[str, str] | None) -> list[Sink]:
+        """The rules for an argument; of the tool's own declaration and the default, the first that there is."""
+        ours = [
+            rule
+            for rule in self.rules
+            if not rule.is_for_readers and (rule.tool == name or fnmatchcase(name, rule.tool))
+        ]
+        exact = [rule for rule in ours if rule.argument == argument]
+        rules = exact or [rule for rule in ours if rule.argument == "*"]
+        if rules:
+            return rules
+        if declared is not None and argument in declared:
+            return [Sink(name, argument, declared_sources(declared[argument]))]
+        return [_NOTHING_BUT_USER] if declared is not None and self.default == "deny" else []
+
+
+class PolicyInForce:
+    """The policy of a flow's later runs, which may be set when the flow is there already: all who judge, follow or foretell ask this."""
+
+    __slots__ = ("following", "policy")
+
+    def __init__(self, policy: Provenance | None = None) -> None:
+        self.put(policy)
+
+    def put(self, policy: Provenance | None) -> None:
+        """Have later runs judged by ``policy``, and their values followed as it says."""
+        self.policy = policy
+        self.following: Following = False if policy is None else policy.following
+
+
+def narrowing(table: Mapping[str, Any]) -> Provenance | None:
+    """The policy of the table ``provenance`` of settings, which can only narrow another one; None for an empty table.
+
+    Raises ConfigurationError (``provenance/policy``).
+    """
+    if "sources" in table:
+        raise _malformed(
+            "provenance", "settings do not say what tools give: sources is for a policy file, or for the code"
+        )
+    return Provenance.from_table(table, "provenance") if table else None
+
+
+def _only_for(readers: Iterable[str]) -> str:
+    try:
+        return only_for(readers)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(str(error), code="provenance/policy", hint=_HINT) from None
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all([isinstance(each, str) for each in cast("list[object]", value)])
+
+
+def _malformed(where: str, message: str) -> ConfigurationError:
+    return ConfigurationError(f"{where}: {message}", code="provenance/policy", hint=_HINT)
+
+
+@frozen
+class Denial:
+    """What a policy denied, or with ``explain`` would have: ``argument`` of ``name`` depends on ``sources``, of which ``refused`` may not
+    reach it; or may not be seen by ``readers``, who would have.
+    """
+
+    name: str
+    argument: str
+    sources: Sources
+    refused: Sources
+    readers: tuple[str, ...] = ()

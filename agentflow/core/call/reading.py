@@ -1,0 +1,169 @@
+"""What a call has read so far, where a flow has a policy: a task, a tool or a function of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.labels import NO_SOURCES, Following, Sources, joined
+from agentflow.core.data.names import Definitions
+from agentflow.core.data.source import Span
+
+ASKED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "ask-human": ("question", "schema"),
+        "log-message": ("text",),
+        "solve": ("goal", "inputs"),
+    }
+)
+"""Effects whose arguments have no names in programs, with those that a rule has for them. They are read before the effect is asked for, so that each depends on all."""
+SEEN_BY_PEOPLE = frozenset({"ask-human", "log-message"})
+"""Those of them that people are shown: questions, and messages of programs."""
+
+
+class Guard(Protocol):
+    """The policy of a run, and what has flown in it."""
+
+    @property
+    def following(self) -> Following:
+        """How programs of the run are followed."""
+        ...
+
+    @property
+    def explains(self) -> bool:
+        """Whether what the policy forbids is told, and done."""
+        ...
+
+    def judge(
+        self,
+        name: str,
+        labels: Mapping[str, Sources],
+        around: Sources,
+        span: Span | None,
+        call: object,
+        *,
+        tool: bool,
+        arguments: Mapping[str, Any],
+    ) -> AgentflowError | None:
+        """The error of an effect whose arguments depend on sources that may not reach them; None if it may be done.
+
+        ``labels`` are the sources of each argument, ``around`` those that the whole effect depends on; a ``tool`` is bound by what it
+        declares, too. ``arguments`` are the values by name, for rules that go by them. What was denied is noted, and told at ``call``.
+        """
+        ...
+
+    def small(
+        self, task: str, defined: Definitions | None, value: object, sources: Sources
+    ) -> tuple[Any, Sources] | None:
+        """The result of a task that can tell so little that it comes from nowhere, without all else that it says, and the sources that it
+        keeps: those which not everybody may see. None for any other result.
+        """
+        ...
+
+    def source_of(self, tool: str, call: object = None) -> Sources:
+        """Where the results of a tool come from, unless they say so themselves; ``call`` is that of the model that calls it."""
+        ...
+
+    def of_files(self, paths: Iterable[str]) -> Sources:
+        """The sources of the contents of files: ``file:PATH`` of what a path leads to, relative to a root where that is beneath one,
+        and those of the values that a run wrote it from.
+        """
+        ...
+
+    def writing(self, path: str, sources: Sources) -> AbstractAsyncContextManager[None]:
+        """A block in which a file is written from ``sources``, which it keeps."""
+        ...
+
+    def written_from(self, task: str, defined: Definitions | None) -> Sources:
+        """What the texts of a task were made of by a program; ``defined`` are the tasks that programs have defined."""
+        ...
+
+    def note(
+        self, name: str, labels: Mapping[str, Sources], around: Sources, value: Sources, span: Span | None
+    ) -> None:
+        """Note an effect that has been done: what its arguments depended on, and the sources of its ``value``."""
+        ...
+
+
+class Reading:
+    """What one call has read: ``sources`` grow, and everything done within the call depends on them.
+
+    ``inputs`` are the sources of the variables of a program that the call runs, which sees them apart. ``default`` is where the call's own
+    result comes from unless it says so (:meth:`say`). ``labels`` are the sources of each argument of the call and ``around`` those of all of it,
+    where that is told apart; without labels everything depends on ``around``. ``endorsed`` are the values, as text, that code of the host within the call answers for.
+    """
+
+    __slots__ = ("_alone", "_said", "around", "default", "endorsed", "guard", "inputs", "labels", "sources")
+
+    def __init__(
+        self,
+        guard: Guard,
+        sources: Sources = NO_SOURCES,
+        *,
+        default: Sources = NO_SOURCES,
+        inputs: Mapping[str, Sources] | None = None,
+        labels: Mapping[str, Sources] | None = None,
+        around: Sources | None = None,
+    ) -> None:
+        self.guard = guard
+        self.sources = sources
+        self.labels = labels or {}
+        self.around = sources if around is None else around
+        self.default = default
+        self.inputs = inputs
+        self.endorsed = NO_SOURCES
+        self._said: Sources | None = None
+        self._alone: Sources | None = None
+
+    def add(self, sources: Sources) -> None:
+        """Something from these sources was read."""
+        if not sources <= self.sources:
+            self.sources = joined(self.sources, sources)
+
+    def check(self, name: str, span: Span | None, call: object) -> None:
+        """Raise the policy's error if what was read here may not reach one of :data:`ASKED`, which code of the host asks for."""
+        labels = dict.fromkeys(ASKED[name], NO_SOURCES)
+        error = self.guard.judge(name, labels, self.sources, span, call, tool=False, arguments={})
+        if error is not None:
+            raise error
+
+    def fork(self, sources: Sources, default: Sources = NO_SOURCES) -> Reading:
+        """What a part of the call reads that is followed by itself, and depends on ``sources`` from the start."""
+        return Reading(self.guard, sources, default=default)
+
+    def say(self, sources: Sources, *, alone: bool = False) -> None:
+        """The result comes from ``sources``, and not from :attr:`default`; ``alone``: and from nothing that was read, either."""
+        if alone:
+            self._alone = sources
+        else:
+            self._said = sources if self._said is None else joined(self._said, sources)
+
+    def given(self) -> Sources:
+        """The sources of the result."""
+        if self._alone is not None:
+            return self._alone
+        return joined(self.sources, self.default if self._said is None else self._said)
+
+
+def following(reading: Reading | None) -> Following:
+    """How programs are followed in a call that has this reading."""
+    return False if reading is None else reading.guard.following
+
+
+def files_read(reading: Reading | None, paths: Iterable[str]) -> None:
+    """Note that a call has read the contents of files, in a flow with a policy."""
+    if reading is not None:
+        reading.add(reading.guard.of_files(paths))
+
+
+def written_from(reading: Reading | None, path: str) -> AbstractAsyncContextManager[None]:
+    """A block in which a call writes a file, which in a flow with a policy keeps the sources of what the call has read."""
+    return nullcontext() if reading is None else reading.guard.writing(path, reading.sources)
+
+
+def found_in(reading: Reading | None, paths: Iterable[str]) -> dict[str, Sources]:
+    """What the end of a lookup says of the files that it found, in a flow with a policy."""
+    return {} if reading is None else {"sources": reading.guard.of_files(paths)}

@@ -1,0 +1,82 @@
+"""Reservations of tokens and money for model calls: the port between the callers and the run's budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentflow.core.data.errors import ConfigurationError, ProviderError
+from agentflow.core.data.messages import ModelResponse
+from agentflow.core.data.provider_errors import (
+    CallTimeout,
+    ConnectionLost,
+    ConnectionRefused,
+    ConnectTimeout,
+    FirstByteTimeout,
+    IdleTimeout,
+    IncompleteStream,
+    ProtocolError,
+)
+
+_UNSENT = (ConnectionRefused, ConnectTimeout)
+_UNDERWAY = (FirstByteTimeout, IdleTimeout, CallTimeout, ConnectionLost, IncompleteStream, ProtocolError)
+
+
+def may_be_billed(error: BaseException) -> bool:
+    """Whether the provider was at work on a call that ended with ``error`` before anything had arrived."""
+    if isinstance(error, ProviderError):
+        return isinstance(error, _UNDERWAY) and not isinstance(error, _UNSENT)
+    return not isinstance(error, ConfigurationError)
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The most that a call may cost: ``input_usd`` dollars for its input, ``output_usd`` for each token of its answer."""
+
+    input_usd: float
+    output_usd: float
+
+
+class Reservation(Protocol):
+    """Tokens and money set aside for one call: its estimated input, and ``cap`` tokens of answer.
+
+    ``waits`` says that it has to be awaited with :meth:`granted` first. ``cap`` may be less than was asked for.
+    """
+
+    @property
+    def waits(self) -> bool: ...
+    @property
+    def cap(self) -> int: ...
+    async def granted(self) -> None:
+        """Wait until other calls have given back enough, or none can. Raises LimitExceeded when too little is left."""
+        ...
+
+    def check(self, response: ModelResponse) -> None:
+        """Raise LimitExceeded, with the partial text, if a lowered cap has cut the answer off."""
+        ...
+
+    def free(self) -> None:
+        """Give back what was set aside, once the call is paid for or has failed. Later calls do nothing."""
+        ...
+
+
+class Purse(Protocol):
+    """What a run, or a part of it, may still spend of tokens and money. ``priced`` says that money is among them."""
+
+    @property
+    def priced(self) -> bool: ...
+    @property
+    def usd_left(self) -> float | None:
+        """Dollars that can still be spent; None if there is no limit."""
+        ...
+
+    def reserve(
+        self, input_tokens: int, cap: int, quote: Quote | None, model: str, *, priority: int = 0, exact: bool = False
+    ) -> Reservation:
+        """Set aside what a call of ``model`` may take at most, before it is sent; free it when the call is paid for.
+
+        If it does not fit, it waits for other calls to give back, the highest ``priority`` first; when there are none, the
+        cap is lowered to what is left, unless it has to be ``exact``. Raises LimitExceeded when that is too little, and (``limits/unpriced``) when money is bounded and there is
+        no ``quote``.
+        """
+        ...

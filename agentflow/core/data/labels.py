@@ -1,0 +1,303 @@
+"""Boxes: values of programs that know where they came from.
+
+Where a flow has a policy (:mod:`agentflow.core.call.provenance`), a value that did not come from the program and its user alone stands in a box: a
+:class:`Label` holds the value and its sources. Values of the user stay as they are. Boxes stand inside of data too, and closures
+and variables hold them like any other value; only what looks *into* a value opens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias, cast
+
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.shared_list import SharedList, as_list
+from agentflow.core.data.values import Symbol
+from agentflow.core.data.walk import LEAVES
+from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
+
+Sources: TypeAlias = frozenset[str]
+"""Where a value came from: ``tool:fetch``, ``web``, ``file:docs/a.md``. Empty: from the program and its user."""
+NO_SOURCES: Sources = frozenset()
+UNKNOWN: Sources = frozenset(("unknown",))
+"""The sources of what was recorded when nobody asked where it came from."""
+Following: TypeAlias = "bool | Literal['strict']"
+"""How values of a program are followed: not at all, as data, or ``"strict"``: by what was tested to get there, too."""
+UNBOXED = frozenset((*LEAVES, Symbol))
+"""Types of values that are no boxes and hold none."""
+_HOLDING = frozenset((list, tuple, dict, SharedList, OrderedSet))
+
+
+def joined(one: Sources, other: Sources) -> Sources:
+    """The union of two sets of sources; the same object for the same sources."""
+    if not other or one is other:
+        return one
+    return _union(one, other) if one else other
+
+
+@lru_cache(4_096)
+def _union(one: Sources, other: Sources) -> Sources:
+    return one | other
+
+
+class Label:
+    """A value with its ``sources``, of which there is one at least; ``value`` is no box itself, and may hold further ones.
+
+    It is true when its value is, and equal to what its value is equal to, so that tests and keys of dicts look through it.
+    """
+
+    __slots__ = ("sources", "value")
+
+    def __init__(self, value: Any, sources: Sources) -> None:
+        self.value = value
+        self.sources = sources
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == (other.value if isinstance(other, Label) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return f"#<labelled {', '.join(sorted(self.sources))}>"
+
+
+BOXED_KEYS = frozenset((Label, tuple))
+"""Types of keys in which there may be boxes."""
+
+
+def box(value: Any, sources: Sources) -> Any:
+    """``value`` with ``sources`` besides those it has; as it is where there are none."""
+    if not sources:
+        return value
+    if type(value) is Label:
+        return value if sources <= value.sources else Label(value.value, joined(value.sources, sources))
+    return Label(value, sources)
+
+
+def bare(value: Any) -> Any:
+    """What is in a box, which may hold further ones; any other value as it is."""
+    return value.value if type(value) is Label else value
+
+
+def outer_sources(value: Any) -> Sources:
+    """The sources of a value as a whole, not those of its parts."""
+    return value.sources if type(value) is Label else NO_SOURCES
+
+
+def sources_within(elements: Any) -> Work[Sources]:
+    """The sources of the elements of a list, each as a whole; none for what is no list."""
+    sources = NO_SOURCES
+    listed = as_list(elements) or ()
+    for part in slices(listed):
+        for each in part:
+            if type(each) is Label:
+                sources = joined(sources, each.sources)
+        if len(part) < len(listed):
+            yield len(part) // ELEMENTS_PER_STEP
+    return sources
+
+
+def strip(value: Any) -> tuple[Any, Sources]:
+    """``value`` without any boxes, and the sources of all that it holds. It is the same object if it holds none."""
+    kind = cast("type[Any]", type(value))
+    if kind in UNBOXED:
+        return value, NO_SOURCES
+    if kind is Label and type(value.value) in UNBOXED:
+        return value.value, value.sources
+    return finish(stripped(value))
+
+
+def stripped(value: Any) -> Work[tuple[Any, Sources]]:
+    """The work of :func:`strip`: each list and dict is looked at once, however often it occurs, and copied if it holds boxes.
+
+    Values of other classes, procedures among them, are left as they are: they hold what they hold behind their own doors.
+    """
+    sets, holders = yield from _survey(value)
+    sources = NO_SOURCES
+    for each in sets:
+        sources = joined(sources, each)
+    value = bare(value)
+    return ((yield from _copied(value, holders)) if id(value) in holders else value), sources
+
+
+def sources_of(value: Any) -> Sources:
+    """The sources of a value and all its parts."""
+    return strip(value)[1]
+
+
+def because_of(error: AgentflowError, value: Any) -> AgentflowError:
+    """``error``, which shows a value or was raised because of it, and so depends on where that came from."""
+    blame(error, sources_of(value))
+    return error
+
+
+def blame(error: AgentflowError, sources: Sources) -> None:
+    """Note that what an error says depends on ``sources``."""
+    if sources:
+        error.sources = joined(error.sources, sources)
+
+
+def _parts(item: Any) -> list[Any]:
+    if type(item) is dict:
+        entries = cast("dict[Any, Any]", item)
+        return [*entries.values(), *[key for key in entries if type(key) in BOXED_KEYS]]
+    return item.plain() if type(item) is SharedList else list(item)
+
+
+def _survey(value: Any) -> Work[tuple[set[Sources], set[int]]]:
+    """The sets of sources that occur, and the identities of the containers that hold boxes at any depth."""
+    sets: set[Sources] = set()
+    inside: dict[int, list[int]] = {}  # by identity: the containers that it is part of
+    keep: list[Any] = []
+    holders: list[int] = []
+    count = 0
+    if type(value) is Label:
+        sets.add(value.sources)
+        value = value.value
+    pending: list[Any] = []
+    if type(value) in _HOLDING:
+        inside[id(value)] = []
+        pending.append(value)
+    while pending:
+        item = pending.pop()
+        keep.append(item)
+        for parts in slices(_parts(item)):
+            count += len(parts) + 1
+            if count >= PART:
+                yield count // ELEMENTS_PER_STEP
+                count = 0
+            if UNBOXED.issuperset(map(type, parts)):
+                continue
+            if Label in map(type, parts):
+                holders.append(id(item))
+            for each in parts:
+                if type(each) is Label:
+                    sets.add(each.sources)
+                    each = each.value
+                if type(each) in _HOLDING:
+                    around = inside.get(id(each))
+                    if around is None:
+                        inside[id(each)] = [id(item)]
+                        pending.append(each)
+                    else:
+                        around.append(id(item))
+    if count >= ELEMENTS_PER_STEP:
+        yield count // ELEMENTS_PER_STEP
+    holding: set[int] = set()
+    count = 0
+    while holders:
+        at = holders.pop()
+        count += 1
+        if count >= PART:
+            yield 0
+            count = 0
+        if at not in holding:
+            holding.add(at)
+            holders += inside[at]
+    return sets, holding
+
+
+class _Tuple(list[Any]):
+    """The parts of the copy of a tuple, until all of them are there."""
+
+    __slots__ = ()
+
+
+_COPIES: dict[type[Any], Callable[[], Any]] = {dict: dict, OrderedSet: OrderedSet, tuple: _Tuple}
+"""What the copy of a container is, if it is no list."""
+
+
+def _copied(value: Any, holders: set[int]) -> Work[Any]:
+    """A copy of a container without boxes, in which each of ``holders`` is copied once."""
+    copies: dict[int, Any] = {}
+    pending: list[tuple[Any, Any]] = []
+    count = 0
+
+    def copy_of(item: Any) -> Any:
+        item = bare(item)
+        if id(item) not in holders:
+            return item
+        copy = copies.get(id(item))
+        if copy is None:
+            copy = copies[id(item)] = _COPIES.get(cast("type[Any]", type(item)), list)()
+            pending.append((item, copy))
+        return copy
+
+    root = copy_of(value)
+    while pending:
+        item, copy = pending.pop()
+        count += len(item) + 1
+        if count >= PART:
+            yield count // ELEMENTS_PER_STEP
+            count = 0
+        if type(item) is dict:
+            for key, each in cast("dict[Any, Any]", item).items():
+                copy[_bare_key(key)] = copy_of(each)
+        elif type(item) is OrderedSet:
+            for each in item:
+                copy.items[_bare_key(each)] = None
+        else:
+            copy += [copy_of(each) for each in item]
+    if count >= ELEMENTS_PER_STEP:
+        yield count // ELEMENTS_PER_STEP
+    return _with_tuples(root, list(copies.values()))
+
+
+def _with_tuples(root: Any, copies: list[Any]) -> Any:
+    """``root`` with tuples in place of their parts, in it and in all ``copies``."""
+    tuples: dict[int, tuple[Any, ...]] = {}
+    for parts in [each for each in copies if type(each) is _Tuple]:
+        open_ones = [parts]
+        while open_ones:
+            at = open_ones[-1]
+            inner = [each for each in at if type(each) is _Tuple and id(each) not in tuples]
+            if inner:
+                open_ones += inner
+                continue
+            open_ones.pop()
+            tuples.setdefault(id(at), tuple([tuples.get(id(each), each) for each in at]))
+    if not tuples:
+        return root
+    for each in copies:
+        _put_in(each, tuples)
+    return tuples.get(id(root), root)
+
+
+def _put_in(container: Any, tuples: dict[int, tuple[Any, ...]]) -> None:
+    """Put tuples in the place of their parts in a list or dict."""
+    if type(container) is list:
+        container[:] = [tuples.get(id(part), part) for part in cast("list[Any]", container)]
+    elif type(container) is dict:
+        entries = cast("dict[Any, Any]", container)
+        for key, part in entries.items():
+            if id(part) in tuples:
+                entries[key] = tuples[id(part)]
+
+
+def _bare_key(key: Any) -> Any:
+    """A key of a dict, or an element of a set, without boxes."""
+    key = bare(key)
+    return tuple([_bare_key(each) for each in cast("tuple[Any, ...]", key)]) if isinstance(key, tuple) else key
+
+
+def boxed_elements(value: Any, sources: Sources) -> Work[list[Any]]:
+    """The work of :func:`each_boxed`, for a list that may be long."""
+    elements = cast("Sequence[Any]", value if isinstance(value, list | tuple) else list(value))
+    if len(elements) <= PART:
+        return each_boxed(elements, sources)
+    boxed: list[Any] = []
+    for part in slices(elements):
+        boxed += each_boxed(part, sources)
+        yield len(part) // ELEMENTS_PER_STEP
+    return boxed
+
+
+def each_boxed(value: Any, sources: Sources) -> list[Any]:
+    """The elements of a list, each with the sources of the list besides its own."""
+    return [box(each, sources) for each in cast("Iterable[Any]", value)]

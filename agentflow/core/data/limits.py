@@ -1,0 +1,105 @@
+"""The limits of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from agentflow.core.data.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a run and of everything it starts. ``None`` means unlimited.
+
+    Raises ConfigurationError for a negative or non-numeric value.
+    """
+
+    steps: int | None = 10_000_000
+    """Function calls, loop iterations, and the size of what primitives touch: one for 64 elements, 1 KiB of text or 4 Kbit
+    of an integer."""
+    wall_s: float | None = None
+    """Seconds."""
+    depth: int = 10_000
+    """Nested calls of procedures."""
+    collection: int = 1_000_000
+    """Elements of one list or dict."""
+    string: int = 8_000_000
+    """Characters of one string."""
+    integer_bits: int = 200_000
+    """Bits of one integer."""
+    source_bytes: int = 4_000_000
+    """Bytes of a program's text."""
+    nesting: int = 200
+    """Nested forms in a program's text."""
+    nodes: int = 15_000
+    """Forms, names and literals in a program's text; five of quoted data count as one."""
+    effects: int | None = 100_000
+    """Task, tool and host calls."""
+    branches: int | None = 1_000_000
+    """Branches of ``pmap``, ``parallel`` and ``race``, in all."""
+    concurrency: int = 256
+    """Branches running and effects in flight at once, in the whole run; what waits for others does not count."""
+    memory: int | None = 512 * 2**20
+    """Bytes: a run ends when it has allocated more *and* the process has grown by more since it began; of several runs the
+    one that allocated most."""
+    turns: int = 32
+    """Model calls of one task's tool loop."""
+    tokens: int | None = None
+    """Input and output tokens of the run."""
+    usd: float | None = None
+    """US dollars of the run; models without a price are not called then."""
+    model_calls: int | None = None
+    """Model calls of the run."""
+    subtask_depth: int = 5
+    """Subtasks within subtasks, and prompts within tools within prompts."""
+    output_chars: int = 400_000
+    """Characters of one tool result."""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+                raise ConfigurationError(
+                    f"Limits({f.name}={value!r}): a limit is a number that is not negative, or None",
+                    code="config/limits",
+                    hint=f"for example Limits({f.name}={f.default!r})",
+                )
+
+    def lowered(self, usd: float | None = None, tokens: int | None = None) -> Limits:
+        """These limits with at most this money and these tokens. Raises ConfigurationError for an invalid limit."""
+        asked = Limits(usd=usd, tokens=tokens)
+        return replace(self, usd=_least(self.usd, asked.usd), tokens=_least(self.tokens, asked.tokens))
+
+    def within(self, outer: Limits) -> Limits:
+        """These limits, none of them above ``outer``'s."""
+        narrowed: dict[str, Any] = {}
+        for f in fields(self):
+            narrowed[f.name] = _least(getattr(self, f.name), getattr(outer, f.name))
+        return Limits(**narrowed)
+
+
+def _least(one: Any, other: Any) -> Any:
+    """The lower of two limits; None is no limit."""
+    return one if other is None else other if one is None else min(one, other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How much a model is sent a minute: ``requests_per_min`` and ``tokens_per_min``, input and output. None is unlimited.
+
+    Raises ConfigurationError (``config/rate``) for what is no positive number.
+    """
+
+    requests_per_min: float | None = None
+    tokens_per_min: float | None = None
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+                raise ConfigurationError(
+                    f"Rate({f.name}={value!r}): a rate is a positive number a minute, or None",
+                    code="config/rate",
+                    hint="for example Rate(requests_per_min=60)",
+                )

@@ -1,0 +1,246 @@
+"""Names in programs: their kinds, the arguments of calls, and the tasks that programs define.
+
+The language knows tasks and tools only through these types. A :class:`Template` is opaque to it: the task system builds
+it from the fields of a definition, an environment holds it, and the task system runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any, Literal, Protocol, TypeAlias, cast
+
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.templates import HistoryConfig, TaskTemplate
+
+NameKind: TypeAlias = Literal["variable", "task", "tool", "unknown"]
+"""The kind of a free name where a program runs."""
+
+
+@frozen
+class ParameterInfo:
+    """A parameter of a task or tool: whether it is required, and the JSON Schema of its values (empty: any)."""
+
+    required: bool = True
+    schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@frozen
+class RecordInfo:
+    """A class that lists fields, which a text in Python declared: its text, and the JSON Schema of its records."""
+
+    text: str
+    schema: Mapping[str, Any]
+
+
+@frozen
+class NameInfo:
+    """The kind of a name and, for a task or tool, the arguments of a call.
+
+    ``parameters`` by name, in order; None if unknown. ``reserved`` are arguments that every task call may have, unless
+    the task declares a parameter of that name. ``open`` accepts undeclared arguments; ``lenient`` converts values that
+    represent the required type in another form, as tasks do. ``untrusted`` marks a task that an untrusted program
+    defined: code that may define tasks may call it. ``record``: an earlier text declared a class of this name, which texts in
+    Python may use as their own if the name is nothing else.
+    """
+
+    kind: NameKind
+    parameters: Mapping[str, ParameterInfo] | None = None
+    reserved: Mapping[str, ParameterInfo] = field(default_factory=dict[str, ParameterInfo])
+    open: bool = False
+    lenient: bool = False
+    untrusted: bool = False
+    record: RecordInfo | None = None
+
+    def parameter(self, name: str) -> ParameterInfo | None:
+        """The declared or reserved parameter called ``name``, or None."""
+        declared = self.parameters.get(name) if self.parameters is not None else None
+        return declared if declared is not None else self.reserved.get(name)
+
+
+def info_of_schema(kind: NameKind, schema: Mapping[str, Any]) -> NameInfo:
+    """The NameInfo of a tool or task whose arguments have the JSON Schema ``schema``."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return NameInfo(kind, {}, open=schema.get("additionalProperties", True) is not False)
+    needed = schema.get("required")
+    required = frozenset(cast("list[str]", needed)) if isinstance(needed, list) else frozenset[str]()
+    shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    parameters: dict[str, ParameterInfo] = {}
+    for name, declared in cast("Mapping[str, Any]", properties).items():
+        own: Mapping[str, Any] = (
+            cast("Mapping[str, Any]", declared) if isinstance(declared, Mapping) else dict[str, Any]()
+        )
+        parameters[name] = ParameterInfo(name in required, {**own, **shared})
+    return NameInfo(kind, parameters, open=schema.get("additionalProperties", True) is not False)
+
+
+VARIABLE = NameInfo("variable")
+UNKNOWN = NameInfo("unknown")
+
+
+class Template(Protocol):
+    """A task that a program defined. The language uses only these members."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def info(self) -> NameInfo:
+        """The arguments of a call."""
+        ...
+
+    @property
+    def grants(self) -> frozenset[str] | None:
+        """The grants of the code that defined it (None: the host's own authority)."""
+        ...
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names of the tasks that its texts call, as ``{{f(x)}}``."""
+        ...
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """JSON data from which the template can be prepared again."""
+        ...
+
+    def granted(self, grants: frozenset[str] | None) -> Template:
+        """A copy of the template, as defined by code that may call ``grants``."""
+        ...
+
+
+class Definitions(Protocol):
+    """The tasks that programs defined around a call: in its environment and in those of enclosing calls."""
+
+    def task(self, name: str) -> Template | None:
+        """The task called ``name`` that a program defined here, or None."""
+        ...
+
+    def tasks(self) -> Mapping[str, Template]:
+        """All visible tasks by name, in order of definition, the nearest of each name."""
+        ...
+
+
+class OutputAdapter(Protocol):
+    """What reads the values of a type from JSON data, and writes them: a pydantic TypeAdapter, or one that tags unions."""
+
+    def validate_python(self, value: Any, /) -> Any:
+        """The value that data stands for. Raises ValueError."""
+        ...
+
+    def dump_python(self, value: Any, /, *, mode: Literal["json"], by_alias: bool, warnings: bool) -> Any:
+        """JSON data of a value."""
+        ...
+
+
+class CompiledTask(Template, Protocol):
+    """A template as the runtime uses it, compiled by the task system from a :class:`TaskTemplate`."""
+
+    @property
+    def template(self) -> TaskTemplate: ...
+    @property
+    def returns(self) -> Mapping[str, Any] | None:
+        """The JSON Schema of the task's value; None for text and for any JSON."""
+        ...
+
+    def arguments_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, as a model that may call it reads them."""
+        ...
+
+    @property
+    def memo(self) -> dict[str, Any]:
+        """What others have computed from it."""
+        ...
+
+    @property
+    def toolbox(self) -> Mapping[str, Any]:
+        """The tools that the host gave it as objects, by name."""
+        ...
+
+    def with_tools(self, toolbox: Any) -> CompiledTask:
+        """A copy of the template with these tools, as far as it is offered them by name."""
+        ...
+
+    @property
+    def history(self) -> HistoryConfig:
+        """How a call that says nothing of it uses the conversation."""
+        ...
+
+    def conversing(self) -> CompiledTask:
+        """The template of calls that are given a session: history settings that it does not name are on."""
+        ...
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The names of the templates that running it calls, each as often as its texts do."""
+        ...
+
+    @property
+    def output_adapter(self) -> OutputAdapter | None:
+        """What reads and writes the class that the task's value is of; None where it is of none."""
+        ...
+
+
+class Names(Protocol):
+    """The queries of the language about the tasks and tools around a program."""
+
+    def describe(self, name: str) -> NameInfo | None:
+        """The description of ``name``, or None if there is no such task or tool."""
+        ...
+
+    def prepare(self, fields: Mapping[str, Any]) -> Template:
+        """Build the template of a definition from its fields. Raises AgentflowError that names their fault."""
+        ...
+
+    def known_names(self) -> Iterable[str]:
+        """The names of all tasks and tools, for suggestions."""
+        ...
+
+
+def out_of_reach(what: str, name: str) -> str:
+    """The warning about a task or tool (``what``) whose name is a word of the language."""
+    return (
+        f"no program can call the {what} '{name}': in programs this name is the language's own; "
+        f"give the {what} another name, unless it is for others than programs"
+    )
+
+
+def permitted(template: Template, grants: frozenset[str] | None) -> bool:
+    """Whether code with ``grants`` may call a task that a program defined.
+
+    A task defined by untrusted code can do no more than that code, so code that may define tasks may call it.
+    """
+    return grants is None or template.name in grants or (template.grants is not None and DEFINE in grants)
+
+
+def narrowed(grants: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
+    """The intersection of two sets of grants, where None is the host's own authority."""
+    if more is None:
+        return grants
+    return more if grants is None else grants & more
+
+
+DEFINE = "defatom"
+"""The grant that lets an untrusted program define tasks."""
+ASK = "ask-human"
+"""The grant that a program needs to ask somebody."""
+ENDORSE = "endorse"
+"""The grant that a program needs to say that a value may go anywhere, wherever it came from."""
+GUARDED = frozenset({ASK, ENDORSE})
+"""The primitives that a program needs a grant for."""
+ASKED = "ask:"
+"""What the names of tasks begin with that are made for ``ask(prompt, output=T)`` of Python texts."""
+FILES = "files:"
+"""The beginning of a grant that lets a program give files to tasks: ``files:docs/**``, relative to a root."""
+EVERY = ":*"
+"""The end of a name in a list of tools that stands for all tools of an MCP server: ``docs:*``."""
+ALL_FILES = f"{FILES}**"
+READ_FILES = "system:read_files"
+"""The tool whose grant lets a program give any file to tasks too."""
+
+
+def file_grants(grants: frozenset[str] | None) -> frozenset[str]:
+    """The files that code with ``grants`` may give to tasks, as grants."""
+    if grants is None or READ_FILES in grants:
+        return frozenset({ALL_FILES})
+    return frozenset([name for name in grants if name.startswith(FILES)])

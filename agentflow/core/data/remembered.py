@@ -1,0 +1,34 @@
+"""Notes: facts that programs, models and hosts keep beyond one conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agentflow.core.data.records import Record
+
+NoteSharing = Literal["session", "flow"]
+"""Who can recall a note: later runs in the same conversation, or all runs of the flow."""
+
+MAX_NOTE = 64 * 1024
+"""Characters of a note."""
+MAX_KEY = 200
+"""Characters of a note's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note(Record):
+    """A remembered text.
+
+    ``id`` names it; ``scope`` is what it belongs to (``flow:ROOT``, ``session:NAME``); ``key`` the name it was given, under
+    which it is replaced, or None; ``created`` and ``updated`` are in Unix seconds; ``score`` in 0..1 is its relevance to
+    the question it was found for.
+    """
+
+    id: str
+    scope: str
+    text: str
+    key: str | None
+    created: float
+    updated: float
+    score: float = 1.0

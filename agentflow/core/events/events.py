@@ -1,0 +1,512 @@
+"""The one event stream: a closed union of small frozen records.
+
+Every ``...Started`` has exactly one ``...Finished`` with the same ``path`` whose ``started`` is its ``seq``, on failure
+and cancellation too. ``seq`` strictly rises within a slice of a run; ``parent`` is the ``seq`` of the enclosing
+Started.
+
+To add an event, declare a ``@frozen`` class here (a Started together with its Finished), and nowhere else. Its JSON
+``type`` is its name in snake_case; the union, the names of :mod:`agentflow.events`, redaction and the writers are
+derived from the class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Union
+
+from agentflow.core.data.context import ContextGenerationInput
+from agentflow.core.data.errors import AgentflowError, cut
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.messages import ModelRequest, ModelResponse, Usage
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Span
+from agentflow.core.data.values import plain_work
+from agentflow.core.data.walk import LEAVES
+from agentflow.core.data.work import Work, finish, in_slices
+
+VERSION = 2
+"""The version of the events' JSON shape."""
+MAX_PROGRAM_BYTES = 256 * 1024
+"""Maximum size in bytes of a program's text in an event."""
+
+Outcome: TypeAlias = Literal["ok", "failed", "error", "cancelled", "suspended"]
+"""``ok``; ``failed`` a FAILED result; ``error`` an exception; ``cancelled``; ``suspended`` to be resumed later."""
+WaitReason: TypeAlias = Literal["permit", "budget", "rate", "gate", "approval", "question", "timer", "branches"]
+"""The cause of a wait: a free branch slot, a share of the budget, the rate limit of a model, a free connection, an
+approval or answer, or time."""
+
+
+def as_data(value: object, text: Callable[[object], str] = str) -> Any:
+    """``value`` as JSON data; if that is impossible (nested too deep), a text that says so: an event is never lost."""
+    return value if type(value) in LEAVES else finish(_as_data(value, text))
+
+
+def _as_data(value: object, text: Callable[[object], str]) -> Work[Any]:
+    try:
+        return (yield from plain_work(value, text))
+    except (ValueError, RecursionError) as error:
+        return f"({type(value).__name__}: {cut(str(error), 200)})"
+
+
+@frozen
+class EventBase:
+    """The header of all events.
+
+    ``v`` is the schema version and ``type`` the kind of event; ``slice`` counts the parts of a resumed run, from 1;
+    ``path`` is the branch path; ``span`` the form of the program; ``time`` unix seconds.
+    """
+
+    type: ClassVar[str] = "event"
+    v: ClassVar[int] = VERSION
+
+    run_id: str
+    slice: int
+    seq: int
+    path: str
+    parent: int | None
+    span: Span | None
+    time: float
+
+    def __init_subclass__(cls) -> None:
+        cls.type = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def to_dict(self, text: Callable[[object], str] = str) -> dict[str, Any]:
+        """The JSON form: ``v``, ``type`` and the fields; ``text`` gives that of an object which has none."""
+        return {name: as_data(value, text) for name, value in self.fields(text).items()}
+
+    async def to_data(self, text: Callable[[object], str] = str) -> dict[str, Any]:
+        """:meth:`to_dict`, which lets others run while large values are gone over."""
+        return {
+            name: value if type(value) in LEAVES else await in_slices(_as_data(value, text))
+            for name, value in self.fields(text).items()
+        }
+
+    def fields(self, text: Callable[[object], str] = str) -> dict[str, Any]:
+        """The same with the values of its own fields as they are."""
+        data: dict[str, Any] = {"v": self.v, "type": self.type}
+        for name in field_names(type(self)):
+            value = getattr(self, name)
+            if isinstance(value, Span | AgentflowError):
+                data[name] = value.to_dict()
+            elif isinstance(value, BaseException):
+                data[name] = {"code": "exception", "message": cut(f"{type(value).__name__}: {text(value)}", 2_000)}
+            else:
+                data[name] = value
+        return data
+
+
+@functools.lru_cache(maxsize=256)
+def field_names(kind: type[EventBase]) -> tuple[str, ...]:
+    """The names of all fields of an event class, those of the header first."""
+    return tuple([field.name for field in dataclasses.fields(kind)])
+
+
+@frozen
+class FinishedBase(EventBase):
+    """The end of the pair whose Started event has ``seq`` = ``started``; ``duration_s`` in seconds."""
+
+    started: int
+    outcome: Outcome
+    duration_s: float
+    usage: Usage | None = None
+    error: BaseException | None = None
+
+
+@frozen
+class DeltaBase(EventBase):
+    """A piece of something in progress. A slow observer may lose some; all other events always arrive."""
+
+
+@frozen
+class RunStarted(EventBase):
+    """A run began.
+
+    ``name`` is its program's display name or the called method, ``program`` the digest of its text, ``labels`` the
+    host's labels for the run.
+    """
+
+    name: str = ""
+    program: str | None = None
+    labels: Mapping[str, str] | None = None
+
+
+@frozen
+class RunFinished(FinishedBase):
+    """A run ended. ``cost_usd`` is None if a price is unknown; ``max_concurrency`` is the most that ran side by side;
+    ``sources`` are what its value came from, in a flow with a policy.
+    """
+
+    cost_usd: float | None = None
+    steps: int = 0
+    effects: int = 0
+    max_concurrency: int = 0
+    sources: tuple[str, ...] = ()
+
+
+@frozen
+class ProgramLoaded(EventBase):
+    """A program text runs for the first time in this run: the main program, an evaluated one, a workflow or a solution, or
+    a Python function of the host (``host``).
+
+    Spans named ``name`` point into ``text``, which is cut after 256 KiB; ``digest`` is that of the whole text;
+    ``language`` is ``sexp`` or ``python``. Of a file of the host ``name`` is without directories, and ``text`` has the functions of it that
+    the run has called so far, each on its own lines; a later event of that file has them all.
+    """
+
+    name: str = ""
+    digest: str = ""
+    text: str = ""
+    language: str = "sexp"
+    host: bool = False
+
+
+@frozen
+class ProgramBounds(EventBase):
+    """The most that the program of this run may do, worked out from its text before it runs, where an observer asks for it.
+
+    ``most`` has ``model_calls``, ``tool_calls``, ``input_tokens``, ``output_tokens``, ``usd`` and ``width`` (how many calls run at once),
+    each as text; one that nothing bounds is left out. See :class:`~agentflow.Bounds`.
+    """
+
+    most: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+
+
+@frozen
+class BranchStarted(EventBase):
+    """A branch of ``parallel``, ``pmap`` or ``race`` began, one of ``count``; ``index`` counts from 0.
+
+    ``span`` is that of the form.
+    """
+
+    form: str = ""
+    index: int = 0
+    count: int | None = None
+
+
+@frozen
+class BranchFinished(FinishedBase):
+    """A branch ended."""
+
+
+@frozen
+class TaskStarted(EventBase):
+    """An atomic task began, for ``request``; ``sources`` are what its inputs came from, in a flow with a policy."""
+
+    name: str = ""
+    request: SubtaskRequest | None = None
+    sources: tuple[str, ...] = ()
+
+
+@frozen
+class TaskFinished(FinishedBase):
+    """An atomic task ended; ``result`` is its TaskResult, if it returned one, and ``sources`` what that came from."""
+
+    name: str = ""
+    result: TaskResult | None = None
+    cost_usd: float | None = None
+    sources: tuple[str, ...] = ()
+
+
+@frozen
+class ContextStarted(EventBase):
+    """A context lookup began; ``sources`` are what its question came from, in a flow with a policy."""
+
+    input: ContextGenerationInput | None = None
+    sources: tuple[str, ...] = ()
+
+
+@frozen
+class ContextFinished(FinishedBase):
+    """A context lookup ended and found ``paths``; ``sources`` are what these came from, in a flow with a policy."""
+
+    paths: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@frozen
+class ModelStarted(EventBase):
+    """A model turn began; ``turn`` counts from 1 within its task."""
+
+    request: ModelRequest | None = None
+    turn: int = 1
+    model: str = ""
+
+
+@frozen
+class ModelFinished(FinishedBase):
+    """A model turn ended; ``response`` is the complete answer, if there was one."""
+
+    model: str = ""
+    stop_reason: str | None = None
+    request_id: str | None = None
+    cost_usd: float | None = None
+    metadata: dict[str, Any] | None = None
+    response: ModelResponse | None = None
+
+
+@frozen
+class AttemptStarted(EventBase):
+    """An attempt of a model call began; after a fallback, ``model`` differs from the requested one.
+
+    ``server`` is the host that is asked, with its port unless that is the usual one.
+    """
+
+    number: int = 1
+    provider: str = ""
+    model: str = ""
+    server: str = ""
+
+
+@frozen
+class AttemptFinished(FinishedBase):
+    """An attempt of a model call ended; if ``retry_in_s`` is set, another follows after that many seconds."""
+
+    number: int = 1
+    retry_in_s: float | None = None
+    status: int | None = None
+
+
+@frozen
+class ToolStarted(EventBase):
+    """A tool call began, made by the program or by a model (then ``call_id`` is set); ``sources`` are what its arguments came from, in a flow with
+    a policy."""
+
+    name: str = ""
+    arguments: Any = None
+    call_id: str | None = None
+    sources: tuple[str, ...] = ()
+
+
+@frozen
+class ToolFinished(FinishedBase):
+    """A tool call ended; ``sources`` are what its result came from, in a flow with a policy."""
+
+    name: str = ""
+    result: TaskResult | None = None
+    call_id: str | None = None
+    sources: tuple[str, ...] = ()
+
+
+@frozen
+class SubtaskStarted(EventBase):
+    """A subtask began, at the request of a tool (CONTINUATION); ``depth`` counts nesting from 1."""
+
+    request: SubtaskRequest | None = None
+    depth: int = 1
+
+
+@frozen
+class SubtaskFinished(FinishedBase):
+    """A subtask ended."""
+
+    name: str = ""
+    result: TaskResult | None = None
+
+
+@frozen
+class WaitStarted(EventBase):
+    """A wait began; ``reason`` says for what. Published only if there is a wait.
+
+    A question or approval that ``flow.send`` may answer has its ``key``, the ``question`` and the ``schema`` of the answer.
+    """
+
+    reason: WaitReason = "permit"
+    key: str = ""
+    question: str = ""
+    schema: Mapping[str, Any] | None = None
+
+
+@frozen
+class WaitFinished(FinishedBase):
+    """A wait ended."""
+
+    reason: WaitReason = "permit"
+
+
+@frozen
+class EffectReplayed(EventBase):
+    """An effect of a resumed run was answered from its record instead of being carried out.
+
+    ``kind`` is task, tool, model, context, host, timer, draw, question, approval, solve or workflow; ``outcome`` that of the
+    recorded effect.
+    With ``origin`` ``reuse`` an earlier run gave the result, which had cost it ``usage`` and ``cost_usd`` (None: unknown).
+    """
+
+    kind: str = ""
+    name: str = ""
+    outcome: Outcome = "ok"
+    origin: Literal["run", "reuse"] = "run"
+    usage: Usage | None = None
+    cost_usd: float | None = 0.0
+
+
+@frozen
+class TextDelta(DeltaBase):
+    """The next piece of a model's answer."""
+
+    text: str = ""
+
+
+@frozen
+class ThinkingDelta(DeltaBase):
+    """The next piece of a model's thinking."""
+
+    text: str = ""
+
+
+@frozen
+class ToolArgumentsDelta(DeltaBase):
+    """The next piece of a tool call's argument text."""
+
+    call_id: str = ""
+    name: str = ""
+    text: str = ""
+
+
+@frozen
+class PartialOutput(DeltaBase):
+    """The structured answer so far, parsed leniently: ``value`` conforms to the schema, except for missing parts."""
+
+    value: Any = None
+
+
+@frozen
+class ToolProgress(DeltaBase):
+    """The progress of a tool: ``progress`` of ``total`` (None: unknown), in the tool's own units, and a ``message``."""
+
+    progress: float = 0.0
+    total: float | None = None
+    message: str = ""
+
+
+@frozen
+class LoopProgress(DeltaBase):
+    """A round of ``(loop n ...)`` began: ``done`` of ``total`` are over; ``over`` says that the loop has ended.
+
+    ``span`` is that of the form. Rounds that only compute are told some times a second.
+    """
+
+    done: int = 0
+    total: int = 0
+    over: bool = False
+
+
+@frozen
+class Log(EventBase):
+    """``(log-message ...)`` of a program, or a debug line of a handler."""
+
+    message: str = ""
+    level: str = "info"
+
+
+@frozen
+class Endorsed(EventBase):
+    """A program, or who approved it, answers for a value that came from ``sources``, for ``reason``: it may go anywhere now."""
+
+    sources: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@frozen
+class PolicyDenied(EventBase):
+    """The policy denied an effect, which has not begun: ``argument`` of ``name`` came from ``sources``, of which ``refused`` may not reach it."""
+
+    name: str = ""
+    argument: str = ""
+    sources: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    message: str = ""
+
+
+@frozen
+class HistoryCompacted(EventBase):
+    """A summary stands for the first ``turns`` turns of a conversation now; the tokens of history are estimates."""
+
+    turns: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+
+@frozen
+class Warning(EventBase):
+    """Something the user should know that is not a failure; ``code`` is stable."""
+
+    code: str = ""
+    message: str = ""
+    details: dict[str, Any] | None = None
+
+
+_BASES = (EventBase, FinishedBase, DeltaBase)
+EVENTS: tuple[type[EventBase], ...] = tuple(
+    [
+        kind
+        for kind in globals().values()
+        if isinstance(kind, type) and issubclass(kind, EventBase) and kind not in _BASES
+    ]
+)
+"""All event classes, in the order they are declared."""
+DELTAS: tuple[type[DeltaBase], ...] = tuple([kind for kind in EVENTS if issubclass(kind, DeltaBase)])
+"""The events that a slow observer may lose; all others are lifecycle events and always arrive."""
+
+if TYPE_CHECKING:
+    Event: TypeAlias = EventBase
+else:
+    Event = Union[EVENTS]  # noqa: UP007 - of a tuple
+"""Any event."""
+
+
+@frozen
+class Ending:
+    """The end of a Started event: the Finished class, the fields that both share, whether it says what its value came from, and whether the
+    start says what went in came from."""
+
+    kind: type[FinishedBase]
+    shared: tuple[str, ...]
+    sourced: bool
+    asked: bool = False
+
+
+def _field_names(kind: type[EventBase], base: type[EventBase]) -> list[str]:
+    inherited = {field.name for field in dataclasses.fields(base)}
+    return [field.name for field in dataclasses.fields(kind) if field.name not in inherited]
+
+
+def _ending(started: type[EventBase]) -> Ending:
+    kind: type[FinishedBase] = globals()[started.__name__.removesuffix("Started") + "Finished"]
+    own, begun = set(_field_names(kind, FinishedBase)), _field_names(started, EventBase)
+    shared = tuple([name for name in begun if name in own and name != "sources"])
+    return Ending(kind, shared, "sources" in own, "sources" in begun)
+
+
+ENDINGS: Mapping[type[EventBase], Ending] = {
+    kind: _ending(kind) for kind in EVENTS if kind.__name__.endswith("Started")
+}
+"""The ending of every Started event."""
+
+_NO_TEXT = frozenset({"int", "int | None", "float", "float | None", "bool", "Outcome", "WaitReason", "Usage | None"})
+
+
+@functools.lru_cache(maxsize=256)
+def text_getter(kind: type[EventBase]) -> Callable[[EventBase], object]:
+    """A function that returns those fields of an event that may hold text of programs, models and tools."""
+    types = {field.name: field.type for field in dataclasses.fields(kind)}
+    names = [name for name in _field_names(kind, EventBase) if types[name] not in _NO_TEXT]
+    return operator.attrgetter(*names or ["type"])
+
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    "DELTAS",
+    "EVENTS",
+    "DeltaBase",
+    "Event",
+    "EventBase",
+    "FinishedBase",
+    "Outcome",
+    "WaitReason",
+    *[kind.__name__ for kind in EVENTS],
+]

@@ -1,0 +1,40 @@
+"""Questions of a run to the outside: a question of its program, or an approval."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from agentflow.core.events.journal import effect_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question that a run waits to have answered.
+
+    ``question`` is the text, safe to show for an approval; ``schema`` the JSON Schema of the answer (None: any data);
+    ``reason`` says whether the program asks or a tool needs an approval, which is ``true`` or ``false``. ``run_id`` and
+    ``path`` say who asks; ``key`` is what ``flow.send`` takes.
+    """
+
+    question: str
+    schema: Mapping[str, Any] | None = None
+    reason: Literal["question", "approval"] = "question"
+    run_id: str = ""
+    path: str = ""
+
+    @property
+    def key(self) -> str:
+        """The key of the question within its run, in hexadecimal."""
+        return effect_key(self.path).hex()
+
+
+Answerer: TypeAlias = Callable[[Question], Any | Awaitable[Any]]
+"""Asked what a program asks; plain or async. Gives the answer, which must fit the question's schema.
+
+It is asked one question of a run at a time, unless it has a true attribute ``concurrent``.
+"""
+
+
+__all__ = ["Answerer", "Question"]

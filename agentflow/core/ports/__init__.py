@@ -1,0 +1,1 @@
+"""Ports: the Protocols through which rooms use each other. Read ``ports`` first."""

@@ -1,0 +1,504 @@
+"""Ports: the Protocols through which rooms use each other. Each has a fake in the tests and a real implementation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import field
+from hashlib import blake2b
+from typing import Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
+
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.spending import Quote
+from agentflow.core.data.context import DataContext
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.messages import (
+    Effort,
+    Message,
+    ModelDelta,
+    ModelProfile,
+    ModelRequest,
+    ModelResponse,
+    Part,
+    PromptCache,
+    ToolSpec,
+    Usage,
+)
+from agentflow.core.data.names import CompiledTask, Definitions, NameInfo
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.source import Source
+from agentflow.core.data.templates import HistoryConfig, TaskTemplate
+from agentflow.core.data.values import to_json
+from agentflow.core.events.effects import CallWorkflow, Solve
+from agentflow.core.events.events import Event
+from agentflow.core.events.facts import TaskFacts, ToolFacts, WorkflowFacts
+
+Observer = Callable[[Event], None | Awaitable[None]]
+"""A plain or async callable that receives every event."""
+
+
+@runtime_checkable
+class ProviderAdapter(Protocol):
+    """An adapter for a model dialect; one adapter serves many models and many concurrent calls."""
+
+    def profile(self, model: str) -> ModelProfile:
+        """The profile of ``model``."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
+        """Make one model call. The last delta holds the whole response, unless the stream raises.
+
+        Close the generator (``contextlib.aclosing``) to abandon the call: its connection is released then.
+        Raises ProviderError and ConfigurationError.
+        """
+        ...
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """Input tokens of ``request``, counted by the provider if it can, else estimated."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        ...
+
+
+class Pricing(Protocol):
+    """Knows the prices of calls."""
+
+    async def quote(
+        self, adapter: ProviderAdapter, model: str, input_tokens: int, prompt_cache: PromptCache | None = None
+    ) -> Quote | None:
+        """What a call of ``input_tokens`` may cost at its dearest route; None if a route's price is unknown.
+
+        ``prompt_cache`` says how long the provider is to keep its input.
+        """
+        ...
+
+    def cost_of(self, adapter: ProviderAdapter, model: str, usage: Usage) -> float | None:
+        """Dollars for ``usage`` at the dearest route; None if a route's price is unknown."""
+        ...
+
+
+class RateLimiter(Protocol):
+    """Spreads calls over time, so that no model gets more than its rate. ``key`` is the ``dialect:model`` of a call."""
+
+    def ready(self, key: str, tokens: int) -> bool:
+        """Whether a call of about ``tokens`` may go now; if so, it is counted."""
+        ...
+
+    async def take(self, key: str, tokens: int, priority: int = 0) -> None:
+        """Wait until a call may go, and count it. The highest priority first, then the first come."""
+        ...
+
+    def correct(self, key: str, tokens: int) -> None:
+        """Count ``tokens`` more (or fewer) than a call was estimated at."""
+        ...
+
+    def hold(self, key: str, seconds: float) -> None:
+        """Let no call go for ``seconds``: the server has refused one."""
+        ...
+
+    def learn(self, key: str, headers: Mapping[bytes, bytes]) -> None:
+        """Lower the rate to what the headers of an answer say is allowed."""
+        ...
+
+
+class ModelRouter(Protocol):
+    """Resolves a model name, as users write it, to an adapter and the adapter's own name for the model."""
+
+    def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
+        """Adapter and bare name for ``dialect:name``, a bare name in the flow's dialect, or None for the flow's model.
+
+        Raises ConfigurationError for an unknown dialect, a missing key, or no model at all.
+        """
+        ...
+
+    def full_name(self, model: str | None) -> str:
+        """``dialect:name`` of what :meth:`resolve` would resolve; ``model`` itself where it cannot. Needs no key."""
+        ...
+
+
+NeedsApproval: TypeAlias = Callable[[dict[str, Any], CallContext], bool | Awaitable[bool]]
+"""Says whether a call with these arguments has to be approved; plain or async."""
+
+Prepare: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[Callable[[CallContext], Awaitable[Any]]]]
+"""Called with a tool's arguments and call before it starts; what it gives is run."""
+
+
+@frozen(kw_only=True)
+class Tool:
+    """A tool: its specification, its function, and how it may be run.
+
+    ``call`` takes the arguments dict and the CallContext. ``kind`` ``direct`` runs it; ``subtask`` has the
+    SubtaskRequest that it returns run. ``read_only`` changes nothing; ``idempotent`` may be repeated, and False may not: a durable run that is
+    interrupted in it does not repeat it unasked (``on_inflight``); ``sequential``
+    never runs beside another tool call of its turn. ``timeout_s`` bounds one attempt, ``retries`` is the number of
+    further attempts after a failure; ``reuse`` how old a result of an equal call may be that is used again (``1d``). ``approval`` asks the run's approver before each call made with granted (not host)
+    authority, or before those for which it is a function of arguments and call that does not give False. ``builtin`` tools are offered to a model only if named. ``validates`` says that ``call`` checks its
+    arguments itself, as ``check`` does without running it; the arguments of other tools are checked against the schema first. ``prepare`` is for a tool that
+    decides itself which calls need an approval: it asks, before the tool starts, and gives what is run instead of
+    ``call``. ``function`` is the function of the host that it was made of, ``task`` the compiled template that a ``subtask``
+    runs in place of one found by name. ``origin`` says whose tool it is, if not the host's: who is asked for an approval is shown it.
+    ``declares_data``: a dict that ``call`` gives is of the class that its function declares, and no result.
+    """
+
+    spec: ToolSpec
+    call: Callable[[dict[str, Any], CallContext], Awaitable[Any]]
+    kind: Literal["direct", "subtask"] = "direct"
+    read_only: bool = False
+    idempotent: bool | None = None
+    sequential: bool = False
+    timeout_s: float | None = None
+    retries: int = 0
+    approval: bool | NeedsApproval = False
+    reuse: str | None = None
+    builtin: bool = False
+    validates: bool = False
+    check: Callable[[dict[str, Any], CallContext], Awaitable[object]] | None = None
+    prepare: Prepare | None = None
+    origin: str = ""
+    source: str | None = None
+    sinks: Mapping[str, str] = field(default_factory=dict[str, str])
+    returns: Mapping[str, Any] | Callable[[], Mapping[str, Any] | None] | None = None
+    calls_models: bool = False
+    declares_data: bool = False
+    function: Any = None
+    task: Any = None
+    reuse_key: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.spec.name
+
+    @property
+    def reference(self) -> str:
+        """Module and qualified name of its function, with the ``reuse_key``; empty for a tool that has no function."""
+        target = self.function
+        while isinstance(target, functools.partial):
+            target = cast(Any, target).func  # pyright: ignore[reportUnknownMemberType]
+        if target is None:
+            return self.reuse_key or ""
+        target = cast(Any, target if hasattr(target, "__qualname__") else type(target))
+        return f"{target.__module__}:{target.__qualname__}" + (f" {self.reuse_key}" if self.reuse_key else "")
+
+    @property
+    def identity(self) -> str:
+        """A digest of its schema and origin: another tool of the same name has another one."""
+        text = f"{self.name}\n{self.origin}\n{to_json(self.spec.input_schema)}"
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    def facts(self) -> ToolFacts:
+        """What is known of it before it is called."""
+        returns = self.returns
+        return ToolFacts(
+            name=self.name,
+            read_only=self.read_only,
+            idempotent=self.idempotent,
+            source=self.source or f"tool:{self.name}",
+            sinks=self.sinks,
+            returns=returns() if callable(returns) else returns,
+            calls_models=self.calls_models or self.kind == "subtask",
+            approval=bool(self.approval) or self.prepare is not None,
+            origin=self.origin,
+            identity=self.identity,
+        )
+
+
+class ToolPort(Protocol):
+    """The tool registry as the runtime and the turn loop see it."""
+
+    @property
+    def revision(self) -> object:
+        """A token that stays the same until a tool is registered or removed, and then is another for good."""
+        ...
+
+    @property
+    def edition(self) -> object:
+        """What a run that begins now keeps as its ``tools``, so that it sees no change that servers make later."""
+        ...
+
+    def find(self, name: str, call: CallContext | None = None) -> Tool | None:
+        """The tool called ``name`` in the run of ``call`` (None: in one that begins now), or None."""
+        ...
+
+    def hint_for(self, name: str) -> str | None:
+        """What to do about ``name``, which is no tool: switch it on, or write a name that is near; None if nothing is."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """All names, sorted."""
+        ...
+
+    def ordinary(self, call: CallContext | None = None) -> tuple[ToolSpec, ...]:
+        """The specs of all tools that are not built in, sorted by name: those offered to a model by default in the run of
+        ``call`` (None: in one that begins now).
+        """
+        ...
+
+    def describe(self, name: str) -> NameInfo | None:
+        """The arguments of the tool called ``name``; the same object until it is registered again."""
+        ...
+
+    async def execute(
+        self, name: str, arguments: dict[str, Any], call: CallContext, *, call_id: str | None = None
+    ) -> TaskResult:
+        """Check grants and approval, validate, run under the tool's time-out and retries, publish Tool events.
+
+        The subtask that a CONTINUATION asks for is run, and its result is the tool's. A failure is a FAILED result; TaskError, RunStopped and cancellation pass through unwrapped.
+        """
+        ...
+
+
+@frozen(kw_only=True)
+class Prompt:
+    """A request to a handler: one user message, with everything needed to answer it.
+
+    ``tools`` names the tools offered (None: every tool that is not built in), of which those in ``toolbox`` are these objects. ``output_schema`` a JSON Schema for the
+    answer; ``json_output`` asks for JSON without one; ``output_model`` a pydantic model for the validated value and for
+    partials. ``max_turns`` bounds the tool loop. ``settings`` are native to the dialect. ``prompt_cache`` says how long the
+    provider is to keep what it reads (:data:`~agentflow.core.data.messages.PromptCache`; None: the turn loop's own), ``effort`` how hard the model is to think;
+    ``provider_tools`` are tools of the provider, in its own form, offered beside ours. ``schema_text`` says the form of
+    the answer in words, after the parts and for this prompt only: it is sent where no schema is, or to a server that may not
+    read one, and is never part of the history. Without ``base_system`` the turn loop's own system text is left out.
+    """
+
+    parts: tuple[Part, ...]
+    system: str = ""
+    model: str | None = None
+    fallbacks: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
+    toolbox: Mapping[str, Tool] | None = None
+    tool_choice: str = "auto"
+    output_schema: dict[str, Any] | None = None
+    json_output: bool = False
+    output_model: Any = None
+    history: HistoryConfig = field(default_factory=HistoryConfig)
+    max_turns: int | None = None
+    max_output_tokens: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    timeout_s: float | None = None
+    prompt_cache: PromptCache | None = None
+    effort: Effort | None = None
+    provider_tools: tuple[dict[str, Any], ...] = ()
+    schema_text: str = ""
+    base_system: bool = True
+
+
+@frozen(kw_only=True)
+class PromptOutcome:
+    """The outcome of a prompt: the last response, the whole exchange, usage and, for JSON, the parsed value.
+
+    ``parse_error`` says why the text is not JSON; ``schema_errors`` where valid JSON violates the schema.
+    """
+
+    response: ModelResponse
+    turn: tuple[Message, ...]
+    usage: Usage
+    cost_usd: float | None
+    turns: int
+    value: Any = None
+    parse_error: str | None = None
+    schema_errors: tuple[str, ...] = ()
+    model: str = ""
+
+
+class PromptRunner(Protocol):
+    """The turn loop: runs a prompt, publishes model and tool events, returns the outcome."""
+
+    async def run_prompt(self, prompt: Prompt, call: CallContext) -> PromptOutcome:
+        """Run a prompt in ``call.session``.
+
+        Raises ProviderError, ConfigurationError, ResourceExhausted (context, output, turns) and LimitExceeded.
+        The session gets the whole exchange or nothing.
+        """
+        ...
+
+
+class TemplatePort(Protocol):
+    """The task system as the runtime uses it."""
+
+    @property
+    def revision(self) -> object:
+        """A token that stays the same until a template is registered, and then is another for good."""
+        ...
+
+    def find_template(self, identifier: str) -> TaskTemplate | None: ...
+    def template_names(self) -> Sequence[str]: ...
+    def find_compiled(self, identifier: str, defined: Definitions | None = None) -> CompiledTask | None:
+        """The template of ``identifier``: one ``defined`` around the call, else a registered one."""
+        ...
+
+    def prepare(self, fields: Mapping[str, Any]) -> CompiledTask:
+        """Check and parse the template of a definition without registering it. Raises DataError."""
+        ...
+
+    def publish(self, templates: Iterable[Any]) -> list[str]:
+        """Register templates that programs defined, all or none. Returns their names."""
+        ...
+
+    def run(self, compiled: Any, request: SubtaskRequest, call: CallContext) -> Coroutine[Any, Any, TaskResult]:
+        """Run the template ``compiled``, which this task system gave, within ``call`` (to be awaited): context, files,
+        prompt, output. Publishes Task events.
+        """
+        ...
+
+    def content(self, compiled: Any, request: SubtaskRequest, call: CallContext) -> Any:
+        """What the template ``compiled`` asks for at ``call`` besides its arguments: data, equal for equal tasks."""
+        ...
+
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
+        """Run the subtask of a CONTINUATION within ``call``. Publishes Subtask events."""
+        ...
+
+
+class NameFacts(Protocol):
+    """What is known of the tasks and tools that programs call, before any of them is called."""
+
+    def task(
+        self,
+        name: str,
+        defined: Definitions | None = None,
+        grants: frozenset[str] | None = None,
+        *,
+        turns: int | None = None,
+    ) -> TaskFacts | None:
+        """A task that programs ``defined``, or a registered one, called with ``grants`` (None: the host's); or None.
+
+        ``turns`` are those of the run (None: the flow's).
+        """
+        ...
+
+    def own_task(
+        self,
+        template: Mapping[str, Any] | CompiledTask,
+        grants: frozenset[str] | None = None,
+        *,
+        turns: int | None = None,
+        defined: Definitions | None = None,
+    ) -> TaskFacts:
+        """A task that a program itself defines, by its fields, among those ``defined`` before. Raises DataError."""
+        ...
+
+    def tool(self, name: str) -> ToolFacts | None:
+        """The tool called ``name``, or None."""
+        ...
+
+    def workflow(self, name: str) -> WorkflowFacts | None:
+        """The saved workflow called ``name``, or None; of those that were loaded, see :meth:`ready`."""
+        ...
+
+    def guards(self) -> Callable[[str, Iterable[str]], Mapping[str, Sequence[str]]] | None:
+        """Which of these arguments of what is no tool not everybody may fill, and who may; None if everybody may fill all."""
+        ...
+
+    async def ready(self) -> None:
+        """Load what is on disk. Raises DataError."""
+        ...
+
+    def task_names(self) -> Sequence[str]:
+        """The names of all registered tasks."""
+        ...
+
+    def tool_names(self) -> Sequence[str]:
+        """The names of all registered tools."""
+        ...
+
+
+class SolverPort(Protocol):
+    """Carries out ``solve``, and takes over tasks that ran out of context or output."""
+
+    async def solve(self, effect: Solve, call: CallContext) -> TaskResult: ...
+    async def decompose(
+        self,
+        template: TaskTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: CallContext,
+        *,
+        rounds: int,
+    ) -> TaskResult:
+        """What :meth:`~agentflow.core.call.call.RunPort.take_over` does."""
+        ...
+
+
+class WorkflowPort(Protocol):
+    """Carries out ``call-workflow``."""
+
+    async def load_names(self) -> Sequence[str]:
+        """The names of all saved workflows."""
+        ...
+
+    async def call_workflow(self, effect: CallWorkflow, call: CallContext) -> Any: ...
+
+
+class ProgramChecker(Protocol):
+    """Checks program texts against the existing names. The runtime implements it."""
+
+    async def check(
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str]
+    ) -> Sequence[AgentflowError]:
+        """The faults of a program that may call only the tasks and tools in ``allow``; empty if it may run.
+
+        ``names`` are the variables it finds bound.
+        """
+        ...
+
+    def declaration(self, source: Source, *, undecorated: bool = False) -> Mapping[str, Any] | None:
+        """What a text declares of itself as a workflow: ``params``, ``allow`` and ``description``; None for one that does not.
+
+        With ``undecorated`` the same of any text that has a ``main``.
+        Raises AgentflowError for a text that cannot be read, and for a declaration that cannot be.
+        """
+        ...
+
+
+class ProgramExplorer(Protocol):
+    """Tries programs out without calling anything."""
+
+    async def explore(
+        self, program: str | Source, allow: frozenset[str], inputs: Mapping[str, Any], call: CallContext
+    ) -> Sequence[str]:
+        """The errors and endless loops that a program may come to which may call only the names in ``allow``, as text.
+
+        ``inputs`` are its variables.
+        """
+        ...
+
+
+class EvaluatorPort(Protocol):
+    """The evaluator as task system and handler use it."""
+
+    async def evaluate_string(self, sexp_string: str, initial_env: Any = None) -> Any: ...
+
+
+class DataContextPort(Protocol):
+    """Priming of sessions, as the system tools use it."""
+
+    async def prime(self, query: str | None, initial_files: list[str] | None, call: CallContext) -> DataContext:
+        """Prime ``call.session``. Raises TaskError (context_priming_failure)."""
+        ...
+
+    def clear(self, call: CallContext) -> None:
+        """Clear the data context of ``call.session``."""
+        ...
+
+
+class HandlerPort(Protocol):
+    """The handler as executors and evaluator use it."""
+
+    async def prime_data_context(
+        self, query: str | None = None, initial_files: list[str] | None = None
+    ) -> DataContext: ...
+    def clear_data_context(self) -> None: ...

@@ -1,0 +1,63 @@
+"""Programs that run beside a flow and are spoken to over their standard input and output: a port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from agentflow.core.data.frozen import frozen
+
+
+@frozen(kw_only=True)
+class ServiceCommand:
+    """A program to start: its argument vector, and what it may do.
+
+    ``env`` are the variables it gets besides PATH, HOME, TMPDIR and the locale; ``network`` whether it may use the network;
+    ``writable`` the directories it may write in, ``readable`` what it may read and execute besides the workspace and the
+    system: absolute, or relative to the first root.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    network: bool = False
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+
+
+class Pipes(Protocol):
+    """The input and the output of a program."""
+
+    async def read(self) -> bytes:
+        """The next bytes of its output, empty at the end. What nobody reads keeps it waiting."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """Give it input. Raises OSError when it takes no more."""
+        ...
+
+
+class ServiceProcess(Pipes, Protocol):
+    """A started program."""
+
+    def said(self) -> str:
+        """The last 64 KiB of its standard error."""
+        ...
+
+    def refused(self) -> str | None:
+        """The path that it said it was refused, and that the sandbox keeps from it; None for none."""
+        ...
+
+    async def stop(self, grace_s: float) -> str:
+        """End its input, wait up to ``grace_s`` seconds for it, then kill it and all it started. Gives how it ended, in words."""
+        ...
+
+
+class ServicePort(Protocol):
+    """Starts programs in the sandbox of a flow."""
+
+    async def start(self, command: ServiceCommand) -> ServiceProcess:
+        """Start a program. Raises SandboxUnavailable, ConfigurationError, FileFailure, PathDenied and OSError."""
+        ...
+
+
+__all__ = ["Pipes", "ServiceCommand", "ServicePort", "ServiceProcess"]

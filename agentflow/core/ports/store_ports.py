@@ -1,0 +1,447 @@
+"""Storage ports: durable runs, conversations, reusable results, and event logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
+from agentflow.core.data.names import CompiledTask
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.work import Work
+from agentflow.core.events.journal import (
+    BranchEnd,
+    Claim,
+    Deposit,
+    EffectRow,
+    EffectState,
+    FleetCounts,
+    Leased,
+    NewRun,
+    OwnedRun,
+    PastRow,
+    QueueLoad,
+    RunRow,
+    RunStatus,
+    Schedule,
+    SessionChanges,
+    SessionInfo,
+    StoredResult,
+    StoredSession,
+    WorkerInfo,
+)
+from agentflow.core.ports.ports import Tool
+
+
+class SessionStore(Protocol):
+    """Where conversations are stored, each with one owner at a time. Raises JournalError as :class:`JournalStore`."""
+
+    async def open(self, name: str) -> StoredSession | None:
+        """Become the owner of a conversation, which is empty if there was none; None if somebody owns it."""
+        ...
+
+    async def runs(self, name: str) -> tuple[str | None, str | None]:
+        """The run that holds a conversation, and the one that ended with it last."""
+        ...
+
+    async def list(self, limit: int) -> list[SessionInfo]:
+        """Conversations, the last changed first."""
+        ...
+
+    async def opening(self, run: str) -> list[Any]:
+        """The exchanges before a run, oldest first."""
+        ...
+
+    async def change(self, name: str, changes: SessionChanges) -> None:
+        """Store changes of a conversation owned here."""
+        ...
+
+    async def remove(self, name: str) -> bool:
+        """Delete a conversation that was opened here; false if there is none. Raises SessionBusy while a run holds it."""
+        ...
+
+    def close(self, name: str) -> None:
+        """Give up a conversation."""
+        ...
+
+
+class ResultStore(Protocol):
+    """Where results that other runs may use again are stored, by content. Raises JournalError as :class:`JournalStore`."""
+
+    async def find(self, content: bytes, since: float) -> StoredResult | None:
+        """The result of this content, unless it is older than the unix time ``since``."""
+        ...
+
+    async def keep(self, content: bytes, result: StoredResult) -> None:
+        """Store a result, in the place of an older one."""
+        ...
+
+
+class ReusePort(Protocol):
+    """Results that are used again: those of tasks and tools declared with ``reuse``."""
+
+    async def once(
+        self,
+        gives: Tool | CompiledTask,
+        content: object,
+        reuse: str,
+        call: CallContext,
+        work: Callable[[], Awaitable[TaskResult]],
+    ) -> TaskResult:
+        """The result of ``work``, the run of the task or tool ``gives`` that ``call`` is the call of, or that of an equal
+        ``content`` not longer ago than ``reuse``.
+
+        Of equal calls at one time one is carried out. Only successes are kept, and each gives what reading it gives. Raises what
+        the work raises, and ConfigurationError for a type whose values cannot be stored (``durable/no-value``, ``durable/secret``).
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RateShare:
+    """What a process may have of a rate: the first ``calls`` of those that it asked for, and no more for ``delay`` seconds.
+
+    ``processes`` are those that share the rate.
+    """
+
+    calls: int
+    delay: float
+    processes: int
+
+
+class RateStore(Protocol):
+    """Counts what is sent to models by several processes together."""
+
+    def share(
+        self,
+        key: str,
+        seconds: tuple[float, float],
+        burst: float,
+        calls: Sequence[int],
+        more: int = 0,
+        hold: float = 0.0,
+    ) -> asyncio.Future[RateShare]:
+        """Count as many of ``calls``, their tokens, as may go now, the first first.
+
+        ``seconds`` are those that a request and a token take of the rate of ``key``, ``burst`` those that may go at once.
+        ``more`` tokens are counted besides, and nothing may go for ``hold`` seconds. Fails at once, with JournalError or
+        OSError, where the store cannot be asked.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class JobQueue(Protocol):
+    """Jobs of workers: each is the next slice of a run. The store that it belongs to queues them."""
+
+    async def prepare(self) -> None:
+        """Make the tables of the queue, where they are missing. Raises JournalError, and ConfigurationError (``config/extra``)."""
+        ...
+
+    async def cancel(self, run: str) -> None:
+        """Have a run that has not ended cancelled by a worker: the one who works on it, or whoever gets its job."""
+        ...
+
+    async def fork(
+        self,
+        run: str,
+        epoch: int,
+        form: EffectRow,
+        branches: Sequence[tuple[str, NewRun]],
+        opening: Sequence[Any],
+        deposit: Deposit | None = None,
+    ) -> None:
+        """Store the open record of a form of ``run``, and a run with its job for each of its ``branches``, in one transaction.
+
+        Each begins with the exchanges ``opening``. The first end that settles the form cancels the others. When the last of
+        them has ended, the record has, too: with ``{"ok": path}`` of the record of a success that settled it, with the error
+        of a failure that did; with ``{"failures": {path: outcome}}`` where all ended and nothing but failures settled nothing. ``deposit`` is what the run and its branches share from now on. Where the form has a record already, nothing is stored. Raises JournalError
+        (``durable/owned``) when ``epoch`` is not that of the run.
+        """
+        ...
+
+    def lease(self, run: str, usd: float, tokens: int) -> asyncio.Future[Leased]:
+        """Set US dollars and tokens aside for a run that shares them with others."""
+        ...
+
+    def give_back(self, run: str, usd: float, tokens: int) -> asyncio.Future[None]:
+        """Take back all that was set aside for a run, of which ``usd`` and ``tokens`` were not spent."""
+        ...
+
+    def give_up(self, run: str, epoch: int, key: bytes) -> asyncio.Future[None]:
+        """Forget the open record of a form, and cancel the runs of its branches; done when that is stored."""
+        ...
+
+    async def cancelled(self) -> list[str]:
+        """The runs that this process works on and are to be cancelled."""
+        ...
+
+    async def changes(self, wake: Callable[[str | None], None]) -> None:
+        """Call ``wake`` with the id of each run of workers that has ended or waits, and of each that has new recorded events.
+
+        Ends only when it is cancelled. With None it is called when that begins, also again after a loss of the connection.
+        """
+        ...
+
+    async def load(self) -> list[QueueLoad]:
+        """What there is to do, by queue and tenant; nothing of a tenant whose runs have all ended."""
+        ...
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that live, as far as is known, the first started first."""
+        ...
+
+    def counts(self) -> FleetCounts:
+        """What has happened to this process since it opened the store."""
+        ...
+
+    async def schedule(self, name: str, cron: str, zone: str, new: NewRun) -> Schedule:
+        """Have workers start ``new`` whenever it is time, from the next time on; in the place of the schedule of this name.
+
+        Raises ConfigurationError (``config/schedule``) for what is no line of cron's, or no time zone.
+        """
+        ...
+
+    async def schedules(self) -> list[Schedule]:
+        """The schedules, the next one first."""
+        ...
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule; runs that it has started go on. False if there is none of this name."""
+        ...
+
+    async def work(
+        self,
+        handle: Callable[[Claim], Awaitable[None]],
+        queues: Mapping[str, int],
+        slots: int,
+        stop: asyncio.Event,
+        build: str = "",
+    ) -> None:
+        """Hand jobs of ``queues`` to ``handle``, at most ``slots`` at a time, until ``stop`` is set and those at work have ended.
+
+        A queue's number is how many of its jobs all workers together have at a time; 0 is any number. A job may be handed
+        over more than once, and late. ``handle`` raises nothing. ``build`` is said to others, and with the runs that are owned. While the database is away nothing is handed over.
+        """
+        ...
+
+
+class JournalStore(Protocol):
+    """Where durable runs are stored: rows, and nothing of what they mean.
+
+    What one caller stores is committed in the order of its calls. A store that cannot write for the moment (locked, full,
+    away) keeps what it was given and tries again; the caller waits. Raises JournalError: ``durable/database``,
+    ``durable/corrupt`` and ``durable/version`` for a store that cannot be used, ``durable/owned`` where another process
+    owns the run, ``durable/unknown-run``.
+    """
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The conversations that are stored beside the runs."""
+        ...
+
+    @property
+    def results(self) -> ResultStore:
+        """The results that are stored beside the runs for others to use."""
+        ...
+
+    async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
+        """Store a run as ``queued``, unless there is one of this id. Gives the stored run, and whether it is new.
+
+        A new one holds its session. Raises SessionBusy while another run does. With ``new.takes_over`` the base ends in the
+        same transaction.
+        """
+        ...
+
+    @property
+    def jobs(self) -> JobQueue | None:
+        """The jobs of workers; None for a store that has none."""
+        ...
+
+    async def own(self, run: str, slice: int | None = None) -> OwnedRun:
+        """Become the one owner of a run, whatever its status, which becomes ``running`` in a new slice.
+
+        With ``slice`` only of a run that is to be resumed and has had so many; else ``durable/owned``.
+        """
+        ...
+
+    def put(self, run: str, epoch: int, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> asyncio.Future[None]:
+        """Store records, and forget those with the keys ``drop``; done when committed.
+
+        A record that has ended is never replaced. Fails with ``durable/owned`` when ``epoch`` is not that of the run.
+        """
+        ...
+
+    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
+        """Make a run ``waiting`` and give it up. False, and nothing changes, if an answer has come since ``seq``.
+
+        ``spent_s`` is added to what is stored.
+        """
+        ...
+
+    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
+        """Answer an open record; a waiting run becomes ``queued``. False if it has been answered before."""
+        ...
+
+    async def finish(
+        self,
+        run: str,
+        epoch: int,
+        status: RunStatus,
+        *,
+        result: Any = None,
+        error: Any = None,
+        spent_s: float = 0.0,
+        session: SessionChanges | None = None,
+        branch: BranchEnd | None = None,
+    ) -> None:
+        """Store the end of a run, or ``queued`` to go on later, and give it up. ``spent_s`` is added to what is stored.
+
+        At its end the session that it holds is changed, and held no more; ``branch`` is its end for the run that it does a
+        branch of.
+        """
+        ...
+
+    async def find(self, run: str) -> RunRow | None:
+        """A run; one that is running without a living owner is ``queued``."""
+        ...
+
+    async def list(self, *, limit: int = 100) -> list[RunRow]:
+        """Runs, the last updated first."""
+        ...
+
+    async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:
+        """How far runs are, of those that are stored; a running one whose owner has just died may still be ``running``."""
+        ...
+
+    async def abandoned(self) -> list[RunRow]:
+        """Runs that other processes worked on when they died, some of them where there are many. Their deaths count the last one.
+
+        Those of workers are not among them: they are queued for other workers.
+        """
+        ...
+
+    async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
+        """The records of a run, in the order they were made: all, or those in one ``state``."""
+        ...
+
+    async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:
+        """Remove runs that ended before the unix time ``before``, and results that are older; then the oldest of both until
+        what is left is within ``bounds``. Gives the number of runs.
+
+        A run that has not ended stays, and one whose records such a run may need. Of each that goes a PastRow is kept, but of
+        branches, and of those that ended before the unix time ``forget``.
+        """
+        ...
+
+    async def past(self, *, limit: int = 100) -> list[PastRow]:
+        """What is kept of removed runs, the last updated first."""
+        ...
+
+    def leave(self) -> None:
+        """Wait some seconds at most, from now on, for a store that cannot write: whoever closes it does not want to stay."""
+        ...
+
+    async def aclose(self) -> None:
+        """Store what is left, give up the runs owned, and close."""
+        ...
+
+
+class BlobStore(Protocol):
+    """Large values of records by names, which are digests of them. Its methods block, and are called on one thread at a time.
+
+    Raises OSError when the store cannot be used now.
+    """
+
+    def write(self, name: str, body: bytes) -> None:
+        """Store a value, which outlives a crash of the machine from then on; one that is there stays."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """A value; None if it is not there."""
+        ...
+
+    def names(self) -> Iterator[str]:
+        """The names of all values."""
+        ...
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove values; it does not matter if they are there."""
+        ...
+
+
+class Pacer(Protocol):
+    """An observer that a run waits for when it cannot keep up: a recorder."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether producers of effects and deltas have to wait."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until they need not."""
+        ...
+
+    def failure(self, run: str) -> Exception | None:
+        """The reason why recording of a run stopped; None if it goes on, or the reason was asked for before."""
+        ...
+
+    def preparation(self, run: str, value: object) -> Work[None]:
+        """Write a large value beforehand, in parts, for the next event of ``run`` that shows it."""
+        ...
+
+
+class EventSink(Protocol):
+    """What a recorder writes to. Its methods are called on one thread at a time, never on the event loop."""
+
+    def append(self, run: str, entries: Sequence[LogEntry], *, last: bool = False) -> None:
+        """Write events of a run, in order; ``last`` says that none follow for now.
+
+        Raises OSError, or AgentflowError, when they cannot be written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close all files."""
+        ...
+
+
+class EventStore(EventSink, Protocol):
+    """Event logs of runs, redacted; nothing is resumed from them.
+
+    Its methods may be called on several threads at once. Damaged lines are passed over. Raises OSError, or AgentflowError,
+    when the store cannot be used.
+    """
+
+    def list(self, *, limit: int | None = None) -> list[LogInfo]:
+        """The logs, the last written first."""
+        ...
+
+    def find(self, run: str) -> LogInfo | None:
+        """The log of a run."""
+        ...
+
+    def read(self, run: str, after: EventId = FIRST) -> Iterator[dict[str, Any]]:
+        """The JSON data of a run's events that come after ``after``, in order, each whole. None for an unknown run."""
+        ...
+
+    def gc(self, bounds: LogBounds, spare: Collection[str] = ()) -> list[str]:
+        """Remove the oldest logs until what is left is within ``bounds``. Gives the ids of their runs.
+
+        The runs in ``spare`` stay, those whose log says that they wait to be resumed, and those without an end that
+        were written to within :data:`~agentflow.core.data.event_log.LIVE_S` seconds.
+        """
+        ...

@@ -1,0 +1,239 @@
+"""Branches that workers carry out: each is a run of its own, and its end is a record of the run that it is a branch of."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.session import Session
+from agentflow.core.events.journal import (
+    BranchEnd,
+    EffectRow,
+    EffectState,
+    Leased,
+    NewRun,
+    RunRow,
+    RunStatus,
+    SessionChanges,
+    effect_key,
+)
+from agentflow.core.ports.store_ports import JobQueue
+from agentflow.durable.conversations import Conversations
+from agentflow.durable.stored_input import StoredInput, limits_data
+from agentflow.durable.values.codec import Codec, write_usage
+from agentflow.durable.values.turns import counted
+from agentflow.run.lease import Lender
+from agentflow.run.reservation import RunPurse
+
+KIND = "branch"
+"""The kind of the record of a branch; that of its form is :data:`FORM`."""
+FORM = "branches"
+RACE = "race"
+"""The name of the form that one success settles, and a failure does not."""
+_LONGEST_ID = 120
+"""Characters up to which the id of a run is part of those of its branches."""
+
+
+@frozen
+class Part:
+    """One branch to be carried out by a worker: its ``index`` among those of its form, what identifies it, and its ``bindings``,
+    encoded as those of a run are stored.
+    """
+
+    index: int
+    content: bytes
+    bindings: Mapping[str, Any]
+
+
+@frozen
+class BranchForm:
+    """A form whose branches workers carry out: ``name`` is ``pmap``, ``parallel`` or ``race``, ``row`` its record, ``prefix`` the beginning
+    of the paths of its branches, ``text`` the program of each branch and ``shown`` what runs of branches are called.
+    """
+
+    name: str
+    row: EffectRow
+    prefix: str
+    text: str
+    shown: str
+
+
+@frozen
+class Ended:
+    """The end of the run of a branch: ``value``, as that of a binding, or ``error`` as JSON data, what it cost and what it said.
+
+    ``changes`` are those of its conversation; a branch that was cancelled has neither value nor error. ``failed`` says that its value
+    is a FAILED result, ``stopped`` that an error was its end which nothing goes on after, which is that of the run around it, too.
+    """
+
+    value: Mapping[str, Any] | None = None
+    error: Any = None
+    usage: Usage | None = None
+    cost: float | None = 0.0
+    changes: SessionChanges | None = None
+    failed: bool = False
+    stopped: bool = False
+
+
+class BranchRuns:
+    """Starts the runs of branches in the queue ``jobs``, and writes the records of their ends. ``trace`` is the current trace."""
+
+    def __init__(
+        self,
+        jobs: JobQueue,
+        codec: Codec,
+        sessions: Conversations,
+        stored: StoredInput,
+        trace: Callable[[], dict[str, str] | None],
+    ) -> None:
+        self._trace = trace
+        self._jobs = jobs
+        self._codec = codec
+        self._sessions = sessions
+        self._stored = stored
+
+    async def fork(
+        self,
+        run: RunRow,
+        form: BranchForm,
+        parts: Sequence[Part],
+        *,
+        session: Session,
+        grants: frozenset[str] | None,
+        limits: Limits,
+        priority: int,
+        purse: RunPurse | None,
+    ) -> None:
+        """Store the open record of a form, with a run and a job for each of its ``parts``, in one transaction.
+
+        Each run begins with the conversation ``session`` and has ``grants`` and ``limits``; money and tokens are shared from now on
+        with the run, whose ``purse`` takes what it needs as they do. Raises JournalError
+        (``durable/secret``, ``durable/owned``, and those of the store).
+        """
+        opening, exchanges = self._sessions.opening(session)
+        allow = None if grants is None else sorted(grants)
+        limited, trace = limits_data(limits), self._trace()
+        runs: list[tuple[str, NewRun]] = []
+        for part in parts:
+            self._stored.refuse_secret("what a branch on workers is given", part.bindings)
+            fields = {
+                "name": f"{form.shown} {form.name} [{part.index}]",
+                "bindings": dict(part.bindings),
+                "allow": allow,
+                "limits": limited,
+                "labels": run.input.get("labels"),
+                "session": opening,
+                "priority": priority,
+                "branch": {
+                    "of": run.run,
+                    "path": value_path(form.prefix, part.index),
+                    "form": form.name,
+                    "content": part.content.hex(),
+                },
+                **({} if trace is None else {"trace": trace}),
+            }
+            new = NewRun(
+                program=form.text,
+                digest=part.content.hex(),
+                input=self._stored.checked(fields),
+                queue=run.queue,
+                tenant=run.tenant,
+                priority=priority,
+            )
+            runs.append((branch_id(run, form.row.path, part.index), new))
+        deposit = None
+        if purse is not None and purse.lease is None:
+            deposit = purse.deposit()
+            purse.share(self.lender(run))
+        await self._jobs.fork(run.run, run.epoch, form.row, runs, exchanges, deposit)
+
+    def lender(self, run: RunRow) -> Lender:
+        """From whom a run takes money and tokens that it shares with others."""
+        return _Lender(self._jobs, run.run)
+
+    def give_up(self, run: RunRow, path: str) -> asyncio.Future[None]:
+        """Forget the open record of the form at ``path`` and cancel the runs of its branches; done when that is stored."""
+        return self._jobs.give_up(run.run, run.epoch, effect_key(path))
+
+    def end(self, run: RunRow, status: RunStatus, end: Ended) -> BranchEnd | None:
+        """The end of ``run`` for the run that it is a branch of; None for a run that is no branch."""
+        branch: Mapping[str, str] | None = run.input.get("branch")
+        if branch is None or status not in ("done", "failed", "cancelled"):
+            return None
+        if status == "cancelled":
+            outcome = {"error": self._codec.encode_error(_cancelled(run.run))}
+        elif end.error is not None:
+            outcome = {"error": end.error}
+        else:
+            assert end.value is not None  # a run whose value is no data has failed
+            outcome = {"ok": end.value["v"]}
+        races = branch["form"] == RACE
+        done = "ok" in outcome and not (races and end.failed)
+        turns = None if end.changes is None or not end.changes.turns else counted({"turns": end.changes.turns})
+        usage = None if end.usage is None else write_usage(end.usage)
+        record = EffectRow(
+            path=branch["path"],
+            kind=KIND,
+            name=branch["form"],
+            content=bytes.fromhex(branch["content"]),
+            state=EffectState.OK if done else EffectState.FAILED,
+            value=outcome,
+            turns=turns if done else None,
+            usage=usage,
+            cost=end.cost,
+            started=run.created,
+            ended=time.time(),
+        )
+        return BranchEnd(record=record, settles=(done or end.stopped) if races else not done)
+
+
+class _Lender:
+    """Takes from the budget of the tree that ``run`` belongs to."""
+
+    def __init__(self, jobs: JobQueue, run: str) -> None:
+        self._jobs = jobs
+        self._run = run
+
+    def lease(self, usd: float, tokens: int) -> asyncio.Future[Leased]:
+        """Set US dollars and tokens aside."""
+        return self._jobs.lease(self._run, usd, tokens)
+
+    def give_back(self, usd: float, tokens: int) -> None:
+        """End all that was set aside. If that fails, it ends with the run, or when the run goes on elsewhere."""
+        self._jobs.give_back(self._run, usd, tokens).add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )
+
+
+def value_path(prefix: str, index: int) -> str:
+    """The path of the record of a branch: that of a first effect in it."""
+    return f"{prefix}{index}/0.0"
+
+
+def branch_id(run: RunRow, path: str, index: int) -> str:
+    """The id of the run of a branch: of its own for each attempt at the form at ``path``."""
+    parent = run.run
+    mark = _digest(f"{parent} {run.slice} {path}")
+    return f"{parent if len(parent) <= _LONGEST_ID else _digest(parent)}:{mark}.{index}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def _cancelled(run: str) -> AgentflowError:
+    return AgentflowError(
+        f"the run '{run}', which did the branch, was cancelled",
+        code="branches/cancelled",
+        hint="cancel the whole run instead, or let the program handle the error with try and catch",
+    )
+
+
+__all__ = ["FORM", "KIND", "RACE", "BranchForm", "BranchRuns", "Ended", "Part", "branch_id", "value_path"]

@@ -1,0 +1,28 @@
+"""Which build of an application a process is: a digest of what its runs may call."""
+
+from __future__ import annotations
+
+from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.run.engine import Engine
+
+
+def build_of(engine: Engine) -> str:
+    """A digest of the definitions of an engine's tools, tasks and Python workflows.
+
+    Of tools it has what a model is told of them, not their code, which may stand elsewhere on another machine.
+    """
+    tools = [
+        [name, tool.spec.description, tool.spec.input_schema]
+        for name in engine.tools.names()
+        if (tool := engine.tools.find(name)) is not None
+    ]
+    tasks = [
+        [name, dict(task.fields)]
+        for name in engine.tasks.template_names()
+        if (task := engine.tasks.find_compiled(name)) is not None
+    ]
+    functions = sorted([reference, target.digest] for reference, target in engine.functions.items())
+    return fingerprint("build", tools, tasks, functions).hex()
+
+
+__all__ = ["build_of"]

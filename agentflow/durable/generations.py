@@ -1,0 +1,130 @@
+"""New generations of durable runs: an edited program or changed tasks, answered from an earlier run's records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agentflow.core.data.errors import AgentflowError, JournalError
+from agentflow.core.data.names import CompiledTask, Template
+from agentflow.core.data.templates import TaskTemplate
+from agentflow.core.events.journal import EffectRow, NewRun, RunRow
+from agentflow.durable.pool import Pool
+from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.lib.text.suggest import did_you_mean
+
+_FIXED = frozenset({"name", "type", "subtype", "params", "is_function", "output_model"})
+"""Fields of a task that cannot be overridden, since other code relies on them."""
+Overrides = Mapping[str, Mapping[str, Any]]
+"""Fields of tasks, by the task's name, with their values in one run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """How a generation differs from the run it is based on.
+
+    ``overrides`` change tasks. ``cut`` is the path from which on everything is carried out again in a run of the same
+    program, in which each effect is answered only from the record at its own path.
+    """
+
+    overrides: Overrides
+    cut: str | None = None
+
+    @classmethod
+    def of(cls, row: RunRow) -> Change:
+        """The change that is stored with a run."""
+        return cls(overrides=row.input.get("overrides") or {}, cut=row.input.get("cut"))
+
+    def run_id(self, base: RunRow, text: str) -> str:
+        """The id of the generation of ``base`` that runs ``text``: always the same for the same change."""
+        root = str(base.input.get("root") or base.run)
+        mark = fingerprint("generation", base.run, text, self.overrides, self.cut).hex()[:8]
+        return f"{root[:190]}.{mark}"
+
+    def new_run(self, base: RunRow, text: str, digest: str, run_input: Mapping[str, Any]) -> NewRun:
+        """The new run to be stored for the generation; ``run_input`` is its stored input."""
+        root = str(base.input.get("root") or base.run)
+        stored = {**run_input, "root": root, "overrides": {name: dict(each) for name, each in self.overrides.items()}}
+        if self.cut is not None:
+            stored["cut"] = self.cut
+        return NewRun(program=text, digest=digest, input=stored, base=base.run)
+
+    def check(self, run_id: str, rows: Iterable[EffectRow]) -> None:
+        """Raise JournalError (``durable/path``) if there is no record at the path where a fork is to begin."""
+        cut = self.cut
+        if cut is not None and not any([row.path == cut or row.path.startswith(f"{cut}/") for row in rows]):
+            raise JournalError(
+                f"the run '{run_id}' has no record at '{cut}'",
+                code="durable/path",
+                hint=f"agentflow resume {run_id} --plan --json lists the paths of its effects",
+            )
+
+    def pool(self, rows: Iterable[EffectRow], used: Iterable[EffectRow] = ()) -> Pool:
+        """The records of the base that may answer. ``used`` are those of the generation itself."""
+        return Pool(rows, exact=self.cut is not None, cut=self.cut, used=used)
+
+
+class TaskOverrides:
+    """The tasks of one run with overridden fields; the :class:`~agentflow.core.data.names.Definitions` of the registered ones.
+
+    Parameters: ``find`` and ``prepare`` are those of the task system. Raises JournalError (``durable/override``) for a task
+    or field that cannot be overridden; ``text`` is the program, which may define tasks too.
+    """
+
+    def __init__(
+        self,
+        overrides: Overrides,
+        *,
+        find: Callable[[str], CompiledTask | None],
+        prepare: Callable[[Mapping[str, Any]], CompiledTask],
+        names: Iterable[str],
+        text: str,
+    ) -> None:
+        self._overrides = overrides
+        self._prepare = prepare
+        self._registered: dict[str, Template] = {}
+        for name, fields in overrides.items():
+            for field in fields:
+                _check_field(name, field)
+            template = find(name)
+            if template is not None:
+                self._registered[name] = self.of(template)
+            elif name not in text:
+                raise JournalError(
+                    f"no task here is called '{name}'",
+                    code="durable/override",
+                    hint=did_you_mean(name, names) or "name a task of the flow or of the program: task.model=...",
+                )
+
+    def of(self, template: Template) -> Template:
+        """``template`` with its overrides. Raises JournalError if a value is not valid."""
+        fields = self._overrides.get(template.name)
+        if fields is None or template in self._registered.values():
+            return template
+        try:
+            changed = self._prepare({**template.fields, **fields})
+            own = cast(CompiledTask, template).toolbox
+            return (changed.with_tools(own) if own else changed).granted(template.grants)
+        except AgentflowError as error:
+            raise JournalError(
+                f"the override does not fit: {error.message}", code="durable/override", hint=error.hint
+            ) from error
+
+    def task(self, name: str) -> Template | None:
+        """The registered task of this name, if it is overridden."""
+        return self._registered.get(name)
+
+    def tasks(self) -> Mapping[str, Template]:
+        """The registered tasks that are overridden."""
+        return self._registered
+
+
+def _check_field(name: str, field: str) -> None:
+    overridable = [each for each in TaskTemplate.model_fields if each not in _FIXED]
+    if field not in overridable:
+        raise JournalError(
+            f"the field '{field}' of the task '{name}' cannot be overridden",
+            code="durable/override",
+            hint=did_you_mean(field, overridable) or f"these can: {', '.join(overridable)}",
+        )

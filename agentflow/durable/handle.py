@@ -1,0 +1,331 @@
+"""The handle of a durable run, and the summary with which it is listed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple
+
+from typing_extensions import TypeVar
+
+from agentflow.core.data.errors import AgentflowError, JournalError
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.results import NO_USAGE
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source
+from agentflow.core.events.journal import ENDED, OnInflight, PastRow, RunRow, RunStatus
+from agentflow.core.events.questions import Question
+from agentflow.durable.deriving import successor_of
+from agentflow.durable.parking import Rest
+from agentflow.durable.python_program import PythonProgram
+from agentflow.durable.records import Records
+from agentflow.durable.values.codec import read_usage
+from agentflow.lang.program import Program
+from agentflow.run.asking import Approver
+from agentflow.run.handle import Account, RunResult, account_of
+from agentflow.run.tenant import Tenant
+
+T = TypeVar("T", default=Any)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """A durable run as it is listed.
+
+    ``status`` is queued (to be resumed), running, waiting (for an answer or a time), interrupted (a decision is wanted),
+    done, failed or cancelled. ``name`` is its program's name; ``slices`` the number of times it was started or resumed;
+    ``error`` the message of its failure; ``wake_at`` when a waiting run continues by itself. ``base`` is the run whose
+    records it may reuse, ``successor`` the generation that continues it. ``program`` is the digest of its text, ``labels``
+    those it was started with, ``queue`` that of the workers that carry it out, ``tenant`` who pays for it. ``parent`` is the run
+    that it does a branch of. Times are unix
+    seconds.
+    """
+
+    run_id: str
+    status: RunStatus
+    name: str
+    slices: int
+    created: float
+    updated: float
+    error: str | None = None
+    base: str | None = None
+    successor: str | None = None
+    program: str = ""
+    wake_at: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    queue: str | None = None
+    tenant: str = ""
+    parent: str | None = None
+
+    @classmethod
+    def of(cls, row: RunRow) -> RunInfo:
+        """The summary of a stored run."""
+        return cls(
+            run_id=row.run,
+            status=row.status,
+            name=str(row.input.get("name", "")),
+            slices=row.slice,
+            created=row.created,
+            updated=row.updated,
+            error=row.error[1].get("message") if row.error else None,
+            base=row.base,
+            successor=successor_of(row),
+            program=Source("", row.program).digest,
+            wake_at=row.wake_at if row.status == "waiting" else None,
+            labels=row.input.get("labels") or {},
+            queue=row.queue,
+            tenant=row.tenant,
+            parent=row.parent,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """What is kept of a durable run whose records were removed: nothing of what it was given and gave.
+
+    ``name`` is its program's name, ``error`` the code of its failure, ``slices`` the number of times it was started or resumed,
+    ``spent_s`` the seconds it had worked. ``usage`` and ``cost_usd`` (None for an unknown price) are those of all its slices.
+    Times are unix seconds.
+    """
+
+    run_id: str
+    status: RunStatus
+    name: str
+    slices: int
+    spent_s: float
+    usage: Usage
+    cost_usd: float | None
+    created: float
+    updated: float
+    error: str | None = None
+    queue: str | None = None
+    tenant: str = ""
+
+    @classmethod
+    def of(cls, row: PastRow) -> PastRun:
+        """What a stored row says."""
+        return cls(
+            run_id=row.run,
+            status=row.status,
+            name=row.name,
+            slices=row.slices,
+            spent_s=row.spent_s,
+            usage=read_usage(row.usage),
+            cost_usd=row.cost,
+            created=row.created,
+            updated=row.updated,
+            error=row.error,
+            queue=row.queue,
+            tenant=row.tenant,
+        )
+
+
+class RunEnd(NamedTuple):
+    """How a run ended in this process: its status with its result, its error or its successor."""
+
+    status: RunStatus
+    result: RunResult | None = None
+    error: Exception | None = None
+    successor: str | None = None
+
+
+class RunWork(NamedTuple):
+    """What is needed to resume a run in this process. ``again``: it had ended before."""
+
+    program: Program | PythonProgram
+    bindings: Mapping[str, Any]
+    limits: Limits | None
+    approve: Approver | None
+    session: Session | None
+    on_inflight: OnInflight
+    again: bool
+    tenant: Tenant | None = None
+
+
+class DurableRun(Generic[T]):
+    """A durable run that was started or resumed here, or that had ended before.
+
+    ``run_id`` is its id. ``replayed`` is the number of its effects that were answered from records; ``saved`` and
+    ``saved_cost`` are the tokens and US dollars of those records, its own and those it took over from the run it is based
+    on. ``wake_at`` is when a waiting run continues by itself, in unix seconds; None if it waits for answers only.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        end: RunEnd | None = None,
+        *,
+        work: RunWork | None = None,
+        cancel: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.wake_at: float | None = None
+        self._work = work
+        self._cancel = cancel
+        self._resting = False
+        self._elsewhere: RunStatus | None = None
+        self._questions: list[Question] = []
+        self._ended = asyncio.Event()
+        self._still = asyncio.Event()
+        self._before: tuple[Usage, float | None] = (NO_USAGE, 0.0)
+        self._end = end
+        self._records: Records | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._cancelled = False
+        self._adopted = False
+        """Whether this process has taken the run over from one that died, and nobody has asked for it since."""
+        if end is not None:
+            self._settle(end)
+
+    @property
+    def status(self) -> RunStatus:
+        """``running`` or ``waiting`` until it ends: ``done``, ``failed``, ``cancelled``, or ``queued`` when interrupted.
+
+        A run waits when it has nothing to do before somebody answers or before a certain time.
+        """
+        if self._end is not None:
+            return self._end.status
+        return "waiting" if self._resting else self._elsewhere or "running"
+
+    @property
+    def waiting(self) -> list[Question]:
+        """The questions and approvals that are open, each with ``key``, ``question``, ``schema``, ``reason`` and ``path``.
+
+        ``flow.send`` answers them, also while other branches of the run continue.
+        """
+        if self._resting or self._records is None or self._end is not None:
+            return list(self._questions)
+        leaving = self._records.rest  # its waits end one after the other then, but what it asks stays open
+        return self._records.parking.questions if leaving is None else list(leaving.questions)
+
+    @property
+    def replayed(self) -> int:
+        """The number of effects answered from records so far."""
+        return 0 if self._records is None else self._records.replayed
+
+    @property
+    def saved(self) -> Usage:
+        """The tokens that did not have to be used again."""
+        return self._before[0] if self._records is None else self._before[0] + self._records.adopted_usage
+
+    @property
+    def saved_cost(self) -> float | None:
+        """The USD that did not have to be paid again; None if a price is unknown."""
+        before, adopted = self._before[1], 0.0 if self._records is None else self._records.adopted_cost
+        return None if before is None or adopted is None else before + adopted
+
+    @property
+    def account(self) -> Account:
+        """The steps, tokens and cost of the run so far, in all processes."""
+        end = self._end
+        if end is not None and end.result is not None:
+            return Account(self.run_id, end.result.usage, end.result.cost, end.result.steps)
+        if end is not None and self._records is None and isinstance(end.error, AgentflowError):
+            return Account(self.run_id, end.error.usage or NO_USAGE, end.error.cost)
+        run = None if self._records is None else self._records.live
+        return Account(self.run_id, *self._before) if run is None else account_of(run)
+
+    async def result(self) -> RunResult[T]:
+        """Wait for the end of the run and return its result. Raises the program's error, and JournalError.
+
+        Its codes are ``durable/cancelled``, ``durable/superseded``, and if the flow closes first ``durable/interrupted`` or
+        ``durable/waiting``. Usage and cost of the result are those of the whole run, in all processes.
+        """
+        await self._ended.wait()
+        assert self._end is not None
+        if self._end.error is not None:
+            raise self._end.error
+        if self._end.result is None:
+            raise _no_result(self.run_id, self._end, elsewhere=self._elsewhere is not None)
+        return self._end.result
+
+    @property
+    def on_trial(self) -> bool:
+        """Whether it is at work here, and has recorded nothing yet."""
+        return not self._still.is_set() and (self._records is None or not self._records.advanced)
+
+    async def wait(self) -> RunStatus:
+        """Wait until the run has ended or has to wait itself. Returns its status."""
+        await self._still.wait()
+        return self.status
+
+    async def cancel(self) -> None:
+        """Cancel the run for good, and wait until it has cleaned up. It cannot be resumed afterwards.
+
+        Cancelling it again, from wherever, waits for the same end.
+        """
+        if self._cancel is not None and self._end is None:
+            await self._cancel(self.run_id)
+
+    @property
+    def _is_live(self) -> bool:
+        """Whether this process works on the run, or resumes it when it has waited."""
+        return self._end is None and (self._resting or (self._task is not None and not self._task.done()))
+
+    def _settle(self, end: RunEnd) -> None:
+        """Record the end, and wake all who wait for it."""
+        if end.status != "waiting":
+            self._resting, self._questions, self.wake_at = False, [], None
+        self._end = end
+        self._still.set()
+        self._ended.set()
+
+    def _abandon(self) -> None:
+        """Give the run up, whose event loop was closed: nobody can wait for it there any more."""
+        self._ended, self._still = asyncio.Event(), asyncio.Event()
+        self._settle(RunEnd("waiting" if self._resting else "queued"))
+
+    def _follow(self, status: RunStatus, rest: Rest | None = None) -> None:
+        """Record the status of a run that workers carry out; ``rest`` is what it waits for."""
+        self._elsewhere = status
+        if rest is not None:
+            self._rest(rest)
+        elif self._resting:
+            self._resting, self._questions, self.wake_at = False, [], None
+            self._still.clear()
+
+    def _rest(self, rest: Rest) -> None:
+        """Record that the run waits and has left the memory."""
+        self._resting = True
+        self._questions, self.wake_at = rest.questions, rest.wake_at
+        self._still.set()
+
+    def _suspend(self) -> None:
+        """Give the run up, to be resumed later."""
+        if self._resting:
+            self._settle(RunEnd("waiting"))
+        if self._records is not None:
+            self._records.suspending = True
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _no_result(run_id: str, end: RunEnd, *, elsewhere: bool) -> JournalError:
+    if elsewhere and end.status not in ENDED:
+        return JournalError(
+            f"the run '{run_id}' had not ended when this flow was closed; workers resume it",
+            code="durable/elsewhere",
+            hint=f"flow.start with run_id='{run_id}' follows it again, flow.find_run('{run_id}') tells its status",
+        )
+    if end.successor is not None:
+        return JournalError(
+            f"the run '{run_id}' is continued by '{end.successor}'",
+            code="durable/superseded",
+            hint=f"flow.resume('{end.successor}')",
+            details={"successor": end.successor},
+        )
+    if end.status == "cancelled":
+        return JournalError(f"the run '{run_id}' was cancelled", code="durable/cancelled", hint="start another")
+    if end.status == "waiting":
+        return JournalError(
+            f"the run '{run_id}' waits for an answer or a time",
+            code="durable/waiting",
+            hint=f"flow.send answers what it asks, and flow.resume('{run_id}') resumes it",
+        )
+    return JournalError(
+        f"the run '{run_id}' was interrupted",
+        code="durable/interrupted",
+        hint=f"flow.resume('{run_id}') resumes it",
+    )

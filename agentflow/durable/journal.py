@@ -1,0 +1,560 @@
+"""Durable runs: an effect is answered from its record, or carried out and recorded before anything depends on it.
+
+Leaf effects have records: calls of tasks, tools and host callables, context lookups, timers. Effects that contain others
+(``solve``, saved workflows, evaluated programs) run again, and their leaves are answered. A record belongs to a path; paths
+do not depend on the order in which effects finish. What does depend on it is recorded as a decision (:mod:`agentflow.durable.decisions`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from agentflow.core.call.call import CallContext, RunPort
+from agentflow.core.call.forwarding import ForwardingRun
+from agentflow.core.call.journal_port import Content
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, JournalError, RunStopped
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.labels import UNKNOWN
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.names import CompiledTask, Template
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session, Unread
+from agentflow.core.data.source import Span
+from agentflow.core.data.values import is_long
+from agentflow.core.data.work import LONG_TEXT, in_slices
+from agentflow.core.events.events import EffectReplayed, Outcome
+from agentflow.core.events.journal import EffectRow, EffectState, effect_key
+from agentflow.core.events.questions import Question
+from agentflow.durable.decisions import JournalClock, JournalVerdict, mismatch
+from agentflow.durable.meter import Meter
+from agentflow.durable.records import Records
+from agentflow.durable.values.codec import Codec, NotData, is_text, text_result
+from agentflow.durable.values.data_adapter import DataAdapter
+from agentflow.durable.values.error_codec import NO_VALUE, bare_error
+from agentflow.durable.values.fingerprints import fingerprint, marks_of
+from agentflow.durable.values.record_values import (
+    MARKS,
+    SPAN,
+    offsets_in,
+    sources_in,
+    with_marks,
+    with_sources,
+    with_span,
+)
+from agentflow.durable.values.turns import counted, data_of, exchanges_of
+from agentflow.durable.values.typed_output import as_data, from_data, output_of
+from agentflow.durable.waiting import answered
+from agentflow.lang.trace import annotate
+from agentflow.lib.redact import Redactor
+from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.permits import Permits
+
+T = TypeVar("T")
+
+UNRECORDED = (RunStopped, ConfigurationError, JournalError)
+"""Errors that are not recorded as outcomes: with a higher limit or another setting the effect might succeed."""
+
+
+class RunJournal:
+    """The records of a run, seen from the run or from one recorded effect in it; a :class:`~agentflow.core.call.call.JournalPort`.
+
+    ``program`` is the digest of the run's text, in which records have places; those of other texts that it runs have the
+    place of the form that runs them, ``outside``. ``at`` is the path of that effect, ``leaf`` its
+    key and ``asked`` the digest of its content; ``meter`` counts its cost; ``opening`` returns its record while it is at work:
+    these are None for the run itself. ``begun`` says that the opening was stored because the effect may not be repeated.
+    """
+
+    __slots__ = ("asked", "at", "begun", "codec", "meter", "opening", "outside", "program", "records", "redactor")
+
+    def __init__(
+        self,
+        records: Records,
+        codec: Codec,
+        redactor: Redactor | None = None,
+        *,
+        program: str | None = None,
+        outside: list[int] | None = None,
+        at: str | None = None,
+        meter: Meter | None = None,
+        asked: bytes | None = None,
+        opening: Callable[[], EffectRow] | None = None,
+    ) -> None:
+        self.program = program
+        self.outside = outside
+        self.opening = opening
+        self.begun = False
+        self.records = records
+        self.asked = asked
+        self.codec = codec
+        self.redactor = redactor
+        self.at = at
+        self.meter = meter
+
+    dry = False
+    """Whether effects are only answered from records and never carried out."""
+
+    @property
+    def leaf(self) -> bytes | None:
+        """The key of the surrounding recorded effect; computed on demand, since most effects contain no records."""
+        return None if self.at is None else effect_key(self.at)
+
+    @property
+    def suspending(self) -> bool:
+        """Whether the run is being suspended without an end."""
+        return self.records.suspending
+
+    @property
+    def slice(self) -> int:
+        """The number of this slice of the run, from 1."""
+        return self.records.run.slice
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds for which the run was at work before."""
+        return self.records.run.spent_s
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all records so far."""
+        return self.records.usage
+
+    @property
+    def cost(self) -> float | None:
+        """The US dollars of all records so far; None if a price is unknown."""
+        return self.records.cost
+
+    def watch(self, permits: Permits) -> None:
+        """Take note of waits of the run that holds ``permits``."""
+        self.records.parking.watch(permits)
+
+    def site(self, span: Span | None) -> list[int] | None:
+        """Where an effect at ``span`` stands in the text of the run."""
+        return offsets_in(self.program, span) or self.outside
+
+    def within(self, call: CallContext) -> RunPort:
+        """The run of ``call`` for another text that its form runs."""
+        site = None if self.outside is not None or self.at is not None else self.site(call.span)
+        if site is None:
+            return call.run
+        journal = copy(self)
+        journal.outside = site
+        return _OtherText(call.run, journal)
+
+    def verdict(self, path: str, prefix: str, count: int, budget: object) -> JournalVerdict:
+        """The verdict of the form at ``path``: which of its branches settles it."""
+        permits = budget.permits if isinstance(budget, Budget) else None
+        return JournalVerdict(self.records, path, prefix, count, UNRECORDED, self.leaf, permits)
+
+    def clock(self, path: str, seconds: float) -> JournalClock:
+        """The time-out of the form at ``path``."""
+        return JournalClock(self.records, path, seconds, self.leaf)
+
+    def elsewhere(self, rt: object, span: Span) -> Any:
+        """The forms at ``span`` of a strand whose branches workers carry out; None where branches are carried out here."""
+        return self.records.elsewhere(self, rt, span)
+
+    async def step(
+        self,
+        kind: str,
+        name: str,
+        content: Content | Callable[[], Content],
+        call: CallContext,
+        work: Callable[[], Awaitable[T]],
+        *,
+        write: Callable[[T], Any] | None = None,
+        read: Callable[[Any], T] | None = None,
+        gives: CompiledTask | None = None,
+    ) -> T:
+        """Do ``work``, or return its recorded result; see :meth:`~agentflow.core.call.call.JournalPort.step`."""
+        if call.path == self.at:
+            return await work()  # this effect is already being recorded
+        parts = content() if callable(content) else content
+        digest = fingerprint(kind, name, parts)
+        row = await self.find(kind, name, digest, call, lambda: parts)
+        adapter = None if gives is None else output_of(gives)
+        if adapter is not None:
+            write = partial(as_data, adapter)
+        if row is None:
+            marks = marks_of([*parts.values()])
+            value = await self.record(kind, name, digest, call, work, write=write, read=read, marks=marks)
+        else:
+            value = self.replayed(row, call)
+            value = value if read is None else read(value)
+        return value if adapter is None else await self.typed(value, adapter, f"the {kind} {name}", call)
+
+    async def typed(self, outcome: Any, adapter: DataAdapter[Any] | None, what: str, call: CallContext) -> Any:
+        """An outcome as it was before it was stored. One that does not fit any more ends the run."""
+        try:
+            return from_data(adapter, outcome, what, call.path)
+        except JournalError as error:
+            await self.records.stop(error)
+
+    async def record(
+        self,
+        kind: str,
+        name: str,
+        digest: bytes,
+        call: CallContext,
+        work: Callable[[], Awaitable[T]],
+        *,
+        write: Callable[[T], Any] | None = None,
+        read: Callable[[Any], T] | None = None,
+        marks: str = "",
+    ) -> T:
+        """Do ``work``, which has no record yet, and record its outcome under ``digest``, the digest of its content, with the
+        ``marks`` of its parts."""
+        started, site = time.time(), self.site(call.span)
+        opening = partial(self._opening, kind, name, digest, call, started)
+        run = _LeafRun(call.run, self, call.path, site, digest, opening)
+        call.run = run
+        session = call.session
+        if "/~" in call.path:
+            call.session = session.fork()  # concurrent work commits to the same session
+        mark = call.session.mark()
+        value, failure = None, None
+        try:
+            value = await work()
+        except Exception as error:
+            if isinstance(error, UNRECORDED):
+                self._lose(kind, name, run, call.path)
+                raise
+            failure = annotate(error).at(call.span)
+        except BaseException:  # cancelled or suspended: the effect has no outcome to record
+            self._lose(kind, name, run, call.path)
+            raise
+        changes = call.session.changes_since(mark)
+        try:
+            done = await self._written(value, failure, changes, write)
+        except asyncio.CancelledError:
+            self._lose(kind, name, run, call.path)
+            raise
+        except NotData as what:  # it was carried out, and may not be again
+            value, failure = None, _no_value(kind, name, what, failure).at(call.span)
+            done = await self._written(None, failure, changes)
+        if call.reading is not None:
+            done = replace(done, data=with_sources(done.data, call.reading))
+        if marks:
+            done.data[MARKS] = marks  # a dict of this effect alone
+        failed = failure is not None or (isinstance(value, TaskResult) and value.problem() is not None)
+        row = self._ended(kind, name, digest, call, done, run.meter, started, site, failed=failed)
+        await self._commit(row, run.meter)
+        if row.turns is not None and (done.cleaned or call.session is not session):
+            if call.session is session:
+                session.go_back(
+                    mark
+                )  # the stored exchanges lack secrets, and later tasks must send the same as after a replay
+            session.apply(self.codec.decode(row.turns))
+        if done.same:
+            return cast(T, value)
+        outcome = await beside(done.much, self.outcome, row.value, call, failure)
+        return outcome if read is None else read(outcome)
+
+    async def _written(
+        self,
+        value: T | None,
+        failure: AgentflowError | None = None,
+        changes: dict[str, Any] | None = None,
+        write: Callable[[T], Any] | None = None,
+    ) -> _Written:
+        """The outcome of an effect and its exchanges as data without secrets. Raises NotData."""
+        encode, redactor = self.codec.encode, self.redactor
+        if failure is None and changes is None and write is None:
+            quick = text_result(value)
+            if quick is not None and (redactor is None or not redactor.finds(cast(TaskResult, value).content)):
+                return _Written({"ok": quick}, same=True)
+        much = (failure is None and holds_much(value)) or is_long(changes)
+        if failure is not None:
+            data: Any = {"error": self.codec.encode_error(failure)}
+        else:
+            outcome = cast(Any, value) if write is None else write(cast(T, value))
+            data = {"ok": await asyncio.to_thread(encode, outcome) if much else encode(outcome)}
+        turns = None if changes is None else counted(await beside(much, encode, changes))
+        if redactor is None:
+            return _Written(data, turns, much)
+        if much:
+            stored, kept = await in_slices(redaction(data, redactor)), await in_slices(redaction(turns, redactor))
+        else:
+            stored, kept = redacted_json(data, redactor), None if turns is None else redacted_json(turns, redactor)
+        same = stored is data and failure is None and write is None and is_text(value)
+        return _Written(stored, kept, much, kept is not turns, same)
+
+    def template(self, template: Template) -> Template:
+        """A task defined by a program, with the overrides of this run."""
+        overrides = self.records.overrides
+        return template if overrides is None else overrides.of(template)
+
+    async def begin(self, call: CallContext) -> bool:
+        """Record that something which may not be repeated begins at ``call``, which makes the surrounding effect unrepeatable."""
+        if self.opening is None or self.begun:
+            return True
+        self.begun = await self.records.begin(
+            self.opening(),
+            lambda: call.warn(
+                "durable/in-flight", "it was at work when the run was interrupted, and is carried out again"
+            ),
+        )
+        return self.begun
+
+    async def recall(self, kind: str, name: str, content: Content, call: CallContext) -> Any:
+        """The value that :meth:`keep` stored at ``call``; None without one."""
+        if self.records.ends_before(call.path):
+            return None  # without a digest of the content, which nothing is compared with
+        parts = self._part(content)
+        row = await self.find(kind, name, fingerprint(kind, name, parts), call, lambda: parts)
+        return None if row is None else self.replayed(row, call)
+
+    async def keep(
+        self, kind: str, name: str, content: Content, value: Any, call: CallContext, usage: Usage, cost: float | None
+    ) -> Any:
+        """Store the result of work at ``call``, and return it as it will be read back."""
+        try:
+            done = await self._written(value)
+        except NotData as what:
+            self._not_recorded(kind, name, what, call)
+            return value
+        meter = Meter(None)
+        meter.add(usage, cost)
+        parts, site = self._part(content), self.site(call.span)
+        done = replace(done, data=with_marks(done.data, marks_of([*parts.values()])))
+        row = self._ended(kind, name, fingerprint(kind, name, parts), call, done, meter, time.time(), site)
+        await self._commit(row, meter)
+        return await beside(done.much, self.outcome, row.value, call)
+
+    def _part(self, content: Content) -> Content:
+        """The parts of something within the surrounding effect, which is one of them."""
+        return {**content, "the effect around it": None if self.asked is None else self.asked.hex()}
+
+    def pin(self, kind: str, name: str, text: str | None, call: CallContext) -> str | None:
+        """The text that was first recorded under this name; see :meth:`~agentflow.core.call.call.JournalPort.pin`."""
+        if text is not None and self.redactor is not None and holds_secret((name, text), self.redactor):
+            self._not_recorded(kind, name, NotData("a text with a secret"), call)
+            return text
+        return self.records.pin(kind, name, text)
+
+    async def answer(
+        self, question: Question, content: Content, call: CallContext, consult: Callable[[], Awaitable[Any]] | None
+    ) -> Any:
+        """The answer to ``question``; see :meth:`~agentflow.core.call.call.JournalPort.answer`."""
+        return await answered(self, question, content, call, consult)
+
+    async def find(
+        self,
+        kind: str,
+        name: str,
+        digest: bytes,
+        call: CallContext,
+        parts: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> EffectRow | None:
+        """The record of the effect at ``call``; None if it may be carried out. ``parts`` gives those of its content."""
+        row = self.records.find(call.path)
+        if row is None and self.records.pool is not None:
+            row = await self.records.adopt(call.path, digest, self.leaf, self.site(call.span))
+        if row is None or row.state == EffectState.OPEN:
+            if not self.records.stops:
+                return None
+            budget = call.run.budget
+            await self.records.reach(call.path, budget.permits if isinstance(budget, Budget) else None)
+            return None
+        if row.content != digest:
+            await self.records.stop(mismatch(row, f"{kind} {name}", None if parts is None else parts()))
+        return row
+
+    def replayed(self, row: EffectRow, call: CallContext) -> Any:
+        """The outcome of the effect at ``call`` from its record ``row``."""
+        self.records.replayed += 1
+        if call.reading is not None:
+            sources = sources_in(row)
+            call.reading.add(UNKNOWN if sources is None else sources)
+        if row.turns is not None:
+            self._take_turns(row.turns, call.session)
+        if call.run.watched:
+            outcome: Outcome = "ok" if row.state == EffectState.OK else "failed" if "ok" in row.value else "error"
+            call.emit(EffectReplayed, kind=row.kind, name=row.name, outcome=outcome)
+        return self.outcome(row.value, call)
+
+    def _take_turns(self, stored: Any, session: Session) -> None:
+        """Add the exchanges of a recorded effect to the conversation.
+
+        They stay encoded until read: most are never read again, and thousands of decoded ones would fill the memory.
+        """
+        count = exchanges_of(stored)
+        if count is None:
+            session.apply(self.codec.decode(data_of(stored)))
+            return
+        for number in range(count):
+            session.add_unread(Unread(partial(self._exchange, stored, number)))
+
+    def _exchange(self, stored: Any, number: int) -> list[Any]:
+        return self.codec.decode(data_of(stored)["turns"][number])
+
+    def clean(self, text: str) -> str:
+        """``text`` without the secrets in it."""
+        return text if self.redactor is None else self.redactor.redact(text)
+
+    def row(
+        self, kind: str, name: str, digest: bytes, call: CallContext, data: Any, meter: Meter | None, started: float
+    ) -> EffectRow:
+        """A record that has ended with ``data``, without the secrets in it."""
+        clean = data if self.redactor is None else redacted_json(data, self.redactor)
+        return self._ended(kind, name, digest, call, _Written(clean), meter, started, self.site(call.span))
+
+    def _ended(
+        self,
+        kind: str,
+        name: str,
+        digest: bytes,
+        call: CallContext,
+        done: _Written,
+        meter: Meter | None,
+        started: float,
+        site: list[int] | None,
+        *,
+        failed: bool = False,
+    ) -> EffectRow:
+        return EffectRow(
+            path=call.path,
+            kind=kind,
+            name=self.clean(name),
+            content=digest,
+            state=EffectState.FAILED if failed else EffectState.OK,
+            leaf=self.leaf,
+            value=done.data if site is None else {**done.data, SPAN: site},
+            turns=done.turns,
+            usage=None if meter is None else meter.usage,
+            cost=0.0 if meter is None else meter.cost,
+            started=started,
+            ended=time.time(),
+        )
+
+    async def _commit(self, row: EffectRow, meter: Meter) -> None:
+        if self.meter is not None:
+            self.meter.recorded(meter)
+        await self.records.commit(row)
+
+    def outcome(self, data: Mapping[str, Any], call: CallContext, original: AgentflowError | None = None) -> Any:
+        """The outcome of an effect, decoded from its record even on the first execution, so that a replay cannot differ."""
+        source = call.span.source if call.span is not None else None
+        if "ok" in data:
+            return self.codec.decode(data["ok"], source)
+        error = self.codec.decode_error(data["error"], source).at(call.span)
+        error.__context__ = original
+        raise error
+
+    def _not_recorded(self, kind: str, name: str, what: NotData, call: CallContext) -> None:
+        call.warn(
+            "durable/not-recorded",
+            f"the result of the {kind} {name} cannot be stored: {what}; it is carried out again when the run is resumed",
+            kind=kind,
+            name=name,
+        )
+
+    def _opening(self, kind: str, name: str, digest: bytes, call: CallContext, started: float) -> EffectRow:
+        return EffectRow(
+            path=call.path,
+            kind=kind,
+            name=self.clean(name),
+            content=digest,
+            state=EffectState.OPEN,
+            leaf=self.leaf,
+            value=with_span(None, self.site(call.span)),
+            started=started,
+        )
+
+    def _lose(self, kind: str, name: str, run: _LeafRun, path: str) -> None:
+        """Record the cost of an effect that ended without a recordable outcome, and that it is no longer at work."""
+        usage = run.meter.usage
+        drop = [effect_key(path)] if run.journal.begun and not self.records.suspending else []
+        if usage is not None or drop:
+            lost = [] if usage is None else [self.records.lost_row(path, kind, self.clean(name), usage, run.meter.cost)]
+            self.records.commit_soon(lost, drop)
+        if usage is not None and self.meter is not None:
+            self.meter.recorded(run.meter)
+
+
+def _no_value(kind: str, name: str, what: NotData, failure: AgentflowError | None) -> AgentflowError:
+    """The failure of an effect that was carried out and whose outcome is not data."""
+    if failure is not None:
+        return bare_error(failure)
+    return DataError(
+        f"the {kind} {name} was carried out, and what it gave cannot be stored: {what}",
+        code=NO_VALUE,
+        hint="let it give data, or annotate what it gives with a type that pydantic writes and reads; agentflow runs fork RUN --at"
+        " PATH carries it out again",
+    )
+
+
+@frozen
+class _Written:
+    """The outcome of an effect, and the exchanges (``turns``) it added to the conversation, as they are stored.
+
+    ``much``: reading them would block the loop; ``cleaned``: secrets were removed from the exchanges; ``same``: the value
+    read back equals the outcome.
+    """
+
+    data: Any
+    turns: Any = None
+    much: bool = False
+    cleaned: bool = False
+    same: bool = False
+
+
+def holds_much(value: object) -> bool:
+    """Whether encoding or decoding ``value``, an outcome or the content of an effect, would block the loop."""
+    if isinstance(value, TaskResult):
+        return len(value.content) > LONG_TEXT or (value.parsed_content is not None and is_long(value.parsed_content))
+    return is_long(value)
+
+
+async def beside(much: bool, work: Callable[..., T], *arguments: Any) -> T:
+    """The result of ``work(*arguments)``, computed in a thread if ``much`` is true."""
+    return await asyncio.to_thread(work, *arguments) if much else work(*arguments)
+
+
+class _LeafRun(ForwardingRun):
+    """The run as seen by a recorded effect and everything it starts: their cost counts as the effect's."""
+
+    def __init__(
+        self,
+        run: RunPort,
+        journal: RunJournal,
+        path: str,
+        site: list[int] | None,
+        asked: bytes,
+        opening: Callable[[], EffectRow],
+    ) -> None:
+        super().__init__(run)
+        self.meter = Meter(journal.meter)
+        self.journal = RunJournal(
+            journal.records,
+            journal.codec,
+            journal.redactor,
+            program=journal.program,
+            outside=site,
+            at=path,
+            meter=self.meter,
+            asked=asked,
+            opening=opening,
+        )
+        self.charge_usage = self._charge
+
+    def _charge(self, usage: Usage, cost_usd: float | None) -> None:
+        self.meter.add(usage, cost_usd)
+        self._run.charge_usage(usage, cost_usd)
+
+
+class _OtherText(ForwardingRun):
+    """The run as a text sees it that the run's program runs: its records stand at the form that runs it."""
+
+    def __init__(self, run: RunPort, journal: RunJournal) -> None:
+        super().__init__(run)
+        self.journal = journal
+
+
+__all__ = ["UNRECORDED", "RunJournal"]

@@ -1,0 +1,669 @@
+# pyright: reportPrivateUsage=false
+# Private members of a handle are used here, by the object that works on its run.
+"""The durable runs of this process: working on them, parking those that wait, and storing their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+from agentflow.core.call.host_code import contained
+from agentflow.core.data.errors import AgentflowError, DataError, JournalError, RunStopped, SessionBusy, WorkflowError
+from agentflow.core.data.labels import NO_SOURCES, bare, box
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source
+from agentflow.core.data.values import is_long
+from agentflow.core.data.walk import LEAVES
+from agentflow.core.events.journal import ENDED, BranchEnd, OnInflight, OwnedRun, RunRow, SessionChanges
+from agentflow.core.ports.store_ports import JournalStore
+from agentflow.durable.branch_runs import BranchRuns, Ended
+from agentflow.durable.changes import Changes
+from agentflow.durable.conversations import Conversations, RunSession
+from agentflow.durable.deriving import overrides_of, stored_run, successor_of
+from agentflow.durable.following import Following
+from agentflow.durable.generations import Change
+from agentflow.durable.handle import DurableRun, RunEnd, RunWork
+from agentflow.durable.journal import RunJournal, beside, holds_much
+from agentflow.durable.python_program import PythonProgram, carry_out, find_target, has_changed, reference_in
+from agentflow.durable.records import Records, last_failures
+from agentflow.durable.remote import worker_forms
+from agentflow.durable.repeated import unusable, usable_limits
+from agentflow.durable.resting import Resting
+from agentflow.durable.stored_input import StoredInput
+from agentflow.durable.tracing import go_on_with, trace_of
+from agentflow.durable.values.codec import Codec, NotData, read_usage, write_usage
+from agentflow.durable.values.error_codec import NO_VALUE, as_recorded, bare_error
+from agentflow.lang.program import Program
+from agentflow.lib.key_locks import KeyLocks
+from agentflow.lib.redact import Redactor
+from agentflow.lib.task_table import TaskTable
+from agentflow.run.asking import Approver
+from agentflow.run.engine import Engine
+from agentflow.run.handle import Recorded, RunResult
+from agentflow.run.reservation import RunPurse
+from agentflow.run.run import Run
+from agentflow.run.tenant import Tenant
+
+
+class LiveRuns:
+    """Works on durable runs until they end, wait or are given up.
+
+    ``stored`` encodes and decodes the inputs of runs; ``cancel`` cancels a run by its id.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: JournalStore,
+        codec: Codec,
+        redactor: Redactor | None,
+        sessions: Conversations,
+        stored: StoredInput,
+        records: Recorded | None,
+        cancel: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._cancel = cancel
+        self._records = records
+        self._engine = engine
+        self._store = store
+        self._codec = codec
+        self._redactor = redactor
+        self._sessions = sessions
+        self._input = stored
+        self.branches = None if store.jobs is None else BranchRuns(store.jobs, codec, sessions, stored, self._trace)
+        self._live: dict[str, DurableRun] = {}
+        self._tasks: TaskTable | None = None
+        self._resting = Resting(self.look, self._spawn)
+        self._watching: set[asyncio.Task[None]] = set()
+        self._claimed: set[DurableRun] = set()
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._turns = KeyLocks()
+        self._changes = Changes(store.jobs)
+        self._following = Following(store, self._changes, self.recorded_end)
+        self._closing = False
+
+    def _trace(self) -> dict[str, str] | None:
+        return trace_of(self._engine.observers)
+
+    def find(self, run_id: str) -> DurableRun | None:
+        """The handle of a run that is worked on or waits here. Raises JournalError (``durable/other-loop``)."""
+        self._check_loop()
+        return self._live.get(run_id)
+
+    def _check_loop(self) -> None:
+        """Give up the runs of an event loop that was closed, as if the flow had been closed with it.
+
+        Raises JournalError (``durable/other-loop``) if the loop of the runs is another that is still open.
+        """
+        tasks = self._tasks
+        if tasks is None or tasks.loop is asyncio.get_running_loop():
+            return
+        if not tasks.loop.is_closed():
+            raise JournalError(
+                "durable runs of this flow are at work on another event loop",
+                code="durable/other-loop",
+                hint="give each loop that is open at the same time a flow of its own; one flow serves loops one after the other",
+            )
+        self._tasks = None
+        self._watching.clear()
+        self._leaving.clear()
+        self._turns.clear()
+        self._changes.restart()
+        self._resting.close()
+        for live in list(self._live.values()):
+            self._forget(live)
+            live._abandon()
+        self._following.close()
+
+    @asynccontextmanager
+    async def turn(self, run_id: str) -> AsyncGenerator[None]:
+        """A block in which nobody else of this flow begins, resumes, cancels or takes over the run: who comes meanwhile waits.
+
+        Work on a run does not take its turn, and nobody may wait for the end of a run in it. Raises JournalError
+        (``durable/other-loop``).
+        """
+        self._check_loop()
+        async with self._turns.hold(run_id):
+            if (leaving := self._leaving.get(run_id)) is not None:
+                await asyncio.wait([leaving])
+            yield
+
+    async def aclose(self) -> None:
+        """Give up the runs, to be resumed later."""
+        self._check_loop()
+        self._closing = True
+        self._resting.close()
+        for task in self._watching:
+            task.cancel()
+        self._following.close()
+        if self._tasks is not None:
+            await asyncio.sleep(0)
+            for live in list(self._live.values()):
+                live._suspend()
+            tasks, self._tasks = self._tasks, None
+            await tasks.wait()
+
+    async def go_on(
+        self,
+        row: RunRow,
+        program: Program | PythonProgram,
+        bindings: Mapping[str, Any],
+        limits: Limits | None,
+        approve: Approver | None,
+        on_inflight: OnInflight,
+        session: Session | None = None,
+        *,
+        retry: bool = False,
+        cancelled: bool = False,
+        tenant: Tenant | None = None,
+        slice: int | None = None,
+    ) -> DurableRun:
+        """Resume a stored run in the caller's ``session``, and return its handle.
+
+        With ``retry`` the last failures of a failed run are tried again; a ``cancelled`` run is replayed to the end of its
+        records, and cleans up there; with ``slice``, the number in a worker's job, only if that slice is the next. Raises
+        JournalError, SessionBusy.
+        """
+        stored = row.input["limits"]
+        chosen = limits or (None if stored is None else Limits(**stored))
+        work = RunWork(program, bindings, chosen, approve, session, on_inflight, row.status in ENDED, tenant)
+        before = self._live.get(row.run)
+        handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self._cancel)
+        handle._cancelled = cancelled
+        try:
+            await self.begin(handle, row, retry=retry, slice=slice)
+        except BaseException:  # also when cancelled: a run that was not begun is not live, but perhaps its slice before
+            self.end(handle, RunEnd("queued"))
+            if before is not None and before._is_live:
+                self._live.setdefault(row.run, before)
+            raise
+        if slice is not None:
+            self._claimed.add(handle)
+        return handle
+
+    def take(
+        self,
+        live: DurableRun,
+        limits: Limits | None,
+        approve: Approver | None,
+        bindings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Let a live run have what a call that names it again says: one that waits from its next slice on, but its approver at once.
+
+        Raises JournalError (``durable/argument``) for limits and bindings that differ from those of a run at work.
+        """
+        live._adopted = False
+        work = live._work
+        if work is None:
+            return
+        other = [
+            name for name, value in (bindings or {}).items() if not _is_same(work.bindings.get(name, _NONE), value)
+        ]
+        if not live._resting:
+            usable_limits(live.run_id, limits, work.limits or self._engine.limits, at_work=True)
+            if other:
+                raise unusable(
+                    live.run_id, f"the bindings {', '.join(other)}", "it is at work with its own", "leave them out"
+                )
+            run = None if live._records is None else live._records.live
+            if approve is not None and isinstance(run, Run):
+                run.approve_by(approve)
+            live._work = work._replace(approve=approve or work.approve)
+            return
+        if other:
+            raise unusable(live.run_id, f"the bindings {', '.join(other)}", "it waits with its own", "leave them out")
+        live._work = work._replace(limits=limits or work.limits, approve=approve or work.approve)
+
+    async def follow(self, row: RunRow) -> DurableRun:
+        """The handle of a run that workers carry out."""
+        await self.changes()
+        handle = DurableRun(row.run, cancel=self._cancel)
+        self._follow(handle)
+        return handle
+
+    def _follow(self, handle: DurableRun) -> None:
+        begins = self._following.add(handle)
+        if self._tasks is None:
+            self._following.close()
+        elif begins:
+            self._beside(self._following.watch(), "following of durable runs")
+
+    async def changes(self) -> Changes:
+        """What wakes those who follow runs, listening from now on."""
+        self._open()
+        if not self._changes.begun:
+            self._changes.begun = True
+            self._beside(self._changes.listen(), "listening for runs elsewhere")
+        return self._changes
+
+    def release(self) -> None:
+        """Give up the runs that were claimed for the workers' queues."""
+        for handle in list(self._claimed):
+            handle._suspend()
+
+    async def begin(self, handle: DurableRun, row: RunRow, *, retry: bool = False, slice: int | None = None) -> None:
+        """Acquire a run and start working on it. Raises JournalError, SessionBusy."""
+        self._resting.remove(row.run)
+        resting, handle._resting = handle._resting, False
+        assert handle._work is not None
+        session = None
+        try:
+            session = await self._sessions.begin(row, handle._work.session)
+            owned = await self._store.own(row.run, slice)
+            if retry and row.status in ENDED:
+                failures = last_failures(owned.records)
+                await self._store.put(row.run, owned.run.epoch, [], drop=[each.key for each in failures])
+                owned = replace(owned, records=[each for each in owned.records if each not in failures])
+            self._open()
+        except BaseException:  # also when cancelled: the run waits again, and its session is free
+            if resting:
+                handle._resting = True
+                self._resting.add(row.run, handle.wake_at)
+            if session is not None:
+                await session.end(None)
+            raise
+        if self._tasks is None:
+            await self._store.finish(row.run, owned.run.epoch, "queued")
+            if session is not None:
+                await session.end(None)
+            self.end(handle, RunEnd("queued"))
+            return
+        handle._still.clear()
+        handle._before = (read_usage(owned.usage), owned.cost)
+        task = self._tasks.begin(self._work(handle, handle._work, owned, session), f"durable run {row.run}")
+        handle._task = task
+        task.add_done_callback(partial(self._stopped, handle))
+
+    def _stopped(self, handle: DurableRun, task: asyncio.Task[None]) -> None:
+        """Settle a handle whose work came to no end that was told: it was cancelled where it could not be taken any further."""
+        if handle._task is task and handle._end is None and not handle._resting and handle._elsewhere is None:
+            self.end(handle, RunEnd("queued"))
+
+    def stop(self, live: DurableRun) -> asyncio.Task[None] | None:
+        """Cancel a run for good that is at work here, once. Returns its work, to be awaited; None if it is not at work."""
+        work = live._task
+        if work is None or work.done() or live._resting:
+            return None
+        if not live._cancelled:
+            live._cancelled = True
+            # A task that is cancelled before its first step would never run its handlers.
+            asyncio.get_running_loop().call_soon(work.cancel)
+        return work
+
+    @asynccontextmanager
+    async def taken_from(self, run_id: str) -> AsyncGenerator[None]:
+        """A block that may own a run in the turn of this flow.
+
+        One that this flow has taken over from a process that died, and that nobody here has asked for, is given up for it.
+        """
+        async with self.turn(run_id):
+            live = self._live.get(run_id)
+            if live is not None and live._adopted and live._task is not None and not live._task.done():
+                await asyncio.sleep(0)  # see `stop`
+                live._suspend()
+                await asyncio.wait([live._task])
+            yield
+
+    async def watch(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` in the background until the runs are given up."""
+        self._open()
+        self._beside(work, "takeover of durable runs")
+
+    def _beside(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        if self._tasks is None:
+            work.close()
+        else:
+            task = self._tasks.begin(work, name)
+            self._watching.add(task)
+            task.add_done_callback(self._watching.discard)
+
+    def _open(self) -> None:
+        self._check_loop()
+        if self._tasks is None and not self._closing:
+            self._tasks = TaskTable()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._tasks is None:
+            work.close()
+        else:
+            self._tasks.begin(work)
+
+    async def look(self, run_id: str, due: bool) -> None:
+        """Resume a run that waits here if it is ``due`` or was answered, unless another process has done so."""
+        async with self.turn(run_id):
+            live = self._live.get(run_id)
+            if live is not None and live._resting:
+                await self._look(live, due)
+
+    async def _look(self, live: DurableRun, due: bool) -> None:
+        run_id = live.run_id
+        try:
+            row = await stored_run(self._store, run_id)
+            if row.status in ENDED:
+                end = self.recorded_end(row, Source.of(str(row.input["name"]), row.program))
+                self.end(live, end or RunEnd("queued"))
+            elif row.status == "queued" or (due and row.status == "waiting"):
+                await self.begin(live, row)
+        except SessionBusy:
+            pass  # the session will be released some time
+        except JournalError as error:
+            if error.code != "durable/owned":
+                self.end(live, RunEnd("queued", error=error))
+
+    def end(self, handle: DurableRun, end: RunEnd) -> None:
+        """Set the end of a run on its handle, and forget the handle."""
+        self._resting.remove(handle.run_id)
+        self._forget(handle)
+        handle._settle(end)
+
+    def _forget(self, handle: DurableRun) -> None:
+        """Forget a handle, to be settled or followed, but not that of the next slice of its run, which this process may have been
+        given already."""
+        self._claimed.discard(handle)
+        if self._live.get(handle.run_id) is handle:
+            del self._live[handle.run_id]
+
+    async def _work(self, handle: DurableRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
+        """Run it until it ends or waits, and store that. Raises nothing: the handle gets the outcome."""
+        began = time.monotonic()
+        root = cast("asyncio.Task[object] | None", asyncio.current_task())
+        assert root is not None
+        records = handle._records = Records(
+            self._store, owned, root, worker_forms, work.on_inflight, cancelling=handle._cancelled
+        )
+        if owned.run.queue is not None:
+            records.branches = self.branches
+        try:
+            if owned.run.base is not None:
+                change = Change.of(owned.run)
+                records.pool = change.pool(await self._store.effects(owned.run.base), owned.records)
+                records.overrides = overrides_of(change, self._engine.tasks, work.program.source)
+            end = await self._run(owned, records, work, session)
+        except asyncio.CancelledError:
+            if records.fatal is not None:
+                asks = records.fatal.code == "durable/in-flight"
+                end = RunEnd("interrupted" if asks else "queued", error=records.fatal)
+            elif records.rest is not None and not handle._cancelled:
+                end = RunEnd("waiting")
+            else:
+                end = RunEnd("cancelled" if handle._cancelled else "queued")
+        except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
+            end = RunEnd("failed", error=error)
+        except (
+            KeyboardInterrupt
+        ):  # in a notebook, whose loop goes on: the run is given up there, and whoever names it goes on with it
+            self.end(handle, RunEnd("queued"))
+            if self._tasks is not None:
+                run = owned.run.run
+                self._leaving[run] = self._tasks.begin(self._give_up(owned, session), f"giving up of {run}")
+            raise
+        except BaseException as error:  # noqa: BLE001 - the run ends alone, whatever it raised
+            end = RunEnd("failed", error=contained(error))
+        changes = session.changes(again=work.again) if session is not None and end.status in ENDED else None
+        spent_s = time.monotonic() - began
+        try:
+            if records.rest is not None and end.status == "waiting":
+                answered = not await self._store.park(
+                    owned.run.run, owned.run.epoch, records.parking.seq, records.rest.wake_at, spent_s=spent_s
+                )
+                end = RunEnd("queued") if answered else end
+            if end.status != "waiting":
+                end = await self._finish(owned, records, work.program, end, spent_s, changes)
+        except JournalError as error:
+            end, changes = RunEnd(end.status, error=end.error or error), None
+        except asyncio.CancelledError:  # interrupted, or cancelled for good, while that was stored
+            end, changes = RunEnd("queued"), None
+        finally:
+            if session is not None:
+                await session.end(changes)
+        await self._leave(handle, records, end)
+
+    async def _give_up(self, owned: OwnedRun, session: RunSession | None) -> None:
+        """Store that nobody works on a run that was interrupted from the keyboard."""
+        try:
+            await self._store.finish(owned.run.run, owned.run.epoch, "queued")
+        finally:
+            self._leaving.pop(owned.run.run, None)
+            if session is not None:
+                await session.end(None)
+
+    async def _leave(self, handle: DurableRun, records: Records, end: RunEnd) -> None:
+        """Tell the handle what became of the run, or resume a run that was answered meanwhile."""
+        if (
+            records.rest is None
+            or handle in self._claimed  # whoever gets the job resumes it
+            or self._closing
+            or handle._cancelled
+            or end.error
+            or end.status not in ("waiting", "queued")
+        ):
+            self.end(handle, end)
+        elif records.run.queue is not None:  # it was resumed here once: workers do the rest
+            self._forget(handle)
+            self._follow(handle)
+        elif end.status == "waiting":
+            handle._rest(records.rest)
+            self._resting.add(handle.run_id, records.rest.wake_at)
+        else:
+            try:
+                await self.begin(handle, records.run)
+            except (JournalError, SessionBusy) as error:
+                self.end(handle, RunEnd("queued", error=error))
+
+    async def _run(self, owned: OwnedRun, records: Records, work: RunWork, session: RunSession | None) -> RunEnd:
+        row = owned.run
+        program = work.program
+        journal = RunJournal(records, self._codec, self._redactor, program=program.source.digest)
+        go_on_with(self._engine.observers, row.input.get("trace"))
+        await self._engine.turn()
+        async with self._engine.open(
+            program.source.name,
+            session=None if session is None else session.session,
+            program=program.source.digest,
+            limits=work.limits,
+            grants=program.allow,
+            approver=work.approve,
+            run_id=row.run,
+            labels=row.input["labels"],
+            journal=journal,
+            priority=row.input.get("priority", 0),
+            tenant=work.tenant,
+        ) as (run, call):
+            records.live = run
+            if records.branches is not None and isinstance(run.purse, RunPurse):
+                records.purse = run.purse
+                if owned.leased:
+                    run.purse.share(records.branches.lender(row))
+            call.definitions = records.overrides
+            if owned.other_build is not None:
+                call.warn(
+                    "durable/build",
+                    "the run is resumed by a worker with other definitions of tools, tasks or workflows: recorded effects are not"
+                    " carried out again, all others run as they are defined now",
+                    before=owned.other_build,
+                    now=row.build,
+                )
+            if has_changed(row.program, program.source):
+                call.warn(
+                    "durable/changed",
+                    f"the file of {program.source.name} has changed since the run began: recorded effects are not carried"
+                    " out again, all others run as the file is now",
+                    reference=reference_in(row.program),
+                )
+            if self._engine.shows_bounds and isinstance(program, Program):
+                await self._engine.admission.announce(program, work.bindings, program.allow, call)
+            value = await carry_out(self._engine, program, work.bindings, call)
+        status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
+        return RunEnd(
+            status,
+            RunResult(
+                value,
+                run.usage,
+                run.cost_usd,
+                run.run_id,
+                run.budget.steps_used,
+                self._records,
+                sources=NO_SOURCES if call.reading is None else call.reading.sources,
+            ),
+        )
+
+    async def _finish(
+        self,
+        owned: OwnedRun,
+        records: Records,
+        program: Program | PythonProgram,
+        end: RunEnd,
+        spent_s: float,
+        changes: SessionChanges | None,
+    ) -> RunEnd:
+        """Store the end of a run. Returns it as its record gives it."""
+        try:
+            end, result, error = await self._as_recorded(owned, records, program, end)
+        except asyncio.CancelledError:  # else the run would stay with this process, where nobody works on it
+            await self._store.finish(owned.run.run, owned.run.epoch, "queued", spent_s=spent_s)
+            raise
+        await self._store.finish(
+            owned.run.run,
+            owned.run.epoch,
+            end.status,
+            result=self._sessions.with_changes(result, owned.run, changes),
+            error=error,
+            spent_s=spent_s,
+            session=changes,
+            branch=self._branch_end(owned.run, records, end, result, error, changes),
+        )
+        return end
+
+    async def _as_recorded(
+        self, owned: OwnedRun, records: Records, program: Program | PythonProgram, end: RunEnd
+    ) -> tuple[RunEnd, dict[str, Any] | None, Any]:
+        """The end of a run as its record gives it, which is what its callers here get, with result and error as they are stored."""
+        if end.result is not None:
+            try:
+                data = await self._value_data(owned, program, end.result)
+                value = await self._value(program, data)
+            except (NotData, JournalError) as what:
+                end = RunEnd("failed", error=_no_value(program.source.name, what))
+            else:
+                result: dict[str, Any] = {
+                    "usage": write_usage(end.result.usage),
+                    "cost": end.result.cost,
+                    "steps": end.result.steps,
+                    "value": data,
+                }
+                if end.result.sources:
+                    result["sources"] = sorted(end.result.sources)
+                return end._replace(result=replace(end.result, value=value)), result, None
+        if end.status != "failed" or end.error is None:
+            return end, None, None
+        raised = failure_of(end.error, program.source.name if isinstance(program, PythonProgram) else None)
+        error = await self.stored_error(raised)
+        end = end._replace(error=as_recorded(raised, self._codec.decode_error(error, program.source)))
+        usage, cost = (records.usage, records.cost) if records.live is None else records.live.so_far()
+        steps = 0 if records.live is None else records.live.steps_used
+        return end, {"usage": write_usage(usage), "cost": cost, "steps": steps}, error
+
+    async def _value_data(self, owned: OwnedRun, program: Program | PythonProgram, result: RunResult) -> Any:
+        """The value of a run as it is stored. Raises NotData."""
+        value = result.value
+        if isinstance(program, PythonProgram):
+            value = program.target.store(value)
+        if "branch" in owned.run.input:
+            value = box(value, result.sources)  # which the run that it does a branch of goes on with
+        much = holds_much(value)
+        data = await beside(much, self._codec.encode, value)
+        return await self._input.cleaned(data) if much else self._input.clean(data)
+
+    async def _value(self, program: Program | PythonProgram, data: Any) -> Any:
+        """The value of a run from what is stored of it. Raises JournalError (``durable/mismatch``)."""
+        value = bare(await beside(is_long(data), self._codec.decode, data, program.source))
+        return program.target.restore(value) if isinstance(program, PythonProgram) else value
+
+    def _branch_end(
+        self,
+        run: RunRow,
+        records: Records,
+        end: RunEnd,
+        result: Mapping[str, Any] | None,
+        error: Any,
+        changes: SessionChanges | None,
+    ) -> BranchEnd | None:
+        if self.branches is None:
+            return None
+        value = None if result is None or error is not None else {"v": result["value"]}
+        live = records.live
+        usage, cost = (records.usage, records.cost) if live is None else live.so_far()
+        gave = None if end.result is None else bare(end.result.value)
+        failed = isinstance(gave, TaskResult) and gave.failed
+        stopped = isinstance(end.error, RunStopped)
+        return self.branches.end(run, end.status, Ended(value, error, usage, cost, changes, failed, stopped))
+
+    async def stored_error(self, error: BaseException) -> Any:
+        """An error as data: encoded beside the loop and searched in slices, since it may carry any value."""
+        error = failure_of(error, None)
+        try:
+            data = await beside(True, self._codec.encode_error, error)
+        except NotData:
+            data = self._codec.encode_error(bare_error(error))
+        return await self._input.cleaned(data)
+
+    def recorded_end(self, row: RunRow, source: Source) -> RunEnd | None:
+        """The stored end of a run; None if its value is not stored."""
+        if row.status == "cancelled":
+            return RunEnd("cancelled", successor=successor_of(row))
+        if row.error is not None:
+            error = self._codec.decode_error(row.error, source)
+            error.run_id = row.run
+            if row.result is not None and "usage" in row.result:
+                error.usage, error.cost = read_usage(row.result["usage"]), row.result["cost"]
+            return RunEnd("failed", error=error)
+        if row.result is None or "value" not in row.result:
+            return None
+        stored: Mapping[str, Any] = row.result
+        value = bare(self._codec.decode(stored["value"], source))
+        reference = reference_in(row.program)
+        if reference is not None:
+            value = find_target(self._engine.functions, reference).restore(value)
+        usage = read_usage(stored["usage"])
+        sources = frozenset(stored.get("sources", ()))
+        result = RunResult(value, usage, stored["cost"], row.run, stored["steps"], self._records, sources=sources)
+        return RunEnd(row.status, result)
+
+
+def failure_of(error: BaseException, function: str | None) -> AgentflowError:
+    """The error with which a run failed as one that has a record; ``function`` is the workflow whose code raised it."""
+    if isinstance(error, AgentflowError):
+        return error
+    said = f"{type(error).__name__}: {error}"
+    if function is None:
+        failure: AgentflowError = AgentflowError(said)
+    else:
+        failure = WorkflowError(f"{function} raised {said}", code="host/raised")
+    failure.__cause__ = error
+    return failure.with_traceback(error.__traceback__)
+
+
+def _no_value(name: str, what: NotData | JournalError) -> DataError:
+    """The failure of a run that was carried out to its end and whose value is not data."""
+    return DataError(
+        f"{name} was carried out, and its value cannot be stored: {what.message if isinstance(what, JournalError) else what}",
+        code=NO_VALUE,
+        hint="let it give data, or annotate what it gives with a type that pydantic writes and reads",
+    )
+
+
+_NONE = object()
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other or (type(one) is type(other) and type(one) in LEAVES and one == other)
+
+
+__all__ = ["LiveRuns"]

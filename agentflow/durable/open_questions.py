@@ -1,0 +1,74 @@
+# pyright: reportPrivateUsage=false
+# Private members of a handle are used here, by the object that answers the questions of its run.
+"""The open questions and approvals of durable runs, and answers to them from any process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentflow.core.call.approval import to_wire
+from agentflow.core.data.errors import DataError
+from agentflow.core.events.journal import ENDED, EffectRow, EffectState, RunRow
+from agentflow.core.events.questions import Question
+from agentflow.core.ports.store_ports import JournalStore
+from agentflow.durable.deriving import stored_run
+from agentflow.durable.live_runs import LiveRuns
+from agentflow.durable.parking import question_of
+from agentflow.durable.stored_input import StoredInput
+from agentflow.durable.values.codec import Codec, NotData
+from agentflow.run.questions import check_answer, no_such_question
+
+
+class OpenQuestions:
+    """The questions that the runs of one store wait for, whichever process the runs work in."""
+
+    def __init__(self, store: JournalStore, runs: LiveRuns, codec: Codec, input: StoredInput) -> None:
+        self._store = store
+        self._runs = runs
+        self._codec = codec
+        self._input = input
+
+    async def of(self, run_id: str) -> list[Question]:
+        """The open questions and approvals of a run. Raises JournalError."""
+        live = self._runs.find(run_id)
+        if live is not None:
+            return live.waiting
+        return [asked for _, asked in await self._asked(await stored_run(self._store, run_id))]
+
+    async def answer(self, run_id: str, key: str, answer: Any) -> None:
+        """Answer an open question or approval of a run, in whatever process the run works; the first answer counts.
+
+        Every answer to an approval is a decision, which the run makes of it. Raises DataError: ``question/unknown``, also if
+        another answer came first, and ``question/answer`` if the answer does not fit the question; JournalError.
+        """
+        rows = await self._asked(await stored_run(self._store, run_id))
+        matching = [(row, asked) for row, asked in rows if asked.key == key]
+        if not matching:
+            raise no_such_question(run_id, key, [asked for _, asked in rows])
+        row, question = matching[0]
+        check_answer(question, answer)
+        try:
+            encoded = self._encoded(answer) if question.reason == "approval" else self._codec.encode(answer)
+            data = self._input.clean({**row.value, "ok": encoded})
+        except NotData as what:
+            raise DataError(f"the answer cannot be stored: {what}", code="question/answer") from None
+        if not await self._store.deliver(run_id, row.key, EffectState.OK, data):
+            raise no_such_question(run_id, key, [])
+        live = self._runs.find(run_id)
+        if live is None:
+            return
+        if live._resting:
+            await self._runs.look(run_id, due=True)
+        elif live._records is not None:
+            live._records.parking.answer(row.path, data)
+
+    def _encoded(self, answer: object) -> Any:
+        """An answer to an approval as data; of a value that cannot be stored, its type, which is no yes either."""
+        try:
+            return self._codec.encode(to_wire(answer))
+        except NotData:
+            return self._codec.encode({"answered with": type(answer).__name__})
+
+    async def _asked(self, run: RunRow) -> list[tuple[EffectRow, Question]]:
+        rows = [] if run.status in ENDED else await self._store.effects(run.run, EffectState.OPEN)
+        return [(row, asked) for row in rows if (asked := question_of(run.run, row)) is not None]

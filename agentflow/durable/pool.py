@@ -1,0 +1,143 @@
+"""Records of an earlier run that a new generation of it may be answered from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.money import added
+from agentflow.core.data.results import NO_USAGE
+from agentflow.core.events.journal import EffectRow, EffectState
+from agentflow.durable.values.codec import read_usage, write_usage
+from agentflow.durable.values.record_values import with_span
+
+_OWN = frozenset({"decision", "timeout", "workflow"})
+"""Kinds of records that belong to the program that wrote them: decisions about time, and the texts it ran."""
+_WORK = frozenset({"task", "tool", "host"})
+"""Kinds of records that are open while something works, not while it waits."""
+
+SPENT = "spent"
+"""Key, in the value of an adopted record, of what the effect had cost, which the adopting run did not pay."""
+
+
+class Pool:
+    """The successful records of a run, each to be used once.
+
+    Parameters: ``rows`` are all records of that run; with ``exact`` an effect is answered only from the record at its own
+    path; ``cut`` is a path: the record there, and those that started after it had ended, are left out. ``used`` are records
+    of the generation itself, each of which already used up one of the pool.
+    """
+
+    def __init__(
+        self, rows: Iterable[EffectRow], *, exact: bool = False, cut: str | None = None, used: Iterable[EffectRow] = ()
+    ) -> None:
+        rows = list(rows)
+        self._exact = exact
+        self._parts = _parts_of(rows)
+        kept = rows if cut is None else before(rows, cut)
+        self._free = {row.path: row for row in _answers(kept)}
+        self._open = [row for row in kept if row.state == EffectState.OPEN and row.kind in _WORK]
+        self._by_content: defaultdict[bytes, list[EffectRow]] = defaultdict(list)
+        for row in sorted(self._free.values(), key=lambda row: path_order(row.path), reverse=True):
+            self._by_content[row.content].append(row)
+        for row in used:
+            self.take(row.path, row.content)
+
+    def take(self, path: str, content: bytes) -> EffectRow | None:
+        """Take the record for an effect at ``path``: the one there, else the first of equal content; None if there is none."""
+        row = self._free.get(path)
+        if row is None or row.content != content:
+            row = None if self._exact else self._next(content)
+        if row is not None:
+            del self._free[row.path]
+        return row
+
+    def _next(self, content: bytes) -> EffectRow | None:
+        rows = self._by_content.get(content)
+        while rows:
+            row = rows.pop()
+            if row.path in self._free:
+                return row
+        return None
+
+    def in_flight(self, path: str, content: bytes) -> bool:
+        """Whether the effect at ``path``, or an equal one elsewhere, was at work when the run stopped. True once for each."""
+        same = [row for row in self._open if row.content == content]
+        row = next((row for row in same if row.path == path), None if self._exact or not same else same[0])
+        if row is not None:
+            self._open.remove(row)
+        return row is not None
+
+    def adopted(self, row: EffectRow, path: str, leaf: bytes | None, offsets: list[int] | None = None) -> EffectRow:
+        """``row`` as the record of the effect at ``path`` in the run that adopts it, at no cost to that run.
+
+        ``offsets`` are where it stands in that run's program.
+        """
+        usage, cost = self.spent(row)
+        value = with_span(row.value, offsets)
+        if usage is not NO_USAGE:
+            value = {**(value or {}), SPENT: [write_usage(usage), cost]}
+        return replace(row, path=path, leaf=leaf, value=value, usage=None, cost=0.0)
+
+    @property
+    def unused(self) -> list[EffectRow]:
+        """The records not used so far, in the order of their paths."""
+        return sorted(self._free.values(), key=lambda row: path_order(row.path))
+
+    def spent(self, row: EffectRow) -> tuple[Usage, float | None]:
+        """The tokens and US dollars of a recorded effect with its steps, paid by whichever run carried it out."""
+        if row.value is not None and SPENT in row.value:
+            usage, cost = row.value[SPENT]
+            return read_usage(usage), cost
+        usage, cost = NO_USAGE, 0.0
+        pending = [row]
+        while pending:
+            at = pending.pop()
+            pending += self._parts.get(at.key, ())
+            if at.usage is not None:
+                usage += read_usage(at.usage)
+                cost = added(cost, at.cost)
+        return usage, cost
+
+
+def before(rows: Iterable[EffectRow], cut: str) -> list[EffectRow]:
+    """The records without those at or below the path ``cut`` and those that started after these had ended."""
+    rows = list(rows)
+    at = [row for row in rows if row.path == cut or row.path.startswith((f"{cut}/", f"{cut}!"))]
+    end = max((row.ended for row in at if row.ended is not None), default=None)
+    dropped = {row.path for row in at}
+    return [
+        row for row in rows if row.path not in dropped and (end is None or row.started is None or row.started < end)
+    ]
+
+
+def _answers(rows: list[EffectRow]) -> list[EffectRow]:
+    """The records that can answer: successes that are not steps of an ended effect."""
+    ended = {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
+    return [row for row in rows if row.state == EffectState.OK and row.kind not in _OWN and row.leaf not in ended]
+
+
+def _parts_of(rows: Iterable[EffectRow]) -> dict[bytes, list[EffectRow]]:
+    parts: defaultdict[bytes, list[EffectRow]] = defaultdict(list)
+    for row in rows:
+        if row.leaf is not None:
+            parts[row.leaf].append(row)
+    return dict(parts)
+
+
+def path_order(path: str) -> list[tuple[Any, ...]]:
+    """A sort key that orders paths as their effects come in the run; those named by content come last."""
+    return [_segment(each) for each in path.split("/")]
+
+
+def _segment(text: str) -> tuple[Any, ...]:
+    head, _, index = text.partition(".")
+    number = int(index) if index.isdecimal() else 0
+    try:
+        ordinal = int(head)
+    except ValueError:
+        return (2, 0, head, number)
+    return (0, ordinal, "", number) if ordinal >= 0 else (1, -ordinal, "", number)

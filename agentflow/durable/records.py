@@ -1,0 +1,316 @@
+"""The records of one durable run in this process: those that answer, and how new ones are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, cast
+
+from agentflow.core.data.errors import JournalError
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.money import added
+from agentflow.core.data.results import NO_USAGE
+from agentflow.core.data.source import Span
+from agentflow.core.events.journal import EffectRow, EffectState, OnInflight, OwnedRun
+from agentflow.core.ports.store_ports import JournalStore
+from agentflow.durable.branch_runs import BranchRuns
+from agentflow.durable.generations import TaskOverrides
+from agentflow.durable.parking import Parking, Rest, question_of
+from agentflow.durable.pool import Pool
+from agentflow.durable.values.codec import read_usage
+from agentflow.durable.values.error_codec import NO_VALUE
+from agentflow.run.handle import AccountedRun
+from agentflow.run.reservation import RunPurse
+from agentflow.run.strand.permits import Permits, without_permit
+
+CLEANUP = "/x/"
+"""Part of the paths of effects that clean up after a cancellation, and have no time to wait."""
+
+Elsewhere = Callable[[Any, Any, Span], Any]
+"""The forms at a strand and a span of a run, with its journal, whose branches are runs of their own; None for here."""
+
+Gate = Callable[[], bool]
+"""Called before the first effect without a record below a path; true if that effect must wait to be cancelled."""
+
+
+class Records:
+    """The records of a run that this process owns.
+
+    ``suspending`` is true once the run is given up without an end: nothing is recorded or cleaned up then; ``rest`` is what
+    it waits for if that is the reason, and ``parking`` holds its waits. ``fatal`` is the error that stops it. ``root`` is
+    the task of the run; ``elsewhere`` gives forms whose branches workers carry out. ``replayed`` counts effects answered from records; ``usage`` and ``cost`` are what all records have
+    cost so far. ``pool`` holds the records of the run it is based on, ``adopted_usage`` and ``adopted_cost`` are what the
+    ones it used had cost; ``overrides`` are the tasks that it changes. ``branches`` starts the branches that are left to workers, in
+    a run of workers, and shares the money of ``purse`` with them. With ``cancelling`` it is replayed only to be
+    cancelled where its records end.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        owned: OwnedRun,
+        root: asyncio.Task[object],
+        elsewhere: Elsewhere,
+        on_inflight: OnInflight = "retry",
+        *,
+        cancelling: bool = False,
+    ) -> None:
+        self.store = store
+        self.run = owned.run
+        self.root = root
+        self.elsewhere = elsewhere
+        self.usage: Usage = read_usage(owned.usage)
+        self.cost = owned.cost
+        self.live: AccountedRun | None = None
+        self.replayed = 0
+        self.pool: Pool | None = None
+        self.overrides: TaskOverrides | None = None
+        self.branches: BranchRuns | None = None
+        self.purse: RunPurse | None = None
+        self.adopted_usage = NO_USAGE
+        self.adopted_cost: float | None = 0.0
+        self.on_inflight: OnInflight = on_inflight
+        self.cancelling = cancelling
+        self.suspending = False
+        self.rest: Rest | None = None
+        self.fatal: JournalError | None = None
+        self.advanced = False
+        """Whether the end of an effect was recorded since this process took the run."""
+        self._rows = {row.path: row for row in owned.records if row.state != EffectState.LOST}
+        self._last: dict[str, int] | None = None
+        self._gates: dict[str, Gate] = {}
+        self._lost = 0
+        open_rows = (row for row in owned.records if row.state == EffectState.OPEN)
+        asked = [each for row in open_rows if (each := question_of(self.run.run, row)) is not None]
+        self.parking = Parking(self.run.seq, self._rest, asked)
+
+    def _rest(self) -> None:
+        """Everything in the run waits: leave the memory, or clean up if the run is replayed for that."""
+        if self.cancelling:
+            self.root.cancel()
+            return
+        self.rest = Rest(self.parking.questions, self.parking.wake_at)
+        self.suspending = True
+        self.root.cancel()
+
+    def find(self, path: str) -> EffectRow | None:
+        """The record at ``path``, which may be open."""
+        return self._rows.get(path) if self._rows else None
+
+    async def adopt(
+        self, path: str, content: bytes, leaf: bytes | None, offsets: list[int] | None = None
+    ) -> EffectRow | None:
+        """Store a record of the run this one is based on as that of the effect at ``path``, which stands at ``offsets`` of the
+        program; None if none fits."""
+        if self.pool is None or self.suspending:
+            return None
+        row = self.pool.take(path, content)
+        if row is None:
+            return None
+        self.saved(*self.pool.spent(row))
+        row = self.pool.adopted(row, path, leaf, offsets)
+        await self.commit(row)
+        return row
+
+    def saved(self, usage: Usage, cost: float | None) -> None:
+        """Count what an effect had cost that another run paid for."""
+        self.adopted_usage += usage
+        self.adopted_cost = added(self.adopted_cost, cost)
+
+    def pin(self, kind: str, name: str, text: str | None) -> str | None:
+        """The text recorded under ``kind`` and ``name``, once for the whole run; ``text`` if there is none yet."""
+        path = f"@{kind}/{name}"
+        row = self._rows.get(path)
+        if row is None:
+            now = time.time()
+            row = self._rows[path] = EffectRow(
+                path=path, kind=kind, name=name, content=b"", state=EffectState.OK, value=text, started=now, ended=now
+            )
+            self.commit_soon([row])
+        return row.value
+
+    def follows(self, path: str) -> bool:
+        """Whether there is a record of an effect after ``path`` in its strand."""
+        if self._last is None:
+            self._last = last_ordinals(self._rows)
+        parent, ordinal = ordinal_of(path)
+        return ordinal is not None and self._last.get(parent, -1) > ordinal
+
+    def close_gate(self, path: str, gate: Gate) -> None:
+        """Ask ``gate`` before effects below ``path`` that have no record."""
+        self._gates[path] = gate
+
+    def open_gate(self, path: str) -> None:
+        """Remove the gate at ``path``."""
+        self._gates.pop(path, None)
+
+    def ends_before(self, path: str) -> bool:
+        """Whether there is no record for the effect at ``path``, of this run or of its base, and nothing stops the run there."""
+        return path not in self._rows and self.pool is None and not self.stops
+
+    @property
+    def stops(self) -> bool:
+        """Whether an effect without a record may have to stop where it is: see :meth:`reach`."""
+        return self.suspending or self.cancelling or bool(self._gates)
+
+    async def reach(self, path: str, permits: Permits | None) -> None:
+        """Note that the run reaches an effect without a record. Never returns if it was cancelled there according to the records.
+
+        While it waits to be cancelled the strand gives up its permit.
+        """
+        if self.suspending:
+            await wait_for_end()
+        if self._gates and CLEANUP not in path:  # what cleans up after a cancellation is carried out
+            for above in _ancestors(path):
+                gate = self._gates.get(above)
+                if gate is not None and gate():
+                    async with without_permit(permits):
+                        await wait_for_end()
+        if self.cancelling and CLEANUP not in path:
+            self.parking.ending = True
+            async with without_permit(permits):
+                await wait_for_end()
+
+    async def begin(self, row: EffectRow, again: Callable[[], None]) -> bool:
+        """Store the open record of an effect that may not be repeated, before it begins.
+
+        If it began before an interruption, of this run or of its base, ``on_inflight`` decides. Returns true to carry it out,
+        after a call of ``again`` if it is a repetition; false if it counts as failed.
+        """
+        own = row.path in self._rows
+        if own or (self.pool is not None and self.pool.in_flight(row.path, row.content)):
+            if self.on_inflight == "ask":
+                await self.stop(_in_flight(self.run.run, row))
+            if self.on_inflight == "fail":
+                return False
+            again()
+        if not own:
+            await self.commit(row)
+        return True
+
+    async def commit(self, row: EffectRow) -> None:
+        """Store a record before anything depends on it.
+
+        If the strand is cancelled meanwhile, the record is withdrawn: the strand continued as if the effect had not ended,
+        and a replay has to do the same. Only a run that is given up keeps it.
+        """
+        future = self.store.put(self.run.run, self.run.epoch, [row])
+        try:
+            await future
+            self.advanced = self.advanced or row.state != EffectState.OPEN
+        except asyncio.CancelledError:
+            if not self.suspending:
+                self._lose(row)
+            raise
+        except JournalError as error:
+            await self.stop(error)
+
+    def commit_soon(self, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> None:
+        """Store records before whatever is stored next."""
+        self.expect(self.store.put(self.run.run, self.run.epoch, rows, drop))
+
+    def expect(self, future: asyncio.Future[None]) -> None:
+        """Stop the run if ``future``, something that is being stored, fails."""
+        future.add_done_callback(self._stored)
+
+    def _stored(self, future: asyncio.Future[None]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, JournalError):
+            self._abandon(error)
+
+    def _lose(self, row: EffectRow) -> None:
+        lost = [self.lost_row(row.path, row.kind, row.name, row.usage, row.cost)] if row.usage is not None else []
+        self.commit_soon(lost, drop=[row.key])
+
+    def lost_row(self, path: str, kind: str, name: str, usage: tuple[int, ...] | None, cost: float | None) -> EffectRow:
+        """A record of the cost of an effect that has no outcome."""
+        self._lost += 1
+        mark = f"{path}!{self.run.slice}.{self._lost}"
+        return EffectRow(
+            path=mark, kind=kind, name=name, content=b"", state=EffectState.LOST, usage=usage, cost=cost, started=0.0
+        )
+
+    async def stop(self, error: JournalError) -> NoReturn:
+        """End the run because of ``error``, which no program can catch."""
+        self._abandon(error)
+        await wait_for_end()
+
+    def _abandon(self, error: JournalError) -> None:
+        if self.fatal is None and not self.root.done():
+            self.fatal = error
+            self.suspending = True
+            self.root.cancel()
+
+
+def _in_flight(run: str, row: EffectRow) -> JournalError:
+    return JournalError(
+        f"the run '{run}' was interrupted while {row.kind} {row.name} worked, which may not be repeated unasked",
+        code="durable/in-flight",
+        hint=f"check what it has done; flow.resume('{run}', on_inflight='retry') or agentflow resume {run} --on-inflight retry"
+        " repeats it, with fail instead it counts as failed",
+        details={"path": row.path, "kind": row.kind, "name": row.name},
+    )
+
+
+async def wait_for_end() -> NoReturn:
+    """Wait to be cancelled."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("this wait ends only by cancellation")
+
+
+def ordinal_of(path: str) -> tuple[str, int | None]:
+    """The path of an effect's strand and its number there; None if its effects are identified by content."""
+    parent, _, last = path.rpartition("/")
+    number = last.partition(".")[0]
+    return parent, int(number) if number.isdecimal() else None
+
+
+def last_ordinals(paths: Iterable[str]) -> dict[str, int]:
+    """The highest effect number in use in each strand."""
+    last: dict[str, int] = {}
+    for path in paths:
+        at = path
+        while at:
+            parent, ordinal = ordinal_of(at)
+            if ordinal is not None:
+                if last.get(parent, -1) >= ordinal:
+                    break
+                last[parent] = ordinal
+            at = parent
+    return last
+
+
+def last_failures(rows: Iterable[EffectRow]) -> list[EffectRow]:
+    """The failures after which their strand did nothing more: a failed run tries them again when it is resumed."""
+    ended = [row for row in rows if row.state != EffectState.LOST]
+    last = last_ordinals([row.path for row in ended])
+    failed: list[EffectRow] = []
+    for row in ended:
+        parent, ordinal = ordinal_of(row.path)
+        if row.state == EffectState.FAILED and (ordinal is None or last[parent] == ordinal) and not _was_done(row):
+            failed.append(row)
+    return failed
+
+
+def _was_done(row: EffectRow) -> bool:
+    """Whether an effect was carried out and has failed only since what it gave cannot be stored: it is not tried again."""
+    value: Any = row.value
+    error: Any = cast("dict[str, Any]", value).get("error") if isinstance(value, dict) else None
+    return error is not None and error[1].get("code") == NO_VALUE
+
+
+def answers(rows: Iterable[EffectRow], *, retry: bool) -> list[EffectRow]:
+    """The records that are not steps of a finished effect; with ``retry`` without the last failures."""
+    rows = list(rows)
+    ended = {row.key for row in rows if row.state in (EffectState.OK, EffectState.FAILED)}
+    left = [row for row in rows if row.leaf not in ended and row.state != EffectState.LOST]
+    failures = last_failures(left) if retry else []
+    return [row for row in left if row not in failures]
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    at = path.rfind("/")
+    while at > 0:
+        yield path[:at]
+        at = path.rfind("/", 0, at)

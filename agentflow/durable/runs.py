@@ -1,0 +1,582 @@
+# pyright: reportPrivateUsage=false
+# Private members of a handle are used here, by the object that works on its run.
+"""Starting, resuming, cancelling and listing durable runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, JournalError, SessionBusy
+from agentflow.core.data.event_log import EventId, LogBounds
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source
+from agentflow.core.data.values import is_long
+from agentflow.core.events.journal import (
+    ENDED,
+    Claim,
+    NewRun,
+    OnInflight,
+    RunRow,
+    RunStatus,
+)
+from agentflow.core.ports.store_ports import EventStore, JobQueue, JournalStore, ResultStore
+from agentflow.durable.branch_runs import Ended
+from agentflow.durable.build import build_of
+from agentflow.durable.catalogue import RunCatalogue
+from agentflow.durable.conversations import Conversations
+from agentflow.durable.deriving import Generations, another_run, overrides_of, stored_run
+from agentflow.durable.following import no_value
+from agentflow.durable.generations import Change
+from agentflow.durable.handle import DurableRun, PastRun, RunEnd, RunInfo
+from agentflow.durable.journal import beside
+from agentflow.durable.journaled import Journaled
+from agentflow.durable.live_runs import LiveRuns
+from agentflow.durable.open_questions import OpenQuestions
+from agentflow.durable.plan import RunPlan, make_plan
+from agentflow.durable.python_program import PythonProgram, identity, prepared, reference_in
+from agentflow.durable.records import answers
+from agentflow.durable.repeated import check_same, raises_limit, unusable, usable_limits
+from agentflow.durable.stored_input import StoredInput, limits_data
+from agentflow.durable.takeover import LOOK_S, MOST_DEATHS, Takeover, Trials, poisoned
+from agentflow.durable.tracing import trace_of
+from agentflow.durable.values.codec import Codec, read_usage
+from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.lang.program import Program
+from agentflow.lib.redact import Redactor
+from agentflow.run.asking import Approver
+from agentflow.run.engine import Engine
+from agentflow.run.handle import Recorded, RunResult
+from agentflow.run.run import check_name, check_priority, new_run_id
+from agentflow.run.tenant import Tenant
+
+
+class DurableRuns:
+    """Starts and resumes the durable runs of one flow in one store.
+
+    ``redactor`` removes secrets from everything before it is stored; ``on_inflight`` decides what happens to calls of tools
+    that may not be repeated and that an interruption of their run left unfinished; ``records`` reads recorded events.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: JournalStore,
+        redactor: Redactor | None = None,
+        *,
+        on_inflight: OnInflight = "retry",
+        records: Recorded | None = None,
+    ) -> None:
+        self._on_inflight: OnInflight = _checked(on_inflight)
+        self._engine = engine
+        self._store = store
+        self._redactor = redactor
+        engine.recorded = Journaled(engine.effects)
+        self._codec = Codec(engine.effects, engine.following)
+        self.sessions = Conversations(store.sessions, self._codec, redactor)
+        self._input = StoredInput(self._codec, redactor)
+        self._runs = LiveRuns(engine, store, self._codec, redactor, self.sessions, self._input, records, self.cancel)
+        self._generations = Generations(engine, store, self._input, self._runs.taken_from)
+        self.questions = OpenQuestions(store, self._runs, self._codec, self._input)
+
+    async def start(
+        self,
+        program: Program | PythonProgram,
+        bindings: Mapping[str, Any],
+        *,
+        run_id: str | None = None,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        approve: Approver | None = None,
+        labels: Mapping[str, str] | None = None,
+        session: Session | None = None,
+        priority: int = 0,
+        tenant: Tenant | str | None = None,
+        queue: str | None = None,
+    ) -> DurableRun:
+        """Start the run called ``run_id``, resume it if it was interrupted, or return its handle if it has ended.
+
+        One that ended at a limit is resumed if ``limits`` allow more. With ``queue`` the workers of that queue carry it out.
+        Raises JournalError: ``durable/mismatch`` if a run with this id has another program, other bindings, another ``allow``
+        or another session, ``durable/argument`` for what else an existing run cannot use, ``durable/owned``,
+        ``durable/secret``, and those of the store; SessionBusy; ConfigurationError (``config/where``).
+        """
+        if run_id is not None:
+            check_name(run_id, None, self._redactor)
+        run_id = run_id or new_run_id()
+        source = program.source
+        names = None if allow is None else sorted(allow)
+        bindings = await self._engine.given(bindings)
+        new = await self.new_run(
+            program,
+            bindings,
+            limits=limits,
+            allow=names,
+            labels=labels,
+            session=session,
+            priority=priority,
+            tenant=tenant if isinstance(tenant, str) else "",
+            queue=queue,
+        )
+        async with self._runs.turn(run_id):
+            row, is_new = await self._store.create(run_id, new)
+            if row.digest != new.digest:
+                raise self._another_run(row, source, bindings, names, session)
+            if not is_new:
+                check_same(row, labels=labels, priority=priority, tenant=new.tenant, queue=queue)
+            live = self._runs.find(run_id)
+            if live is not None:
+                self._runs.take(live, limits, approve)
+                return live
+            retry = False
+            if row.status in ENDED:
+                end = self._runs.recorded_end(row, source)
+                before = self._limits_of(row)
+                retry = end is not None and end.status == "failed" and raises_limit(end.error, limits or before)
+                if end is not None and not retry:
+                    usable_limits(run_id, limits, before)
+                    self.sessions.ended(row, session)
+                    return DurableRun(run_id, end)
+            if row.queue is not None and not retry:
+                if not is_new and limits is not None and limits != self._limits_of(row):
+                    raise unusable(
+                        run_id, "limits=", "workers carry it out, under those it was started with", "leave it out"
+                    )
+                return await self._runs.follow(row)
+            payer = tenant if isinstance(tenant, Tenant) else None
+            values = await beside(is_long(bindings), self._input.as_read, new.input["bindings"], bindings)
+            return await self._runs.go_on(
+                row, program, values, limits, approve, self._on_inflight, session, retry=retry, tenant=payer
+            )
+
+    def _limits_of(self, row: RunRow) -> Limits:
+        """The limits that a stored run was started with."""
+        stored = row.input["limits"]
+        return self._engine.limits if stored is None else Limits(**stored)
+
+    async def new_run(
+        self,
+        program: Program | PythonProgram,
+        bindings: Mapping[str, Any],
+        *,
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        session: Session | None = None,
+        priority: int = 0,
+        tenant: str = "",
+        queue: str | None = None,
+    ) -> NewRun:
+        """The row to be stored for a new run of ``bindings`` as :meth:`Engine.given` gives them. Stores nothing itself. Raises as :meth:`start`."""
+        check_name(None, labels, self._redactor)
+        check_priority(priority)
+        source = program.source
+        names = None if allow is None else sorted(allow)
+        mark = self.sessions.mark(session)
+        much = is_long(bindings)
+        digest = (await beside(much, fingerprint, "run", identity(source.text), dict(bindings), names, *mark)).hex()
+        opening, exchanges = self.sessions.opening(session)
+        stored = await beside(much, self._input.write, bindings)
+        self._input.refuse_secret("the tenant's name", tenant)
+        if queue is not None:
+            self._input.refuse_secret("the queue's name", queue)
+            _check_portable(stored, session)
+            await self.jobs.prepare()
+        fields = {
+            "name": source.name,
+            "bindings": stored,
+            "allow": names,
+            "limits": limits_data(limits),
+            "labels": None if labels is None else dict(labels),
+            "session": opening,
+            "priority": priority,
+        }
+        trace = trace_of(self._engine.observers)
+        if trace is not None:
+            fields["trace"] = trace
+        return NewRun(
+            program=self._input.text(source),
+            digest=digest,
+            input=self._input.checked(fields),
+            session=opening["name"] if opening else None,
+            opening=exchanges,
+            queue=queue,
+            tenant=tenant,
+            priority=priority,
+        )
+
+    @property
+    def jobs(self) -> JobQueue:
+        """The queue of jobs for workers. Raises ConfigurationError (``config/where``) for a store without one."""
+        if self._store.jobs is None:
+            raise ConfigurationError(
+                "workers carry out runs that are stored in PostgreSQL, and this flow stores runs in a file",
+                code="config/where",
+                hint="AgentFlow(durable='postgresql://user@host/database')",
+            )
+        return self._store.jobs
+
+    def build(self) -> str:
+        """Which build of the application this process is."""
+        return build_of(self._engine)
+
+    async def take(self, claim: Claim, trials: Trials) -> DurableRun | None:
+        """Resume the run of a claimed job, in its turn among ``trials`` if its worker died; None if it failed before it began.
+
+        Raises JournalError (``durable/owned``) if another worker has already taken the run, and as :meth:`resume`.
+        """
+        async with self._runs.turn(claim.run):
+            return await self._take(claim, trials)
+
+    async def _take(self, claim: Claim, trials: Trials) -> DurableRun | None:
+        row = await stored_run(self._store, claim.run)
+        if row.slice != claim.slice or row.status not in ("queued", "waiting"):
+            raise JournalError(f"the job of the run '{claim.run}' is late", code="durable/owned")
+        try:
+            if row.deaths >= MOST_DEATHS:
+                raise await poisoned(self._store, row)
+            program, values = await self._stored_program(row, {})
+            go_on = partial(self._runs.go_on, row, program, values, None, None, self._on_inflight)
+            return await trials.begin(row, lambda: go_on(slice=claim.slice, cancelled=row.cancelling))
+        except AgentflowError as error:
+            if error.code in ("durable/owned", "durable/closed", "durable/database"):
+                raise
+            await self._fail(row, error, claim.slice)
+            return None
+
+    async def cancel_asked(self) -> None:
+        """Cancel runs of this process when another process asks for it, until this coroutine is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for run_id in await self.jobs.cancelled():
+                    live = self._runs.find(run_id)
+                    if live is not None and not live._cancelled:
+                        group.create_task(self.cancel(run_id))
+                await asyncio.sleep(LOOK_S)
+
+    def release(self) -> None:
+        """Give up the runs that this process has claimed from workers' queues; other workers resume them."""
+        self._runs.release()
+
+    def _another_run(
+        self,
+        row: RunRow,
+        source: Source,
+        bindings: Mapping[str, Any],
+        names: list[str] | None,
+        session: Session | None,
+    ) -> JournalError:
+        """The error for an id that another run has; it says what differs."""
+        mark = self.sessions.mark(session)
+        edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
+        differs = [] if identity(row.program) == identity(source.text) else ["the program"]
+        differs += [f"the binding '{name}'" for name in self._input.differing(row, bindings)]
+        differs += [] if row.input["allow"] == names else ["allow"]
+        return another_run(
+            row, source.name if edited and reference_in(source.text) is None else None, differs or ["the session"]
+        )
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        approve: Approver | None = None,
+        on_inflight: OnInflight | None = None,
+        tenant: Tenant | None = None,
+    ) -> DurableRun:
+        """Resume a run from what is stored of it. The last failures of a failed run are tried again.
+
+        ``bindings`` are those that are not stored, because they are secret or not data; ``limits`` replace the run's, and
+        ``on_inflight`` the flow's; ``tenant`` pays for it.
+        Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/argument`` for what a run that is at work
+        or has ended cannot use, ``durable/owned``, and those of the store.
+        """
+        chosen = _checked(on_inflight or self._on_inflight)
+        async with self._runs.turn(run_id):
+            return await self._resume(run_id, bindings, limits, approve, chosen, tenant)
+
+    async def _resume(
+        self,
+        run_id: str,
+        bindings: Mapping[str, Any] | None,
+        limits: Limits | None,
+        approve: Approver | None,
+        on_inflight: OnInflight,
+        tenant: Tenant | None,
+    ) -> DurableRun:
+        live = self._runs.find(run_id)
+        if live is not None:
+            self._runs.take(live, limits, approve, bindings)
+            if not live._resting:
+                return live
+        row = await stored_run(self._store, run_id)
+        if live is not None:
+            await self._runs.begin(live, row)
+            return live
+        if row.status in ("done", "cancelled"):
+            end = self._runs.recorded_end(row, Source.of(str(row.input["name"]), row.program))
+            if end is not None:
+                if bindings:
+                    raise unusable(run_id, f"the bindings {', '.join(bindings)}", "it has ended", "leave them out")
+                usable_limits(run_id, limits, self._limits_of(row))
+                return DurableRun(run_id, end)
+        program, values = await self._stored_program(row, bindings or {})
+        return await self._runs.go_on(row, program, values, limits, approve, on_inflight, retry=True, tenant=tenant)
+
+    async def derive(
+        self,
+        run_id: str,
+        change: Change,
+        *,
+        source: Source | None = None,
+        as_run: str | None = None,
+        bindings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        approve: Approver | None = None,
+        on_inflight: OnInflight | None = None,
+        tenant: Tenant | None = None,
+    ) -> DurableRun:
+        """Start, or resume, the generation of a run with ``change`` and the program ``source`` (None: the run's own).
+
+        ``as_run`` is the new id. Unless it is a fork, the generation continues the run: a run that has not ended is
+        cancelled, and the latest of several generations is the base. ``bindings`` replace those of the run or add to them.
+        Raises as :meth:`resume`, and what compiling raises.
+        """
+        chosen = _checked(on_inflight or self._on_inflight)
+        row, program, values = await self._generations.begin(
+            run_id, change, source=source, as_run=as_run, bindings=bindings or {}, limits=limits
+        )
+        async with self._runs.turn(row.run):
+            live = self._runs.find(row.run)
+            if live is not None:
+                self._runs.take(live, limits, approve)
+                return live
+            row = await stored_run(self._store, row.run)
+            end = self._runs.recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
+            if end is not None:
+                usable_limits(row.run, limits, self._limits_of(row))
+                return DurableRun(row.run, end)
+            return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True, tenant=tenant)
+
+    async def plan(
+        self,
+        run_id: str,
+        change: Change | None,
+        *,
+        source: Source | None = None,
+        bindings: Mapping[str, Any] | None = None,
+    ) -> RunPlan:
+        """What :meth:`derive`, or :meth:`resume` without ``change`` and ``source``, would do. Stores and carries out nothing."""
+        chosen = change or Change(overrides={})
+        row, program, values = await self._generations.changed(run_id, chosen, source, bindings or {})
+        rows = await self._store.effects(row.run)
+        derives = change is not None or source is not None
+        inherited = await self._store.effects(row.base) if row.base is not None and not derives else []
+        own = [] if derives else answers(rows, retry=row.status == "failed")
+        pool = chosen.pool(rows) if derives else Change.of(row).pool(inherited, own) if inherited else None
+        stored = row.input["limits"]
+        return await make_plan(
+            self._engine,
+            self._codec,
+            self._store,
+            row,
+            program,
+            values,
+            rows=[*rows, *inherited],
+            own=own,
+            pool=pool,
+            overrides=overrides_of(chosen if derives else Change.of(row), self._engine.tasks, program.source),
+            session=await self.sessions.copy(row),
+            limits=None if stored is None else Limits(**stored),
+        )
+
+    async def gc(
+        self, older_than_s: float | None, bounds: LogBounds | None = None, forget_s: float | None = None
+    ) -> int:
+        """Remove runs that ended more than ``older_than_s`` seconds ago, older results for reuse, and the oldest runs beyond
+        ``bounds``; forget what is kept of runs that ended more than ``forget_s`` seconds ago. Returns the number of runs removed.
+        """
+        before, forget = [None if each is None else time.time() - each for each in (older_than_s, forget_s)]
+        return await self._store.gc(before, bounds, forget=forget)
+
+    async def past(self, limit: int = 100) -> list[PastRun]:
+        """What is kept of at most ``limit`` removed runs, the last changed first."""
+        return [PastRun.of(row) for row in await self._store.past(limit=limit)]
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run for good, whether it works here, waits or was interrupted, and wait until it has cleaned up.
+
+        A run that is not at work is replayed to the end of its records, and cleans up there. If that is impossible, because
+        its program does not fit its records any more or needs bindings that are not stored, it is cancelled without
+        clean-up. A run that is done stays done. Raises JournalError.
+        """
+        stopped: DurableRun | None = None
+        cleaned = False
+        while True:
+            async with self._runs.turn(run_id):
+                live = self._runs.find(run_id)
+                ends = None if live is None else self._runs.stop(live)
+                if ends is not None:
+                    stopped = live
+                else:
+                    row = await stored_run(self._store, run_id)
+                    if row.status in ("done", "cancelled") or (stopped is not None and row.status in ENDED):
+                        break
+                    if row.queue is not None and row.status != "failed":
+                        await self.jobs.cancel(run_id)
+                        followed = await self._runs.follow(row)
+                        ends = asyncio.ensure_future(followed._ended.wait())
+                    elif row.status != "failed" and not cleaned:
+                        cleaned = True
+                        ends = await self._cleaning_up(row, live)
+                    if ends is None:
+                        await self._end_without_work(row, live)
+                        break
+            await asyncio.wait([ends])
+        if stopped is not None and stopped._end == RunEnd("queued"):  # it began to wait just then, or to store its end
+            stopped._settle(RunEnd("cancelled"))
+
+    async def _cleaning_up(self, row: RunRow, live: DurableRun | None) -> asyncio.Task[None] | None:
+        """Begin to replay a run that is not at work so that it cleans up. Returns that work; None if it cannot be begun."""
+        try:
+            if live is not None:
+                live._cancelled = True
+                await self._runs.begin(live, row)
+            else:
+                program, values = await self._stored_program(row, {})
+                live = await self._runs.go_on(row, program, values, None, None, self._on_inflight, cancelled=True)
+        except (AgentflowError, SessionBusy) as error:
+            if isinstance(error, JournalError) and error.code not in ("durable/bindings", "durable/mismatch"):
+                raise
+            return None
+        return live._task
+
+    async def _end_without_work(self, row: RunRow, live: DurableRun | None) -> None:
+        """Cancel a run as it is, without clean-up."""
+        owned = await self._store.own(row.run)
+        await self._store.finish(row.run, owned.run.epoch, "cancelled")
+        if live is not None:
+            self._runs.end(live, RunEnd("cancelled"))
+
+    async def _stored_program(
+        self, row: RunRow, bindings: Mapping[str, Any]
+    ) -> tuple[Program | PythonProgram, dict[str, Any]]:
+        """The program and the bindings of a stored run; ``bindings`` has those that are not stored. Raises JournalError."""
+        values = self._input.read(row, bindings)
+        source = Source.of(str(row.input["name"]), row.program)
+        return await prepared(self._engine, source, values, row.input["allow"]), values
+
+    async def take_over(self) -> None:
+        """Start resuming the runs of processes that die, until this is closed."""
+        await self._runs.watch(Takeover(self._store, self._adopt, self._end_poisoned).watch())
+
+    async def _adopt(self, row: RunRow) -> DurableRun | None:
+        """Resume a run of a process that died, unless somebody here has done so meanwhile."""
+        async with self._runs.turn(row.run):
+            if self._runs.find(row.run) is not None:
+                return None
+            handle = await self._resume(row.run, None, None, None, self._on_inflight, None)
+            handle._adopted = True
+            return handle
+
+    async def _end_poisoned(self, row: RunRow, error: JournalError) -> None:
+        async with self._runs.turn(row.run):
+            if self._runs.find(row.run) is None:
+                await self._fail(row, error)
+
+    async def _fail(self, row: RunRow, error: AgentflowError, slice: int | None = None) -> None:
+        """End a run that nobody works on as failed."""
+        owned = await self._store.own(row.run, slice)
+        stored = await self._runs.stored_error(error)
+        status: RunStatus = "cancelled" if row.cancelling else "failed"
+        branches = self._runs.branches
+        end = Ended(error=stored, usage=read_usage(owned.usage), cost=owned.cost)
+        await self._store.finish(
+            row.run,
+            owned.run.epoch,
+            status,
+            result=None if row.cancelling else {"usage": owned.usage, "cost": owned.cost, "steps": 0},
+            error=None if row.cancelling else stored,
+            branch=None if branches is None else branches.end(owned.run, status, end),
+        )
+
+    async def check(self, within_s: float) -> None:
+        """Have the store do something behind all that it has to write. Raises JournalError if it has not within ``within_s``."""
+        self._runs.find("")
+        try:
+            async with asyncio.timeout(within_s):
+                await self._store.find("")
+        except TimeoutError:
+            raise JournalError(
+                f"the database of durable runs could not be written to for {within_s:g} s",
+                code="durable/database",
+                hint="see the log: it is locked, full or away; runs wait for it and lose nothing",
+            ) from None
+
+    async def find(self, run_id: str) -> RunInfo | None:
+        """The run of this id, or None."""
+        row = await self._store.find(run_id)
+        return None if row is None else RunInfo.of(row)
+
+    async def recorded_result(self, run_id: str) -> RunResult[Any] | None:
+        """The result of a run that has ended; None for one that has not, or is not known. Raises the error of its end."""
+        row = await self._store.find(run_id)
+        if row is None or row.status not in ENDED:
+            return None
+        end = self._runs.recorded_end(row, Source.of(str(row.input["name"]), row.program))
+        return await DurableRun(run_id, end or RunEnd(row.status, error=no_value(run_id))).result()
+
+    async def events(self, run_id: str, store: EventStore, after: EventId) -> AsyncGenerator[dict[str, Any]]:
+        """The events of a run recorded in ``store`` after ``after``, and new ones until it has ended. Raises JournalError."""
+        await stored_run(self._store, run_id)
+        catalogue = RunCatalogue([store], self._store)
+        changes = await self._runs.changes()
+        async with contextlib.aclosing(catalogue.follow(run_id, after, changes=changes)) as events:
+            async for event in events:
+                yield event
+
+    @property
+    def results(self) -> ResultStore:
+        """The results for reuse that are stored beside the runs."""
+        return self._store.results
+
+    async def list(self, limit: int = 100) -> list[RunInfo]:
+        """At most ``limit`` runs of the store, the last changed first."""
+        return [RunInfo.of(row) for row in await self._store.list(limit=limit)]
+
+    async def aclose(self) -> None:
+        """Give up the runs that work here, to be resumed later, and close the store."""
+        self._store.leave()
+        try:
+            await self._runs.aclose()
+        finally:
+            await self._store.aclose()
+
+
+def _check_portable(bindings: Mapping[str, Any], session: Session | None) -> None:
+    """Raise ConfigurationError (``config/where``) for a run that needs something only this process has."""
+    kept = [name for name, data in bindings.items() if data is None]
+    if kept or session is not None:
+        what = f"the binding '{kept[0]}', which is secret or no data" if kept else "a session of this process"
+        raise ConfigurationError(
+            f"workers cannot do a run that needs {what}",
+            code="config/where",
+            hint="let a tool of the flow give it" if kept else "leave session= out, or where='workers'",
+        )
+
+
+def _checked(on_inflight: OnInflight) -> OnInflight:
+    if on_inflight not in ("retry", "ask", "fail"):
+        raise ConfigurationError(
+            f"on_inflight is 'retry', 'ask' or 'fail', not {on_inflight!r}",
+            code="config/on-inflight",
+            hint="'retry' repeats unfinished calls, 'ask' waits for a decision, 'fail' treats them as failed",
+        )
+    return on_inflight

@@ -1,0 +1,143 @@
+"""The waits of durable runs, as records: for answers of people, and for times.
+
+A wait has an open record from its beginning. An answer ends the record, in whatever process it arrives; a time is stored as
+a time of day. So a resumed run does not ask again, nor wait again for what is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from agentflow.core.call.call import CallContext
+from agentflow.core.call.journal_port import Content
+from agentflow.core.events.effects import Timer
+from agentflow.core.events.events import WaitStarted
+from agentflow.core.events.journal import EffectRow, EffectState, effect_key
+from agentflow.core.events.questions import Question
+from agentflow.durable.decisions import mismatch
+from agentflow.durable.parking import PARKED_S
+from agentflow.durable.records import CLEANUP, Records
+from agentflow.durable.values.codec import Codec
+from agentflow.durable.values.fingerprints import fingerprint, marks_of
+from agentflow.durable.values.record_values import with_marks
+from agentflow.run.questions import permits_of, unanswered, waiting
+
+
+class Recording(Protocol):
+    """What waits need of the records of a run: a :class:`~agentflow.durable.journal.RunJournal`."""
+
+    @property
+    def records(self) -> Records: ...
+    @property
+    def codec(self) -> Codec: ...
+
+    async def find(
+        self, kind: str, name: str, digest: bytes, call: CallContext, parts: Callable[[], Content] | None = None
+    ) -> EffectRow | None: ...
+    def replayed(self, row: EffectRow, call: CallContext) -> Any: ...
+    def outcome(self, data: Mapping[str, Any], call: CallContext) -> Any: ...
+    def clean(self, text: str) -> str: ...
+    def row(
+        self, kind: str, name: str, digest: bytes, call: CallContext, data: Any, meter: None, started: float
+    ) -> EffectRow: ...
+
+
+async def answered(
+    journal: Recording,
+    question: Question,
+    content: Content,
+    call: CallContext,
+    consult: Callable[[], Awaitable[Any]] | None,
+) -> Any:
+    """The answer to ``question``: from its record, from ``consult``, or from ``flow.send``. A question is never asked twice.
+
+    ``content`` is the part of the question that identifies its record.
+    """
+    name, records = journal.clean(question.question)[:80], journal.records
+    try:
+        row = await _begin(journal, question.reason, name, content, call)
+        if row is not None and row.state != EffectState.OPEN:
+            return journal.replayed(row, call)
+        if consult is not None:
+            data = {**_asked(question), "ok": journal.codec.encode(await consult())}
+            ended = _row(journal, question.reason, name, content, call, EffectState.OK, data)
+            await records.commit(ended)
+            return journal.outcome(ended.value, call)
+        if CLEANUP in call.path:
+            return unanswered(question, call)
+        if row is None:
+            await records.commit(
+                _row(journal, question.reason, name, content, call, EffectState.OPEN, _asked(question))
+            )
+        with waiting(question, call):  # not before: who sees the event may answer at once
+            data = await records.parking.wait(call, permits_of(call), question=question)
+            return journal.outcome(data, call)
+    except asyncio.CancelledError:
+        if not records.suspending:
+            records.commit_soon([], drop=[effect_key(call.path)])  # it is no longer asked
+        raise
+
+
+async def slept(journal: Recording, effect: Timer, call: CallContext) -> list[Any]:
+    """Wait until the end of ``effect``, counted from its first beginning, in whatever process that was."""
+    content = {"the time": effect.seconds, "whether it varies": effect.jitter}
+    row = await _begin(journal, "timer", "", content, call)
+    if row is not None and row.state != EffectState.OPEN:
+        return journal.replayed(row, call)
+    records = journal.records
+    if row is None:
+        due = time.time() + (random.uniform(0, effect.seconds) if effect.jitter else effect.seconds)
+        row = _row(journal, "timer", "", content, call, EffectState.OPEN, {"due": due})
+        if effect.seconds:
+            records.commit_soon([row])
+    due = float(row.value["due"])
+    left = due - time.time()
+    if left > PARKED_S and CLEANUP not in call.path:
+        with call.scope(WaitStarted, call.path, reason="timer"):
+            await records.parking.wait(call, permits_of(call), due=due)
+    elif left > 0:
+        await asyncio.sleep(left)
+    await records.commit(_row(journal, "timer", "", content, call, EffectState.OK, {"ok": []}, row.started))
+    return []
+
+
+async def _begin(journal: Recording, kind: str, name: str, content: Content, call: CallContext) -> EffectRow | None:
+    """The record of a wait, which may be open; None if it begins now. Stops the run if the record does not fit."""
+    digest = fingerprint(kind, content)
+    row = await journal.find(kind, name, digest, call, lambda: content)
+    if row is None:
+        row = journal.records.find(call.path)
+        if row is not None and row.content != digest:
+            await journal.records.stop(mismatch(row, f"{kind} {name}", content))
+    return row
+
+
+def _row(
+    journal: Recording,
+    kind: str,
+    name: str,
+    content: Content,
+    call: CallContext,
+    state: EffectState,
+    data: Any,
+    started: float | None = None,
+) -> EffectRow:
+    row = journal.row(
+        kind,
+        name,
+        fingerprint(kind, content),
+        call,
+        with_marks(data, marks_of([*content.values()])),
+        None,
+        started or time.time(),
+    )
+    return row if state == EffectState.OK else replace(row, state=state, ended=None)
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    return {"question": question.question, "schema": question.schema}

@@ -1,0 +1,317 @@
+"""Lines: the sequence in which the code of a Python workflow performs its effects, on a strand like that of a program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from inspect import isawaitable
+from itertools import islice
+from typing import Any, Protocol, TypeVar, cast
+
+from agentflow.core.call.host_calls import LINE_S, HostCalls
+from agentflow.core.call.host_code import LineCode, contained, is_stray
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, PythonOverlap, WorkflowError
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source, Span
+from agentflow.core.events.effects import Effect
+from agentflow.lang.abi import Runtime
+from agentflow.run.strand import branches, recovery
+from agentflow.run.strand.strand import Strand
+
+T = TypeVar("T")
+Start = Callable[[], Awaitable[Any]]
+_LOOKED_AT = 100
+"""Number of parts of a list that are checked for calls that were not awaited: if one was forgotten, usually all were."""
+_NOWHERE = Source("<python>", "").span(0, 0)
+
+
+class LineWork(Protocol):
+    """A call that is carried out on a line: see :class:`~agentflow.flow.python.FlowCall`."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def work(self) -> Callable[[Any], Awaitable[Any]]: ...
+    @property
+    def read(self) -> Callable[[Any], Any]: ...
+
+
+class HostFailure(AgentflowError):
+    """Carries a host exception through the runtime, which handles only its own errors."""
+
+    default_code = "host/raised"
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.error = error
+        self.__cause__ = error
+
+
+class Line:
+    """One sequential line of Python code: its ``strand``, the task ``at_work`` on that code, and the call ``in_flight``, which
+    the task ``flying`` awaits.
+
+    ``forgotten`` names the call that was dropped without being awaited; ``entered`` says that code runs on the line, ``converses``
+    that a session was given for the task which is called on it. In host code without a fixed order, such as that of a tool,
+    each call has a line of its own.
+    """
+
+    __slots__ = ("at_work", "code", "converses", "entered", "flying", "forgotten", "in_flight", "strand")
+
+    def __init__(self, strand: Strand) -> None:
+        self.strand = strand
+        self.entered = False
+        self.converses = False
+        self.forgotten: str | None = None
+        self.in_flight: LineWork | str | None = None
+        self.flying: asyncio.Task[Any] | None = None
+        self.at_work: asyncio.Task[Any] | None = None
+        self.code: HostCalls | None = None
+
+    async def run(self, start: Start, *, source: Source | None = None) -> Any:
+        """Run host code to its end and return its value, with its effects numbered on this line.
+
+        A call left in flight is cancelled and has ended. Raises WorkflowError for a call that was not awaited.
+        """
+        call = self.strand.call = self.strand.call.of_line(self)
+        self.entered = True
+        if source is not None and source.text:
+            call.program_loaded(source, "python")
+        with LineCode(call):
+            value = await self.body(start)
+        self._check_awaited()
+        return value
+
+    async def do(self, call: LineWork) -> Any:
+        """Carry out one call and return its value. Raises as :meth:`flight` does, and again once the code was cancelled or met a limit."""
+        with self.flight(call) if self._goes_on() else await self.turn(call):
+            try:
+                return call.read(await call.work(self))
+            except LimitExceeded as error:
+                self.strand.budget.meet(error)
+                raise
+
+    def _goes_on(self) -> bool:
+        return self.code is None or not (self.code.stopped or self.strand.budget.met is not None)
+
+    async def turn(self, call: LineWork | str) -> AbstractContextManager[None]:
+        """The block of :meth:`flight` for a call that begins. One that cleans up has no model and is not counted; any other raises
+        again what stopped the code, whatever that caught.
+        """
+        code, strand = self.code, self.strand
+        journal, met = strand.call.run.journal, strand.budget.met
+        if code is None or not (code.cancelled() or met is not None):
+            return self.flight(call)
+        if (journal is not None and journal.suspending) or not code.handles_a_stop():
+            await code.refuse()
+            raise met or asyncio.CancelledError()
+        return self._cleaning_up(call, limited=met is not None or strand.budget.out_of_time())
+
+    @contextmanager
+    def _cleaning_up(self, call: LineWork | str, *, limited: bool) -> Generator[None]:
+        with self.flight(call), recovery.cleaning(self.strand, limited=limited):
+            yield
+
+    @contextmanager
+    def flight(self, call: LineWork | str) -> Generator[None, None, None]:
+        """A block during which a call, or something with this name, is in flight.
+
+        Raises PythonOverlap if another call is in flight, WorkflowError if one was forgotten before.
+        """
+        task = asyncio.current_task()
+        if self.in_flight is not None or (self.at_work is not None and self.at_work is not task):
+            raise _overlap(call, self.in_flight)
+        if self.forgotten is not None:
+            self._check_awaited()
+        self.in_flight, self.flying = call, task
+        try:
+            yield
+        finally:
+            self.in_flight = None
+
+    async def body(self, start: Start) -> Any:
+        """Run host code that is part of the call in flight: its own calls are made on this line."""
+        around, self.in_flight = self.in_flight, None
+        outer, self.at_work = self.at_work, asyncio.current_task()
+        caller, self.code = self.code, HostCalls(self.code if outer is self.at_work else None)
+        code = self.code
+        try:
+            return await code.to_end(started(start), "the code of a workflow", LINE_S)
+        except (
+            BaseException
+        ) as error:  # of any kind: what is no Exception is a failure of that code, the rest is raised again
+            met = self.strand.budget.met
+            if met is not None and error is not met and not code.cancelled():
+                raise met from error
+            if is_stray(error, code.cancelled()):
+                raise contained(error) from error
+            raise
+        finally:
+            left = self.flying if self.in_flight is not None else None
+            self.in_flight, self.at_work, self.code = around, outer, caller
+            if left is not None:
+                left.cancel()
+                await asyncio.wait([left])
+
+    def perform(self, effect: Effect, span: Span | None) -> Coroutine[Any, Any, Any]:
+        """Carry out an effect (to be awaited)."""
+        strand = self.strand
+        call = strand.call
+        if span is None:
+            span = call.span
+        elif call.run.watched and span.source.text:
+            call.program_loaded(span.source, "python")
+        return strand.perform(effect, span)
+
+    @asynccontextmanager
+    async def conversing(self, session: Session) -> AsyncGenerator[None]:
+        """A block in which the call in flight takes part in ``session`` instead of that of the run. Raises as :meth:`Session.used`."""
+        call = self.strand.call
+        outer = call.session
+        async with session.used() as call.session:
+            self.converses = True
+            try:
+                yield
+            finally:
+                self.converses, call.session = False, outer
+
+    # -- branches and recovery, as programs have them --------------------------------------------------------------
+
+    async def map(
+        self, function: Callable[[Any], Awaitable[Any]], items: Iterable[Any], limit: int | None, span: Span | None
+    ) -> list[Any]:
+        """The values of ``function`` on all items, in order, each in a branch."""
+
+        def code(strand: Any, d: int, item: Any) -> Coroutine[Any, Any, Any]:
+            return _in_branch(strand, lambda: function(item))
+
+        return await _unwrapped(branches.each(self.strand, span or _NOWHERE, code, items, limit))
+
+    async def fork(self, form: Callable[..., Awaitable[T]], parts: tuple[Awaitable[Any], ...], span: Span | None) -> T:
+        """The value of ``form`` (parallel or race) for ``parts``, each awaited in a branch. Parts that never began are closed."""
+
+        def code(part: Awaitable[Any]) -> Callable[[Any, int], Coroutine[Any, Any, Any]]:
+            return lambda strand, d: _in_branch(strand, lambda: part)
+
+        try:
+            return await _unwrapped(form(self.strand, 0, span or _NOWHERE, [code(part) for part in parts]))
+        finally:
+            for part in parts:
+                close(part)
+
+    async def timeout(self, seconds: float, part: Awaitable[T], span: Span | None) -> T:
+        """The value of ``part``, which may take ``seconds``."""
+        try:
+            return await _unwrapped(
+                recovery.timeout(self.strand, 0, span or _NOWHERE, seconds, self._thunk(lambda: part))
+            )
+        finally:
+            close(part)
+
+    async def retry(
+        self,
+        times: int,
+        start: Callable[[], Awaitable[T]],
+        span: Span | None,
+        worth: Callable[[BaseException | None], bool] | None = None,
+    ) -> T:
+        """The value of ``start()``, called again when a task or tool in it fails, at most ``times`` times in all; ``worth`` says
+        after which failures (None: all)."""
+        return await _unwrapped(recovery.retry(self.strand, 0, span or _NOWHERE, times, self._thunk(start), worth))
+
+    def _thunk(self, start: Start) -> Callable[[Runtime, int], Coroutine[Any, Any, Any]]:
+        return lambda rt, d: _guarded(self.body(start))
+
+    def _check_awaited(self) -> None:
+        forgotten, self.forgotten = self.forgotten, None
+        if forgotten is not None:
+            raise WorkflowError(
+                f"{forgotten} was called and never awaited, so it did nothing",
+                code="python/not-awaited",
+                hint="write await before it; close() drops a call that is not wanted",
+            )
+
+
+async def carried_out(line: Line, work: LineWork, source: Source | None = None) -> Any:
+    """The value of ``work``, carried out on a line of its own."""
+    strand = line.strand
+    try:
+        return await line.run(lambda: line.do(work), source=source)
+    except LimitExceeded as error:
+        strand.budget.meet(error)
+        raise
+    finally:
+        strand.end()
+
+
+async def in_turn(line: Line | None, name: str) -> AbstractContextManager[None]:
+    """A block that counts as a call on ``line``, in the code of a workflow; without a line it does nothing. Raises as :meth:`Line.turn`."""
+    return nullcontext() if line is None else await line.turn(name)
+
+
+async def started(start: Start) -> Any:
+    """The value of awaiting ``start()``. Raises WorkflowError if that cannot be awaited, or if its value is awaitable itself."""
+    awaitable = start()
+    if not isawaitable(awaitable):
+        raise WorkflowError(
+            f"the workflow's function returns {type(awaitable).__name__}, which cannot be awaited",
+            code="python/not-async",
+            hint="pass a task, a workflow or an async function; flow.step takes plain functions too",
+        )
+    value = await awaitable
+    _check_value(value)
+    return value
+
+
+def _check_value(value: Any) -> None:
+    """Raise WorkflowError if ``value``, or one of its first parts, should have been awaited."""
+    parts = cast("Iterable[Any]", value) if isinstance(value, list | tuple) else (value,)
+    for part in islice(parts, _LOOKED_AT):
+        if isawaitable(part):
+            close(part)
+            raise WorkflowError(
+                f"{getattr(part, 'label', None) or repr(part)} is returned itself, instead of its value",
+                code="python/not-awaited",
+                hint="write await before it; for several calls flow.map or flow.parallel returns all values",
+            )
+
+
+def close(part: Any) -> None:
+    """Close something that may not have begun, so that Python does not warn about it."""
+    end = getattr(part, "close", None)
+    if end is not None and hasattr(part, "__await__"):
+        end()
+
+
+async def _in_branch(strand: Strand, start: Start) -> Any:
+    return await _guarded(Line(strand).run(start))
+
+
+async def _guarded(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except AgentflowError:
+        raise
+    except Exception as error:
+        raise HostFailure(error) from error
+
+
+async def _unwrapped(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except HostFailure as failure:
+        error = failure.error
+    raise error from error.__cause__
+
+
+def _overlap(call: LineWork | str, other: LineWork | str | None) -> PythonOverlap:
+    beside = "the code around it is in flight" if other is None else f"{_label(other)} is in flight on the same branch"
+    return PythonOverlap(
+        f"{_label(call)} was begun while {beside}: their order would differ from run to run",
+        hint="use flow.parallel or flow.map, not asyncio.gather or tasks of your own",
+    )
+
+
+def _label(call: LineWork | str) -> str:
+    return call if isinstance(call, str) else call.label

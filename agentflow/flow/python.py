@@ -1,0 +1,336 @@
+"""Calls from Python: awaited within a run, or as runs of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from agentflow.core.call.call import CallContext, LineCall
+from agentflow.core.call.host_code import calling
+from agentflow.core.data.errors import ConfigurationError, LimitExceeded, WorkflowError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Source, Span
+from agentflow.core.events.effects import Effect
+from agentflow.core.ports.toolbox import Toolbox
+from agentflow.flow.host_spans import HostSpans
+from agentflow.flow.line import Line, carried_out, close, in_turn
+from agentflow.flow.program_files import ProgramLike
+from agentflow.lang.program import Program
+from agentflow.run.bounds.estimate import Bounds
+from agentflow.run.engine import Engine, PythonTarget
+from agentflow.run.strand.budget import budget_of
+from agentflow.run.strand.unawaited import Unawaited
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Host(Protocol):
+    """What tasks, workflows and calls need of the flow: its engine, and the ``spans`` of host code."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def spans(self) -> HostSpans: ...
+    async def run_alone(self, call: FlowCall[Any]) -> Any:
+        """The value of a call that is a run of its own."""
+        ...
+
+    async def bounds(self, program: ProgramLike, *, bindings: Mapping[str, Any] | None = None) -> Bounds:
+        """The most that a program may do and cost."""
+        ...
+
+    def read_tools(self, tools: object, where: str) -> tuple[list[str] | None, Toolbox]:
+        """The names that a list of tools offers, None for all ordinary ones of the flow, and the objects among them."""
+        ...
+
+
+class AsCoroutine(Coroutine[Any, Any, R_co]):
+    """An awaitable that is also a coroutine, since ``asyncio.run`` and ``create_task`` accept nothing else.
+
+    Subclasses set ``_steps`` to None.
+    """
+
+    __slots__ = ("_steps",)
+
+    _steps: Generator[Any, None, R_co] | None
+
+    def send(self, value: Any, /) -> Any:
+        """Continue to the next wait."""
+        return self._begun_steps().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an exception where it waits; before it has begun, that ends it."""
+        if self._steps is None:
+            self.close()
+        return self._begun_steps().throw(*error)
+
+    def close(self) -> None:
+        """End it where it waits, if it was begun as a coroutine."""
+        if self._steps is not None:
+            self._steps.close()
+
+    def _begun_steps(self) -> Generator[Any, None, R_co]:
+        if self._steps is None:
+            self._steps = cast("Generator[Any, None, R_co]", self.__await__())
+        return self._steps
+
+
+class FlowCall(Unawaited, AsCoroutine[R_co]):
+    """A call that has not begun: await it, once, or hand it to ``flow.run``, ``flow.stream`` or ``flow.start``.
+
+    In a workflow it is part of its run, in a tool of the tool's run, elsewhere it is a run of its own. ``name`` is the name
+    of what is called, ``span`` the call in the host's file. Using the call as if it were its value raises WorkflowError
+    (``python/not-awaited``).
+    """
+
+    __slots__ = ("_begun", "_host", "_made_in", "name", "span")
+
+    source: Source | None = None
+    """The file of the called function, if the call can be the whole of a run."""
+    session: Session | None = None
+    """The conversation in which the call takes part, if it names one itself."""
+
+    def __init__(self, host: Host, name: str, span: Span | None) -> None:
+        self._steps = None
+        self._begun = False
+        self._made_in = calling()
+        self._host = host
+        self.name = name
+        self.span = span
+
+    def work(self, line: Line, /) -> Awaitable[Any]:
+        """Carry the call out on a line, once it has begun."""
+        raise NotImplementedError
+
+    def read(self, result: Any, /) -> R_co:
+        """The call's value, converted from the result of :meth:`work`."""
+        return result
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        call = calling()
+        if call is None:
+            return self._host.run_alone(self).__await__()
+        if self._begun:
+            raise self._begun_before()
+        self._begun = True
+        line: Line | None = call.line if type(call) is LineCall else None
+        if line is not None and call.run.services is self._host.engine:
+            return line.do(self).__await__()
+        return self._join(call if line is None else line.strand.call, line).__await__()
+
+    @property
+    def label(self) -> str:
+        """The name of what is called, and the span of the call."""
+        return f"{self.name}(...)" + (f" at {self.span}" if self.span is not None else "")
+
+    def __repr__(self) -> str:
+        return f"<call {self.label}, {'begun' if self._begun else 'not awaited'}>"
+
+    def __del__(self) -> None:
+        if self._begun:
+            return
+        self.close()
+        if type(self._made_in) is LineCall:
+            self._made_in.line.forgotten = self.label
+        else:
+            warnings.warn(f"{self.label} was never awaited", RuntimeWarning, stacklevel=2, source=self)
+
+    def close(self) -> None:
+        """Give the call up: there is no warning that it was not awaited."""
+        super().close()
+        self._begun = True
+
+    def drop(self) -> None:
+        """Give it up, unless it has begun."""
+        if not self._begun:
+            self.close()
+
+    def begin(self) -> None:
+        """Mark the call as begun. Raises WorkflowError the second time."""
+        if self._begun:
+            raise self._begun_before()
+        self._begun = True
+
+    def _begun_before(self) -> WorkflowError:
+        return WorkflowError(
+            f"{self.label} has begun already, and a call is awaited once",
+            code="python/awaited-twice",
+            hint="keep its value, or call again",
+        )
+
+    def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
+        """Begin the call as a durable run. Returns what is stored of it: the function, and its arguments as JSON data.
+
+        Raises ConfigurationError (``python/not-durable``) for anything but a call of a task or workflow.
+        """
+        self.begin()
+        raise ConfigurationError(
+            f"{self.label} is not a call of a task or workflow, so it could not be resumed after a crash",
+            code="python/not-durable",
+            hint="start a function declared with @flow.workflow or @flow.task",
+        )
+
+    async def evaluate(self, call: CallContext) -> R_co:
+        """Carry the call out, once it has begun, as the whole of the run of ``call``: a task takes part in a session that
+        the run was given."""
+        line = Line(self._host.engine.strand(call))
+        line.converses = call.session.given
+        value = await carried_out(line, self, self.source)
+        budget_of(call).check_over()
+        return value
+
+    async def _join(self, call: CallContext, line: Line | None) -> R_co:
+        """Carry the call out within the run of ``call``: that of a tool, or of another flow's workflow on its ``line``."""
+        engine = self._host.engine
+        if call.host is not None and call.host.loop is not asyncio.get_running_loop():
+            raise WorkflowError(
+                f"{self.label} was awaited in another thread than its run works in",
+                code="python/thread",
+                hint="make the tool an async function; it may hand blocking work to asyncio.to_thread",
+            )
+        with await in_turn(line, self.name):
+            call = call if line is None else line.strand.call
+            async with engine.called_back(call):
+                if call.run.services is not engine:
+                    call = engine.join(call, call.next_path(self.name), session=call.session)[1]
+                strand = engine.strand(call)
+                try:
+                    return self.read(await self.work(Line(strand)))
+                except LimitExceeded as error:
+                    strand.budget.meet(error)
+                    raise
+                finally:
+                    strand.end()
+
+
+class EffectCall(FlowCall[R_co]):
+    """A call that is one effect. ``read`` converts the effect's result to the call's value."""
+
+    __slots__ = ("effect", "read")
+
+    def __init__(self, host: Host, name: str, span: Span | None, effect: Effect, read: Callable[[Any], R_co]) -> None:
+        self._steps = None  # as the base does: workflows may make many of these
+        self._begun = False
+        self._made_in = calling()
+        self._host = host
+        self.name = name
+        self.span = span
+        self.effect = effect
+        self.read = read
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        # The fast path of nearly all calls, a few microseconds long: the call was created on a line that is free, which has
+        # everything that is needed. All other calls take the path of the base class.
+        call, task = self._made_in, asyncio.current_task()
+        if type(call) is not LineCall or call.run.services is not self._host.engine:
+            return (yield from super().__await__())
+        line: Line = call.line
+        if line.at_work is not task or line.in_flight is not None or line.forgotten is not None or self._begun:
+            return (yield from super().__await__())
+        if line.code is None or line.code.stopped or line.strand.budget.met is not None:
+            return (yield from super().__await__())
+        self._begun = True
+        line.in_flight, line.flying = self, task
+        try:
+            if call.run.watched or self.span is None:
+                return self.read((yield from line.perform(self.effect, self.span).__await__()))
+            return self.read((yield from line.strand.perform(self.effect, self.span).__await__()))
+        except LimitExceeded as error:
+            line.strand.budget.meet(error)
+            raise
+        finally:
+            line.in_flight = None
+
+    def work(self, line: Line, /) -> Awaitable[Any]:
+        """Carry the call out on a line, once it has begun."""
+        return line.perform(self.effect, self.span)
+
+
+class WorkCall(FlowCall[R_co]):
+    """A call that is carried out by ``work`` on a line.
+
+    ``parts`` are awaited in it, and closed with it; ``source`` is the file of the called function, ``session`` the
+    conversation that the call names, and ``stored`` returns what a durable run stores of the call, if it can be the whole of a run.
+    """
+
+    __slots__ = ("_parts", "_stored", "session", "source", "work")
+
+    def __init__(
+        self,
+        host: Host,
+        name: str,
+        span: Span | None,
+        work: Callable[[Line], Awaitable[R_co]],
+        *,
+        parts: Sequence[Awaitable[Any]] = (),
+        source: Source | None = None,
+        session: Session | None = None,
+        stored: Callable[[], tuple[PythonTarget, dict[str, Any]]] | None = None,
+    ) -> None:
+        super().__init__(host, name, span)
+        self.work = work
+        self.source = source
+        self.session = session
+        self._parts = parts
+        self._stored = stored
+
+    def close(self) -> None:
+        """Give the call up: there is no warning that it was not awaited."""
+        super().close()
+        for part in self._parts:
+            close(part)
+
+    def stored(self) -> tuple[PythonTarget, dict[str, Any]]:
+        """Begin the call as a durable run, and return what is stored of it."""
+        if self._stored is None:
+            return super().stored()
+        self.begin()
+        return self._stored()
+
+
+@frozen
+class FlowWork:
+    """The work of a run: its name, a digest of its text, and ``evaluate``, which does it at a call of the run.
+
+    ``program`` is the compiled program, if it is one."""
+
+    name: str
+    digest: str
+    evaluate: Callable[[CallContext], Awaitable[Any]]
+    program: Program | None = None
+
+
+def no_bindings(call: FlowCall[Any]) -> ConfigurationError:
+    """The error for passing bindings or an environment with a call, since only programs have them."""
+    call.close()
+    return ConfigurationError(
+        f"{call.label} takes no bindings and no environment, which are a program's",
+        code="python/bindings",
+        hint="pass what it needs as arguments",
+    )
+
+
+def python_work(call: FlowCall[Any], bindings: object = None, env: object = None) -> FlowWork:
+    """Begin a call, and return its work. Raises WorkflowError if it has begun before, ConfigurationError for bindings or an
+    environment."""
+    call.begin()
+    if bindings is not None or env is not None:
+        raise no_bindings(call)
+    source = call.source or (None if call.span is None else call.span.source)
+    return FlowWork(call.name, "" if source is None else source.digest, call.evaluate)
+
+
+def check_arguments(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raise WorkflowError for an argument that is a call whose ``await`` was forgotten."""
+    for value in (*arguments, *named.values()):
+        if isinstance(value, FlowCall):
+            call = cast("FlowCall[Any]", value)
+            call.close()
+            raise WorkflowError(
+                f"'{name}' was passed the call {call.label} itself, instead of its value",
+                code="python/not-awaited",
+                hint=f"write await: {name}(await {call.name}(...))",
+            )

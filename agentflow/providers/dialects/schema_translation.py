@@ -1,0 +1,480 @@
+"""Translates one JSON Schema into the part of JSON Schema that a server takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from agentflow.core.data.errors import clip
+from agentflow.core.data.values import to_json
+from agentflow.lib.schema.json_schema import MAX_NESTING, MAX_NODES, target
+from agentflow.lib.schema.json_types import type_name
+from agentflow.lib.schema.linear_pattern import LinearPatterns
+from agentflow.providers.dialects.schema_size import fits, is_finite
+from agentflow.providers.dialects.schema_subsets import Subset
+
+_MAPS = frozenset(["properties", "patternProperties", "dependentSchemas"])
+_LISTS = frozenset(["anyOf", "oneOf", "allOf", "prefixItems"])
+_ONE = frozenset(["items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"]) | {
+    "unevaluatedItems",
+    "unevaluatedProperties",
+}
+_NOTES = frozenset(["default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator"]) | {
+    "$schema",
+    "$id",
+    "$comment",
+    "$anchor",
+    "$dynamicAnchor",
+    "$defs",
+    "definitions",
+}
+"""Keywords that demand nothing."""
+_LABELS = frozenset(["title", "description"])
+_AT_THE_TOP = frozenset(
+    ["oneOf", "anyOf", "allOf", "enum", "const", "not", "if", "then", "else", "dependentSchemas"]
+) | {
+    "dependentRequired",
+}
+"""Keywords that no server takes at the top of a tool's schema, and those that would be missed there most."""
+_OF_KIND: Mapping[str, frozenset[str]] = {
+    "object": _MAPS | {"required", "additionalProperties", "minProperties", "maxProperties", "propertyNames"},
+    "array": frozenset(["items", "prefixItems", "contains", "minItems", "maxItems", "uniqueItems"]),
+    "string": frozenset(["minLength", "maxLength", "pattern", "format"]),
+    "number": frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]),
+}
+_NULL = {"type": "null"}
+_SCALARS = ({"type": "string"}, {"type": "number"}, {"type": "boolean"})
+_MOST_TOLD = 1_000
+
+
+class Unsaid(Exception):
+    """A schema of which a server takes no form."""
+
+
+class Translation:
+    """One translation. After :meth:`run`, ``whole`` says that nothing was left out, ``rest`` what to say of a ``tool`` besides."""
+
+    def __init__(self, schema: Mapping[str, Any], subset: Subset, *, tool: bool) -> None:
+        self.whole = True
+        self.rest = ""
+        self._root = schema
+        self._subset = subset
+        self._patterns = LinearPatterns()
+        self._tool = tool
+        self._names: dict[str, str] = {}
+        self._definitions: dict[str, Any] = {}
+        self._open: set[str] = {"#"}
+        self._nodes = 0
+
+    def run(self) -> dict[str, Any]:
+        """The schema in the form of the subset. Raises Unsaid."""
+        subset = self._subset
+        try:
+            root = self._at_top(dict(self._root))
+            result = self._visit(root, 0)
+        except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:  # not a schema at all
+            raise Unsaid from error
+        if self._definitions:
+            result["$defs"] = self._definitions
+        if subset.every and not is_finite(result):
+            raise Unsaid
+        if not fits(result, subset):
+            raise Unsaid
+        return result
+
+    # -- the root ---------------------------------------------------------------------------------------------------
+
+    def _at_top(self, rules: dict[str, Any]) -> dict[str, Any]:
+        """The root as an object without a union, if the subset demands one."""
+        if self._subset.root_unions:
+            return rules
+        if "$ref" in rules:
+            rules = self._with_target(rules, set())
+        if "allOf" in rules:
+            rules = self._merged(rules)
+        if rules.get("type", "object") != "object" or (not self._tool and "type" not in rules):
+            raise Unsaid
+        left = {key: rules[key] for key in _AT_THE_TOP if key in rules}
+        kept = {key: each for key, each in rules.items() if key not in left}
+        for key in ("anyOf", "oneOf"):
+            if key in left:
+                kept = self._joined(kept, left[key])
+        if left:
+            self.whole = False
+            if not self._tool:
+                kept["description"] = _told(kept, {key: _short(each) for key, each in left.items()})
+            else:
+                whole = "$ref" in to_json(left)
+                self.rest = f"The arguments must meet this JSON Schema, too: {to_json(self._root if whole else left)}"
+        if self._tool and self._subset.empty:
+            kept.setdefault("properties", {})
+        return {**kept, "type": "object"}
+
+    def _joined(self, rules: dict[str, Any], variants: Sequence[Any]) -> dict[str, Any]:
+        """An object with the properties of all variants of a union."""
+        members = [self._with_target(dict(each), set()) if "$ref" in each else each for each in variants]
+        properties: dict[str, Any] = {}
+        for variant in members:
+            for name, each in variant.get("properties", {}).items():
+                one: list[Any] = properties.setdefault(name, [])
+                if each not in one:
+                    one.append(each)
+        if not properties:
+            return rules
+        own: dict[str, Any] = rules.get("properties", {})
+        every = {name: each[0] if len(each) == 1 else {"anyOf": each} for name, each in properties.items()}
+        shared = set[str].intersection(*[set(variant.get("required", ())) for variant in members])
+        needed = [*rules.get("required", ()), *sorted(shared - set(rules.get("required", ())))]
+        closed = all([variant.get("additionalProperties") is False for variant in members])
+        return {
+            **rules,
+            "properties": {**every, **own},
+            "required": needed,
+            **({"additionalProperties": False} if closed else {}),
+        }
+
+    # -- references -------------------------------------------------------------------------------------------------
+
+    def _with_target(self, rules: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+        """The target of a reference, with what stands beside the reference; the same keyword twice is told."""
+        ref: str = rules["$ref"]
+        if ref in seen:
+            raise Unsaid
+        aim: dict[str, Any] = dict(target(self._root, ref))
+        beside = {key: each for key, each in rules.items() if key != "$ref" and key not in _NOTES}
+        twice = {key: each for key, each in beside.items() if key not in _LABELS and aim.get(key, each) != each}
+        merged = {**aim, **{key: each for key, each in beside.items() if key not in twice}}
+        if twice:
+            self.whole = False
+            merged["description"] = _told(merged, twice)
+        return self._with_target(merged, {*seen, ref}) if "$ref" in merged else merged
+
+    def _reference(self, rules: dict[str, Any], depth: int) -> dict[str, Any]:
+        ref: str = rules["$ref"]
+        circle = ref in self._open
+        if circle and not self._subset.recursion:
+            if not self._subset.cut:
+                raise Unsaid
+            self.whole = False
+            return {"type": "object", "description": _told(rules, {"as": ref.rpartition("/")[2] or "the whole"})}
+        beside = rules.keys() - {"$ref"} - _NOTES
+        if not self._subset.references or (beside and not circle):
+            self._open.add(ref)
+            try:
+                return self._visit(self._with_target(rules, set()), depth)
+            finally:
+                if not circle:
+                    self._open.discard(ref)
+        if beside - _LABELS:
+            self.whole = False
+        return {"$ref": self._named(ref)}
+
+    def _named(self, ref: str) -> str:
+        """The reference to the translated definition of a target."""
+        if ref == "#":
+            return ref
+        name = self._names.get(ref)
+        if name is None:
+            name = base = re.sub(r"[^A-Za-z0-9_.-]", "_", ref.rpartition("/")[2]) or "it"
+            number = 2
+            while name in self._definitions:
+                name, number = f"{base}_{number}", number + 1
+            self._names[ref] = name
+            self._definitions[name] = {}  # keeps its place while it is translated
+            inside = ref in self._open
+            self._open.add(ref)
+            self._definitions[name] = self._visit(target(self._root, ref), 0)
+            if not inside:
+                self._open.discard(ref)
+        return f"#/$defs/{name}"
+
+    # -- one schema -------------------------------------------------------------------------------------------------
+
+    def _visit(self, schema: Any, depth: int) -> dict[str, Any]:
+        self._nodes += 1
+        if depth > MAX_NESTING or self._nodes > MAX_NODES or schema is False:
+            raise Unsaid
+        rules: dict[str, Any] = {} if schema is True else dict(schema)
+        if "$ref" in rules:
+            return self._reference(rules, depth)
+        if self._subset.keywords is None:
+            return self._lenient(rules, depth)
+        if "allOf" in rules and "allOf" not in self._subset.keywords:
+            rules = self._merged(rules)
+            if "$ref" in rules:
+                return self._reference(rules, depth)
+        told: dict[str, Any] = {}
+        rules = self._typed(self._plain_union(rules, told))
+        kind = rules.get("type")
+        if isinstance(kind, list) and not self._subset.type_lists:
+            if told:
+                self.whole = False
+                rules = {**rules, "description": _told(rules, told)}
+            return self._visit(_by_type(rules, cast("list[str]", kind)), depth)
+        rules = self._plain_values(rules, told)
+        if kind is None and not rules.keys() & {"anyOf", "oneOf", "allOf", "enum", "const"}:
+            kind = _implied(rules)
+            if kind is None:
+                return self._anything(rules)
+            rules = {"type": kind, **rules}
+        kinds = _kinds(rules)
+        if "array" in kinds:
+            rules = self._listed(rules, told)
+        if "object" in kinds:
+            rules = self._object(rules, told)
+        return self._kept(rules, told, depth)
+
+    def _lenient(self, rules: dict[str, Any], depth: int) -> dict[str, Any]:
+        """A schema whose keywords all may stand, except for what the subset says of lists, patterns and names."""
+        told: dict[str, Any] = {}
+        if self._subset.items and "array" in _kinds(rules) and "items" not in rules:
+            first: list[Any] = rules.get("prefixItems", [])
+            rules = {**rules, "items": _either(first) if first else {}}
+        elif rules.get("items") is False:  # closed by a number, since few servers know a schema that is false
+            rules = {**rules, "items": _either(rules.get("prefixItems", [])), "maxItems": len(rules["prefixItems"])}
+        rules = self._nameable(rules, told)
+        return self._kept(
+            {key: each for key, each in rules.items() if key not in ("$defs", "definitions")}, told, depth
+        )
+
+    def _kept(self, rules: dict[str, Any], told: dict[str, Any], depth: int) -> dict[str, Any]:
+        """The keywords that the subset has, with their schemas translated; the description tells the others."""
+        subset, kept = self._subset, dict[str, Any]()
+        for key, each in rules.items():
+            if subset.keywords is not None and key not in subset.keywords:
+                if key not in _NOTES:
+                    told[key] = each
+            elif key in _MAPS:
+                kept[key] = {name: self._visit(one, depth + 1) for name, one in each.items()}
+            elif key in _LISTS:
+                kept[key] = [self._visit(one, depth + 1) for one in each]
+            elif key in _ONE:
+                kept[key] = each if isinstance(each, bool) else self._visit(each, depth + 1)
+            elif key == "pattern" and not self._knows_pattern(each):
+                self.whole = False
+                if self._patterns.of(each).is_plain:  # look-around tells a model little
+                    told[key] = each
+            elif (key == "format" and not self._knows_format(each)) or (
+                key == "minItems" and subset.fewest is not None and each not in subset.fewest
+            ):
+                told[key] = each
+            else:
+                kept[key] = each
+        if told:
+            self.whole = False
+            kept["description"] = _told(kept, told)
+        return kept
+
+    def _knows_format(self, name: Any) -> bool:
+        return self._subset.formats is None or name in self._subset.formats
+
+    def _knows_pattern(self, text: Any) -> bool:
+        wanted = self._subset.patterns
+        if wanted == "any" or (wanted == "none" and self._subset.keywords is None):
+            return True
+        anchored = text.startswith("^") and text.endswith("$") and not re.search(r"\\[bB]|\\\$$", text)
+        return wanted != "none" and (wanted != "anchored" or anchored) and self._patterns.of(text).is_plain
+
+    def _anything(self, rules: dict[str, Any]) -> dict[str, Any]:
+        """A schema of any type."""
+        if self._subset.untyped:
+            return {key: each for key, each in rules.items() if key in _LABELS}
+        if self._subset.closed:
+            raise Unsaid
+        self.whole = False
+        plain: list[Any] = [*_SCALARS, {"type": "object"}]
+        anything = {"anyOf": [*plain, {"type": "array", "items": {"anyOf": plain}}, _NULL]}
+        return {**{key: each for key, each in rules.items() if key in _LABELS}, **anything}
+
+    def _merged(self, rules: dict[str, Any]) -> dict[str, Any]:
+        """A schema with those of its ``allOf`` in it; the same keyword twice is told."""
+        merged = {key: each for key, each in rules.items() if key != "allOf"}
+        branches: list[Any] = rules["allOf"]
+        if len(branches) == 1 and merged.keys() <= _LABELS | _NOTES:
+            return {**branches[0], **merged}
+        told: dict[str, Any] = {}
+        for branch in branches:
+            one: dict[str, Any] = dict(branch)
+            if "$ref" in one:
+                if one["$ref"] in self._open:
+                    told["allOf"] = branches
+                    continue
+                one = self._with_target(one, set())
+            if "allOf" in one:
+                one = self._merged(one)
+            for key, each in one.items():
+                if key == "properties":
+                    merged[key] = {**each, **merged.get(key, {})}
+                elif key == "required":
+                    merged[key] = list(dict.fromkeys([*merged.get(key, ()), *each]))
+                elif merged.setdefault(key, each) != each and key not in _LABELS | _NOTES:
+                    told[key] = each
+        if told:
+            self.whole = False
+            merged["description"] = _told(merged, told)
+        return merged
+
+    def _plain_union(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+        """A schema whose only union is ``anyOf``, beside which nothing stands that demands anything."""
+        keep = "oneOf" in (self._subset.keywords or ())
+        if "oneOf" in rules and "anyOf" not in rules and not keep:
+            rules = {("anyOf" if key == "oneOf" else key): each for key, each in rules.items()}
+        union = next((key for key in ("anyOf", "oneOf") if key in rules), None)
+        if union is None or keep:
+            return rules
+        beside = rules.keys() - {union} - _LABELS - _NOTES
+        if beside & {"properties", "items", "prefixItems", "enum", "const", "additionalProperties"}:
+            told[union] = rules[union]
+            return {key: each for key, each in rules.items() if key != union}
+        if not beside:
+            return rules
+        shared = {key: rules[key] for key in beside}
+        variants: list[Any] = [{**shared, **each} if "$ref" not in each else each for each in rules[union]]
+        return {**{key: each for key, each in rules.items() if key not in beside}, union: variants}
+
+    def _typed(self, rules: dict[str, Any]) -> dict[str, Any]:
+        """``enum`` and ``const`` with the types of their values, where types have to be said."""
+        if self._subset.untyped or not rules.keys() & {"enum", "const"} or isinstance(rules.get("type"), str):
+            return rules
+        values: list[Any] = [rules["const"]] if "const" in rules else rules["enum"]
+        kinds = list(dict.fromkeys([type_name(each) for each in values]))
+        return {**rules, "type": kinds[0] if len(kinds) == 1 else kinds}
+
+    def _plain_values(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+        """``enum`` and ``const`` in the form that the subset knows."""
+        if not rules.keys() & {"enum", "const"}:
+            return rules
+        values: list[Any] = [rules["const"]] if "const" in rules else rules["enum"]
+        if self._subset.closed and any([isinstance(each, dict | list) for each in values]):
+            raise Unsaid
+        if not self._subset.texts_only:
+            return rules
+        rules = {key: each for key, each in rules.items() if key not in ("const", "enum")}
+        if rules["type"] == "string":
+            return {**rules, "enum": values}
+        if rules["type"] != "null":
+            told["enum"] = values
+        return rules
+
+    def _listed(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+        """An array that says what its items are; a tuple has items of any of its types, and a number of them."""
+        first: list[Any] = rules.get("prefixItems", [])
+        if first and "prefixItems" not in (self._subset.keywords or ()):
+            rest = rules.get("items", True)
+            told["prefixItems"] = first
+            rules = {key: each for key, each in rules.items() if key not in ("prefixItems", "items")}
+            rules["items"] = _either([*first, *([rest] if isinstance(rest, Mapping) else [])])
+            if rest is False:
+                rules["maxItems"] = min(len(first), rules.get("maxItems", len(first)))
+        items = rules.get("items", True)
+        if isinstance(items, bool) and not first:
+            rules = {**rules, "items": {}}
+        return rules
+
+    def _object(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+        """An object whose properties are listed, and required where the subset demands it."""
+        subset = self._subset
+        more = rules.get("additionalProperties")
+        named: dict[str, Any] = rules.get("properties", {})
+        if subset.closed:
+            if more not in (None, False) or "patternProperties" in rules or (more is None and not named):
+                raise Unsaid
+            rules = {**rules, "properties": named, "additionalProperties": False}
+        elif more is not None and "patternProperties" in rules and "patternProperties" not in (subset.keywords or ()):
+            told["additionalProperties"] = more
+            rules = {key: each for key, each in rules.items() if key != "additionalProperties"}
+        elif more is False and "additionalProperties" not in (subset.keywords or ()):
+            rules = {key: each for key, each in rules.items() if key != "additionalProperties"}
+        elif not (named or subset.empty) and "properties" in rules:
+            rules = {key: each for key, each in rules.items() if key not in ("properties", "required")}
+        needed: list[str] = [each for each in rules.get("required", ()) if each in rules.get("properties", {})]
+        if subset.every:
+            left_out = {name for name, each in named.items() if name not in needed and not _has_default(each)}
+            self.whole = self.whole and not left_out
+            rules["properties"] = {name: _or_null(each) if name in left_out else each for name, each in named.items()}
+            needed = list(named)
+        if "required" in rules or subset.every:
+            rules = {**rules, "required": needed}
+        return self._nameable(rules, told)
+
+    def _nameable(self, rules: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+        """An object without the properties whose names the subset does not take, which are told."""
+        names = self._subset.names
+        properties: Any = rules.get("properties")
+        if names is None or not isinstance(properties, Mapping):
+            return rules
+        own = cast("Mapping[str, Any]", properties)
+        other = {name: each for name, each in own.items() if not names.fullmatch(name)}
+        if not other:
+            return rules
+        if self._subset.closed:
+            raise Unsaid
+        told["properties"] = other
+        kept = {name: each for name, each in own.items() if name not in other}
+        rest = {
+            key: each for key, each in rules.items() if key not in ("additionalProperties", "properties", "required")
+        }
+        needed = [name for name in rules.get("required", ()) if name not in other]
+        return {**rest, "properties": kept, "required": needed} if kept or self._subset.empty else rest
+
+
+def _told(rules: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+    """The description of a schema, with what is told of it."""
+    said = f"({', '.join([f'{key}: {_short(each)}' for key, each in told.items()])})"
+    return " ".join([str(each) for each in (rules.get("description"), said) if each])
+
+
+def _short(value: Any) -> str:
+    return clip(value if isinstance(value, str) else to_json(value), _MOST_TOLD)
+
+
+def _kinds(rules: Mapping[str, Any]) -> list[Any]:
+    kind: Any = rules.get("type")
+    return cast("list[Any]", kind) if isinstance(kind, list) else [kind]
+
+
+def _implied(rules: Mapping[str, Any]) -> str | None:
+    """The type that the keywords of a schema without one are about."""
+    return next((kind for kind in ("object", "array") if rules.keys() & _OF_KIND[kind]), None) or next(
+        (kind for kind in ("string", "number") if rules.keys() & _OF_KIND[kind]), None
+    )
+
+
+def _either(schemas: Sequence[Any]) -> dict[str, Any]:
+    different = [each for at, each in enumerate(schemas) if each not in schemas[:at]]
+    return dict(different[0]) if len(different) == 1 else {"anyOf": different} if different else {}
+
+
+def _by_type(rules: Mapping[str, Any], kinds: list[str]) -> dict[str, Any]:
+    """A schema of several types as a union of one each."""
+    shared = {key: each for key, each in rules.items() if key in _LABELS | _NOTES}
+    others = {key: each for key, each in rules.items() if key not in shared and key != "type"}
+    variants: list[dict[str, Any]] = []
+    for kind in kinds:
+        own = _OF_KIND.get("number" if kind == "integer" else kind, frozenset())
+        foreign = frozenset[str]().union(*_OF_KIND.values()) - own
+        one = {"type": kind, **{key: each for key, each in others.items() if key not in foreign}}
+        if "enum" in one:
+            one["enum"] = [
+                each
+                for each in one["enum"]
+                if type_name(each) == kind or (kind, type_name(each)) == ("number", "integer")
+            ]
+            if not one["enum"]:
+                continue
+        variants.append(one)
+    return {**shared, "anyOf": variants}
+
+
+def _has_default(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and cast("Mapping[str, Any]", schema).get("default") is not None
+
+
+def _or_null(schema: Any) -> Any:
+    """A schema, or null for a property that is left out."""
+    rules: dict[str, Any] = dict(schema)
+    if "null" in _kinds(rules) or any([each.get("type") == "null" for each in rules.get("anyOf", ())]):
+        return rules
+    about = {key: rules.pop(key) for key in ("title", "description") if key in rules}
+    return {**about, "anyOf": [rules, _NULL]}

@@ -1,0 +1,132 @@
+"""Whether a program that a model wrote may run: its errors, what it may use against what is left, and what it is granted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agentflow.core.call.call import CallContext
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.source import Source
+from agentflow.core.events.events import ProgramBounds
+from agentflow.core.ports.ports import ToolPort
+from agentflow.lang.allowance import Allowance
+from agentflow.lang.diagnosis import check_program
+from agentflow.lang.program import Program, as_source
+from agentflow.run.bounds.estimate import Bounds, ProgramEstimator, over_budget
+from agentflow.run.manifest import approved
+from agentflow.run.strand.budget import budget_of
+from agentflow.run.strand.compiling import beside_the_loop
+from agentflow.run.strand.program_compiler import ProgramCompiler
+
+
+class Admission:
+    """Judges programs before their first effect; implements :class:`~agentflow.core.call.run_port.AdmissionOf`.
+
+    Parameters: ``compiler`` knows the names that programs find, ``tools`` which tools need approval; ``estimator`` computes
+    what a program may use. Without one no program is refused for that, and each call that needs approval asks for it.
+    """
+
+    def __init__(self, compiler: ProgramCompiler, tools: ToolPort, estimator: ProgramEstimator | None = None) -> None:
+        self._compiler = compiler
+        self._tools = tools
+        self._estimator = estimator
+
+    async def errors(
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str], call: CallContext
+    ) -> Sequence[AgentflowError]:
+        """All errors of a program that may only call the names in ``allow``; empty if it may run."""
+        here, source = self._compiler.names(None, call.definitions), as_source(program)
+
+        def check(allowance: Allowance) -> Sequence[AgentflowError]:
+            return check_program(
+                source, names=here, limits=call.run.limits, allow=allow, env_names=names, allowance=allowance
+            )
+
+        return await beside_the_loop(source, check, call.run.limits, budget_of(call))
+
+    async def past_budget(
+        self, program: str | Source, allow: frozenset[str] | None, bindings: Mapping[str, Any], call: CallContext
+    ) -> AgentflowError | None:
+        """The error for a program that may make more model calls, or cost more, than the run has left; None if it may run.
+
+        A program without a bound, or with one that depends on unknown sizes, is not refused: the run's limits apply to it.
+        """
+        purse = call.run.purse
+        calls, usd = call.run.calls_left, None if purse is None else purse.usd_left
+        source = as_source(program)
+        if self._estimator is None or (calls is None and usd is None):
+            return None
+        return over_budget(await self._bounds(self._estimator, source, allow, bindings, call), calls, usd)
+
+    async def granted(
+        self, program: str | Source, bindings: Mapping[str, Any], call: CallContext
+    ) -> frozenset[str] | None:
+        """The grants of a program written by a model that is about to run at ``call``, after the approval it needs.
+
+        A program that calls tools which need approval is approved once, and is granted what was approved and no more. A
+        program that may run code which its text does not show asks for each call.
+        Raises AgentflowError (``bounds/not-approved``).
+        """
+        grants, estimator, source = call.grants, self._estimator, as_source(program)
+        if grants is None:
+            return None
+        call.run.cover(call.path, {})
+        if estimator is None:
+            return grants
+        if not any(tool.approval for name in grants if (tool := self._tools.find(name))):
+            return grants
+        names = self._compiler.names(None, call.definitions)
+        bounds = await self._bounds(estimator, source, grants, bindings, call)
+        return await approved(source.text, bounds, call, lambda name: names.describe(name) is not None)
+
+    async def announce(
+        self, program: Program, bindings: Mapping[str, Any] | None, grants: frozenset[str] | None, call: CallContext
+    ) -> None:
+        """Publish what a program that begins at ``call`` may do at most. One that cannot be followed runs all the same."""
+        estimator = self._estimator
+        if estimator is None:
+            return
+        await estimator.ready()
+        work = self._estimating(estimator, program.source, grants, bindings, call)
+        with contextlib.suppress(AgentflowError):
+            result = await beside_the_loop(program, work, call.run.limits, at_once=False)
+            call.emit(ProgramBounds, most=result.to_text())
+
+    def _estimating(
+        self,
+        estimator: ProgramEstimator,
+        source: Source,
+        allow: frozenset[str] | None,
+        bindings: Mapping[str, Any] | None,
+        call: CallContext,
+    ) -> Callable[[Allowance], Bounds]:
+        """The computation of the bounds of a program that runs within ``call``."""
+        names = self._compiler.names(None, call.definitions)
+
+        def work(allowance: Allowance) -> Bounds:
+            return estimator.bounds(
+                source,
+                names,
+                bindings=bindings,
+                allow=allow,
+                defined=call.definitions,
+                allowance=allowance,
+                limits=call.run.limits,
+            )
+
+        return work
+
+    async def _bounds(
+        self,
+        estimator: ProgramEstimator,
+        source: Source,
+        allow: frozenset[str] | None,
+        bindings: Mapping[str, Any],
+        call: CallContext,
+    ) -> Bounds:
+        """The bounds of a program that is about to run within ``call``, computed within its time and off the event loop."""
+        await estimator.ready()
+        work = self._estimating(estimator, source, allow, bindings, call)
+        return await beside_the_loop(source, work, call.run.limits, budget_of(call), at_once=False)

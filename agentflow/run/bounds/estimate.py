@@ -1,0 +1,455 @@
+"""Upper bounds of what a program of a flow may do and cost, computed before it runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import CAP_SETTINGS, ModelProfile, Usage
+from agentflow.core.data.names import Definitions, Names
+from agentflow.core.data.source import Source, Span, Surface
+from agentflow.core.data.templates import TaskTemplate
+from agentflow.core.data.turns import MOST_SUMMARIES
+from agentflow.core.events.facts import Authority, TaskFacts
+from agentflow.core.ports.ports import NameFacts
+from agentflow.handler.prompt_run import default_cap
+from agentflow.lang.allowance import Allowance
+from agentflow.lang.bounds.analysis import Analysis, Unbounded
+from agentflow.lang.bounds.cost import WIDTH
+from agentflow.lang.bounds.interpret import SETTINGS
+from agentflow.lang.bounds.polynomial import UNBOUNDED, ZERO, Bound
+from agentflow.lang.bounds.texts import readied
+from agentflow.lang.program import as_source
+from agentflow.providers.dialects.decoding import MAX_TOOL_CALLS
+from agentflow.providers.table import Router
+from agentflow.run.bounds.inner_programs import InnerPrograms
+from agentflow.run.bounds.reached import authority_of
+
+_MODEL, _TOOL, _USD, _INPUT, _OUTPUT = "model", "tool", "usd", "input", "output"
+FIGURES = ("model_calls", "tool_calls", "width", "usd", "input_tokens", "output_tokens")
+"""The figures of :class:`Bounds`."""
+_DEEPEST = 6
+"""Depth to which tasks in the texts of tasks are followed."""
+
+
+@frozen
+class Bounds:
+    """Upper bounds of what a program may do, as polynomials in named sizes (``1 + 2*len(files)``).
+
+    ``model_calls`` and ``tool_calls`` include those of its tasks; ``width`` is the number of calls that run at once.
+    ``input_tokens``, ``output_tokens`` and ``usd`` (US dollars) assume that every call has the longest input and answer that
+    its model allows. ``calls`` has the calls of each task, tool and other effect, under names such as ``task:review``.
+    ``unbounded`` are the parts without a bound, with span and reason; ``by_data`` the spans of calls whose target is data;
+    ``authority`` is what the program can reach. ``loose`` names tasks that may take far more turns than they need, and says
+    what to write; ``notes`` say what makes a bound larger than necessary, or unknown, and which rules of a policy are for nothing here.
+    """
+
+    model_calls: Bound
+    tool_calls: Bound
+    width: Bound
+    usd: Bound
+    calls: Mapping[str, Bound]
+    input_tokens: Bound = UNBOUNDED
+    output_tokens: Bound = UNBOUNDED
+    unbounded: Sequence[Unbounded] = ()
+    by_data: Sequence[Span] = ()
+    notes: Sequence[str] = ()
+    loose: Sequence[str] = ()
+    authority: Authority = field(default_factory=Authority)
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The names of all sizes that the bounds depend on."""
+        all_bounds = [*(getattr(self, name) for name in FIGURES), *self.calls.values()]
+        return frozenset[str]().union(*(each.sizes for each in all_bounds))
+
+    def at(self, sizes: Mapping[str, float]) -> dict[str, float | None]:
+        """The value of each of :data:`FIGURES` for lists of these ``sizes``: ``{"files": 50}``.
+
+        None for a figure without a bound, or whose sizes are not all given.
+        """
+        values = named_sizes(sizes)
+        return {name: _at(getattr(self, name), values) for name in FIGURES}
+
+    def to_text(self) -> dict[str, str]:
+        """The figures that have a bound, as text."""
+        return {name: str(bound) for name in FIGURES if (bound := getattr(self, name)) != UNBOUNDED}
+
+    def to_dict(self, sizes: Mapping[str, float] | None = None) -> dict[str, Any]:
+        """The bounds as JSON data: each as text, with its value if ``sizes`` has all sizes in it."""
+        values = named_sizes(sizes or {})
+
+        def both(bound: Bound) -> dict[str, Any]:
+            return {"bound": None if bound == UNBOUNDED else str(bound), "at": _at(bound, values)}
+
+        return {
+            **{name: both(getattr(self, name)) for name in FIGURES},
+            "calls": {name: both(bound) for name, bound in sorted(self.calls.items())},
+            "sizes": sorted(self.sizes),
+            "unbounded": [{"span": each.span.to_dict(), "reason": each.reason} for each in self.unbounded],
+            "by_data": [each.to_dict() for each in self.by_data],
+            "notes": list(self.notes),
+            "loose": list(self.loose),
+            "authority": self.authority.to_dict(),
+        }
+
+
+def named_sizes(sizes: Mapping[str, float]) -> dict[str, float]:
+    """Sizes under the names they have in bounds: ``{"files": 50}`` becomes ``{"len(files)": 50}``."""
+    return {name if name.startswith("len(") else f"len({name})": size for name, size in sizes.items()}
+
+
+def _at(bound: Bound, sizes: Mapping[str, float]) -> float | None:
+    return bound.at(sizes) if bound.sizes <= sizes.keys() else None
+
+
+class ProgramEstimator:
+    """Computes the bounds of programs of a flow.
+
+    Parameters: ``facts`` describes the tasks and tools, ``router`` the models and their prices, ``limits`` are those of runs;
+    ``looks_up`` says that file lookups ask models, ``fallbacks`` are the models after the flow's own.
+    """
+
+    def __init__(
+        self,
+        facts: NameFacts,
+        router: Router,
+        limits: Limits,
+        *,
+        looks_up: bool = False,
+        fallbacks: Sequence[str] = (),
+    ) -> None:
+        self._fallbacks = fallbacks
+        self.facts = facts
+        self.looks_up = looks_up
+        self._router = router
+        self._limits = limits
+
+    def bounds(
+        self,
+        program: str | Source,
+        names: Names,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        sources: Iterable[str] = (),
+        allow: Iterable[str] | None = None,
+        defined: Definitions | None = None,
+        allowance: Allowance | None = None,
+        limits: Limits | None = None,
+    ) -> Bounds:
+        """The bounds of a program text. ``bindings`` are the values of its variables, ``sources`` names of variables whose
+        values are not known yet, as are those of all unbound names; ``allow`` are the only names that it may call,
+        ``defined`` the tasks defined by programs around it, ``allowance`` what macros may use, ``limits`` those of the
+        run (None: the flow's).
+
+        Raises SexpSyntaxError and SexpEvaluationError for a text that cannot be compiled.
+        """
+        granted = None if allow is None else frozenset(allow)
+        variables = {*(bindings or {}), *sources}
+        text = readied(
+            program, names=names, limits=self._limits, allow=granted, env_names=variables, allowance=allowance
+        )
+        surface = as_source(program).surface
+        weights = _Weights(self, granted, defined, surface, text.templates, limits or self._limits)
+        inner = InnerPrograms(self.facts, names, self._limits, weights, granted, allowance, text.templates)
+        analysis = text.follow(
+            weights.of,
+            bindings=bindings,
+            sources=variables - (bindings or {}).keys(),
+            shapes=weights.shape,
+            programs=inner,
+        )
+        authority = authority_of(
+            analysis,
+            text.templates,
+            self.facts,
+            granted,
+            defined,
+            lambda template: map(self._router.full_name, self._models_of(template)),
+            flows=text.flows,
+            bindings=bindings or {},
+        )
+        return _bounds(analysis, weights, authority)
+
+    async def ready(self) -> None:
+        """Load the prices of models and the saved workflows. Call it before :meth:`bounds`."""
+        await self._router.prices.loaded()
+        await self.facts.ready()
+
+    def consumption(
+        self, template: TaskTemplate, model_calls: int, limits: Limits, note: Callable[[str], None]
+    ) -> dict[str, float]:
+        """The most tokens and US dollars that the model calls of a task may take in a run within ``limits``. ``note`` gets a text for
+        each unknown price, and one for each answer that is only as short as the window."""
+        most: dict[str, float] = {}
+        for name in self._models_of(template):
+            full, dialect, window, cost = self._route(name)
+            profile = ModelProfile(provider="", model=full, dialect=dialect, context_window=window)
+            cap: int | None = template.max_output_tokens or default_cap(profile, template.settings, 0)
+            if not (_is_capped(template, dialect) or limits.tokens is not None or limits.usd is not None):
+                cap = window  # nothing is sent that ends an answer sooner
+                note(
+                    f"an answer of {full} may fill its window: (max-output-tokens n) in a task, or a limit of tokens or money, bounds it"
+                )
+            most = _greater(most, {_INPUT: window} if window is not None else {_UNCOUNTED: 1})
+            most = _greater(most, {_OUTPUT: cap} if cap is not None else {_UNENDED: 1})
+            if cost(Usage(1_000_000, 1_000_000)) == 0:
+                continue
+            tokens, cap = window or 0, cap or 0
+            costs = [cost(Usage(tokens, cap)), cost(Usage(tokens, cap, cache_write_tokens=tokens))]
+            prices = [each for each in costs if each is not None]
+            if window is None or len(prices) < len(costs):
+                note(
+                    f"no price: the context window or the price of {full} is unknown"
+                    if full
+                    else "no price: no model is configured"
+                )
+                most[_UNPRICED] = 1
+                continue
+            most = _greater(most, {_USD: max(prices)})
+        return {key: each * model_calls for key, each in most.items() if each}
+
+    def _models_of(self, template: TaskTemplate) -> Sequence[str | None]:
+        """The models that may answer a task; None for the flow's own."""
+        return (template.model, *template.fallbacks, *(self._fallbacks if template.model is None else ()))
+
+    def _route(self, name: str | None) -> tuple[str, str, int | None, Callable[[Usage], float | None]]:
+        """A model's full name, its dialect, its context window in tokens, and its prices. Needs no API key."""
+        full = self._router.full_name(name)
+        if self._router.has_own_adapter:
+            adapter, model = self._router.resolve(name)
+            profile = adapter.profile(model)
+            return (
+                full or model,
+                profile.dialect,
+                profile.context_window,
+                partial(self._router.prices.cost_of, adapter, model),
+            )
+        dialect, _, model = full.partition(":")
+        prices = self._router.prices
+        return full, dialect, prices.context_window(dialect, model), partial(prices.cost, dialect, model)
+
+
+def _is_capped(template: TaskTemplate, dialect: str) -> bool:
+    """Whether the server is sent the longest answer that a task may have, in a run whose tokens are not limited."""
+    own = template.max_output_tokens is not None or any(name in template.settings for name in CAP_SETTINGS)
+    return own or dialect in _ALWAYS_CAPPED
+
+
+_ALWAYS_CAPPED = frozenset({"anthropic", "offline", ""})
+"""Dialects of which each request says how long its answer may be, the stand-in without a model, and none."""
+_FEWER: Mapping[Surface, str] = MappingProxyType(
+    {
+        "sexp": "(tools) offers none, (max-turns 4) fewer turns",
+        "python": "@task(tools=[]) offers none, @task(max_turns=4) fewer turns",
+    }
+)
+"""What to write at a task that may take far more turns than it needs."""
+
+
+class _Weights:
+    """The weights of the effects of one program: what each counts as."""
+
+    def __init__(
+        self,
+        estimator: ProgramEstimator,
+        grants: frozenset[str] | None,
+        defined: Definitions | None,
+        surface: Surface,
+        templates: Mapping[str, Sequence[Any]],
+        limits: Limits,
+    ) -> None:
+        self._e = estimator
+        self._templates = templates
+        self._limits = limits
+        self._seen: dict[str, Mapping[str, float]] = {}
+        self._surface: Surface = surface
+        self._facts = estimator.facts
+        self._defined = defined
+        self._grants = grants
+        self.notes: dict[str, None] = {}
+        self.loose: dict[str, None] = {}
+
+    def of(self, kind: str, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
+        """The weights of an effect; a text says why it has no bound."""
+        if kind == "tool":
+            return self._tool(name)
+        if kind == "context":
+            return "file lookups ask models, as often as the files need" if self._e.looks_up else {}
+        if kind == "task":
+            return self._tasks(name, own)
+        if kind == "any":
+            return self._any()
+        if kind in SETTINGS:
+            return self._setting(kind, name, own)
+        if kind == "solve":
+            self.notes["what a program of 'solve' does besides its model calls is not known before it is written"] = (
+                None
+            )
+            return {_MODEL: 1, _UNTOLD: 1}
+        return {}
+
+    def within(self, grants: frozenset[str] | None, templates: Mapping[str, Sequence[Any]]) -> _Weights:
+        """The weights in an inner program with fewer grants, which finds ``templates``; its notes are collected here."""
+        inner = _Weights(self._e, grants, self._defined, self._surface, templates, self._limits)
+        inner.notes, inner.loose = self.notes, self.loose
+        return inner
+
+    def shape(self, name: str, own: Sequence[Any]) -> Mapping[str, Any] | None:
+        """The JSON Schema of the answers of a task; None if it has several or none."""
+        tasks = self._called_by(name, own)
+        return tasks[0].returns if len(tasks) == 1 and tasks[0].checked else None
+
+    def _called_by(self, name: str, own: Sequence[Any]) -> list[TaskFacts]:
+        """The tasks that a name may mean: those that the program defines, and the one defined before it."""
+        grants, turns = self._grants, self._limits.turns
+        outer = self._facts.task(name, self._defined, grants, turns=turns)
+        tasks = [self._facts.own_task(each, grants, turns=turns, defined=self._defined) for each in own]
+        return tasks if outer is None else [*tasks, outer]
+
+    def _tool(self, name: str) -> Mapping[str, float] | str:
+        facts = self._facts.tool(name)
+        if facts is not None and facts.calls_models:
+            return f"'{name}' runs tasks, or asks the model, as often as it likes"
+        return {_TOOL: 1}
+
+    def _tasks(self, name: str, own: Sequence[Any], depth: int = 0) -> Mapping[str, float] | str:
+        """The weights of one call of the most expensive of the tasks that a name may mean."""
+        most: Mapping[str, float] | None = None
+        for task in self._called_by(name, own):
+            weights = self._task(task, depth)
+            if isinstance(weights, str):
+                return weights
+            most = weights if most is None else _greater(most, weights)
+        return f"nothing is known of task '{name}'" if most is None else most
+
+    def _task(self, task: TaskFacts, depth: int) -> Mapping[str, float] | str:
+        template = task.template
+        if depth > _DEEPEST:
+            return f"the texts of task '{task.name}' call tasks that call tasks, without end"
+        total = self._called(task, depth)
+        if isinstance(total, str) or template.is_function:
+            return total
+        if task.model_calls is None:
+            return task.reason
+        if task.offered_all and template.max_turns is None:
+            self.loose[
+                f"task '{task.name}' names no tools: it is offered all {len(task.tools)} and may take {task.model_calls} "
+                f"turns; {_FEWER[self._surface]}"
+            ] = None
+        weights = {
+            _MODEL: float(task.model_calls),
+            **({_TOOL: float(task.model_calls * MAX_TOOL_CALLS), WIDTH: float(MAX_TOOL_CALLS)} if task.tools else {}),
+        }
+        taken = self._e.consumption(template, task.model_calls, self._limits, lambda note: self.notes.setdefault(note))
+        return _sum(_sum(total, weights), taken)
+
+    def _called(self, task: TaskFacts, depth: int) -> Mapping[str, float] | str:
+        """The weights of the tasks that a task's texts call, which may all be at work at once."""
+        total: dict[str, float] = {}
+        wide = 0.0
+        for name, count in Counter(task.calls).items():
+            weights = self._seen.get(name)
+            if weights is None:
+                own = self._templates.get(name, ())
+                if not self._called_by(name, own):
+                    continue  # such a call fails
+                called = self._tasks(name, own, depth + 1)
+                if isinstance(called, str):
+                    return called
+                weights = self._seen[name] = {**called, f"task:{name}": called.get(f"task:{name}", 0) + 1}
+            total = _sum(total, weights, count)
+            wide += count * weights.get(WIDTH, 1)
+        return total | {WIDTH: wide} if wide > 1 else total
+
+    def _setting(self, setting: str, name: str, own: Sequence[Any]) -> Mapping[str, float] | str:
+        """What a call of a task weighs more that has a setting of its own."""
+        tasks = self._called_by(name, own)
+        if not name:
+            tasks = [task for each in self._facts.task_names() for task in self._called_by(each, ())]
+        most: Mapping[str, float] = {}
+        for task in tasks:
+            template = task.template
+            if setting in template.params or template.is_function:
+                continue
+            if setting == "context":
+                if self._e.looks_up:
+                    return f"this call of '{task.name}' looks up files, which asks models as often as the files need"
+                continue
+            taken = self._e.consumption(
+                template, MOST_SUMMARIES, self._limits, lambda note: self.notes.setdefault(note)
+            )
+            most = _greater(most, {_MODEL: float(MOST_SUMMARIES), **taken})
+        return most
+
+    def _any(self) -> Mapping[str, float] | str:
+        most: Mapping[str, float] = {_TOOL: 1}
+        for name in (*self._facts.task_names(), *self._facts.tool_names()):
+            if self._grants is not None and name not in self._grants:
+                continue
+            task = self._facts.task(name, self._defined, self._grants, turns=self._limits.turns)
+            weights = self._tool(name) if task is None else self._task(task, 0)
+            if isinstance(weights, str):
+                return f"the target of this call is data, and {weights}"
+            most = _greater(most, weights)
+        return most
+
+
+_UNPRICED, _UNCOUNTED, _UNENDED, _UNTOLD = "unpriced", "uncounted", "unended", "untold"
+"""Counted instead of unknown dollars, of unknown input tokens, of unknown output tokens, and of everything unknown but model calls."""
+
+
+def _sum(a: Mapping[str, float], b: Mapping[str, float], count: int = 1) -> dict[str, float]:
+    """The weights of ``a`` and then, ``count`` times, those of ``b``."""
+    total = {key: a.get(key, 0) + b.get(key, 0) * count for key in {**a, **b}}
+    return total | {WIDTH: max(a.get(WIDTH, 0), b.get(WIDTH, 0))} if WIDTH in total else total
+
+
+def _greater(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
+    return {key: max(a.get(key, 0), b.get(key, 0)) for key in {**a, **b}}
+
+
+def _bounds(analysis: Analysis, weights: _Weights, authority: Authority) -> Bounds:
+    def unless(unknown: str, key: str) -> Bound:
+        return analysis.bound(key) if analysis.bound(unknown) == analysis.bound(_UNTOLD) == ZERO else UNBOUNDED
+
+    calls = {
+        key: bound for key, bound in analysis.counts.items() if ":" in key and not key.startswith(("any:", "solve:"))
+    }
+    return Bounds(
+        model_calls=analysis.bound(_MODEL),
+        tool_calls=unless(_UNTOLD, _TOOL),
+        width=unless(_UNTOLD, WIDTH),
+        usd=unless(_UNPRICED, _USD),
+        calls=calls,
+        input_tokens=unless(_UNCOUNTED, _INPUT),
+        output_tokens=unless(_UNENDED, _OUTPUT),
+        unbounded=tuple(analysis.unbounded),
+        by_data=tuple(analysis.by_data),
+        notes=tuple(weights.notes),
+        loose=tuple(weights.loose),
+        authority=authority,
+    )
+
+
+def over_budget(bounds: Bounds, calls: int | None, usd: float | None) -> AgentflowError | None:
+    """The error for a program that may make more than ``calls`` model calls or cost more than ``usd`` dollars."""
+    for what, bound, left in (("make {} model calls", bounds.model_calls, calls), ("cost ${}", bounds.usd, usd)):
+        most = bound.number
+        if left is not None and most is not None and most > left:
+            return AgentflowError(
+                f"this program may {what.format(f'{most:,.6g}')}, and {f'{left:,.6g}'} are left",
+                code="bounds/over-budget",
+                hint="work on fewer elements, repeat less, or give tasks no tools: (tools)",
+            )
+    return None
+
+
+__all__ = ["FIGURES", "Bounds", "ProgramEstimator", "named_sizes", "over_budget"]

@@ -1,0 +1,470 @@
+"""The engine: opens runs, and runs programs, subtasks and procedures in them. It is built after the components it calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from agentflow.core.call.call import CallContext, JournalPort
+from agentflow.core.call.provenance import PolicyInForce, Provenance
+from agentflow.core.call.reading import Reading
+from agentflow.core.call.scope import Scope
+from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.data.labels import NO_SOURCES, Following, box, stripped
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import CompiledTask, Definitions, Template
+from agentflow.core.data.requests import SubtaskRequest
+from agentflow.core.data.results import TaskResult
+from agentflow.core.data.session import Session
+from agentflow.core.data.shared_list import plain_result
+from agentflow.core.data.source import Source
+from agentflow.core.data.templates import TaskTemplate
+from agentflow.core.data.walk import LEAVES
+from agentflow.core.data.work import in_slices
+from agentflow.core.events.events import RunStarted
+from agentflow.core.events.questions import Answerer
+from agentflow.core.ports.memory_ports import ContextFinder
+from agentflow.core.ports.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program, as_source
+from agentflow.lib.event_loop import running_loop
+from agentflow.lib.private_files import state_path
+from agentflow.lib.redact import Redactor
+from agentflow.lib.start_throttle import StartThrottle
+from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
+from agentflow.run.admission import Admission
+from agentflow.run.asking import Approver
+from agentflow.run.bounds.estimate import ProgramEstimator
+from agentflow.run.entry import call_closure, run_program
+from agentflow.run.part import RunPart
+from agentflow.run.policy.provenance import RunGuard, left_open, taken_in
+from agentflow.run.policy.rules_met import RulesMet
+from agentflow.run.policy.written_files import WrittenFiles
+from agentflow.run.questions import OpenQuestions
+from agentflow.run.redaction import EventRedactor
+from agentflow.run.run import News, OpenRun, Run, check_name, check_priority
+from agentflow.run.strand.budget import Budget, budget_of
+from agentflow.run.strand.definitions import NamesInForce
+from agentflow.run.strand.hops import on_fresh_task
+from agentflow.run.strand.memory import MemoryAccounts
+from agentflow.run.strand.naming import EffectHandler, Publish
+from agentflow.run.strand.pacing import Paced
+from agentflow.run.strand.perform import EffectRunner
+from agentflow.run.strand.permits import CallBack
+from agentflow.run.strand.program_compiler import ProgramCompiler
+from agentflow.run.strand.recovery import run_of_tool
+from agentflow.run.strand.strand import Strand
+from agentflow.run.strands import host_strand_at
+from agentflow.run.tenant import Tenant
+from agentflow.tasks.inputs import request_from_arguments
+
+
+class PythonTarget(Protocol):
+    """A function that can be the program of a run.
+
+    ``reference`` is its module and qualified name, ``digest`` that of its file's text."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reference(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    async def carry_out(self, bindings: Mapping[str, Any], call: CallContext) -> Any:
+        """Run it with ``bindings``, its arguments by name as they are stored, at the outermost call of a run."""
+        ...
+
+    def store(self, value: Any) -> Any:
+        """Its return value as data to be stored. Raises NotData."""
+        ...
+
+    def restore(self, value: Any) -> Any:
+        """Its return value, from the data that was stored. Raises JournalError."""
+        ...
+
+
+class Engine:
+    """Opens runs and serves the code inside them; implements :class:`~agentflow.run.run.RunServices`.
+
+    Parameters: ``tasks``, ``tools`` and ``memory`` carry out what programs ask for; ``solver`` and ``workflows`` carry
+    out ``solve`` and ``call-workflow``; ``limits`` are the defaults of a run; ``approver`` answers approval requests,
+    ``answerer`` the questions of programs; those of runs that are not durable stay open for ``approval_ttl`` seconds;
+    ``redactor`` removes secrets from events and errors. ``observers`` get the events of every run. Once ``closed`` it
+    opens no run. ``news`` returns the codes and texts of warnings for the next run. ``functions`` are the Python functions
+    that may be programs of durable runs, by reference. ``estimator`` says what a written program may use before it runs;
+    ``effects`` carries out effects in another way than with those ports; ``in_force`` has the policy of where values may go, in which files beneath
+    ``roots`` are called relative to them. ``compiler`` compiles programs, ``admission``
+    judges those that models wrote.
+    """
+
+    def __init__(
+        self,
+        tasks: TemplatePort,
+        tools: ToolPort,
+        memory: ContextFinder | None = None,
+        *,
+        solver: SolverPort | None = None,
+        workflows: WorkflowPort | None = None,
+        limits: Limits | None = None,
+        approver: Approver | None = None,
+        answerer: Answerer | None = None,
+        approval_ttl: float = 0.0,
+        redactor: Redactor | None = None,
+        estimator: ProgramEstimator | None = None,
+        effects: EffectRunner | None = None,
+        in_force: PolicyInForce | None = None,
+        roots: Sequence[str] = (),
+    ) -> None:
+        self.tasks = tasks
+        self.tools = tools
+        self.limits = limits or Limits()
+        self.observers: list[Observer] = []
+        self.shows_bounds = False
+        """Whether an observer wants the bounds of programs: it has a true attribute ``bounds``."""
+        self.effects = effects or EffectRunner(
+            tasks=tasks,
+            tools=tools,
+            memory=memory,
+            request_from_arguments=request_from_arguments,
+            solver=solver,
+            workflows=workflows,
+            redactor=redactor,
+        )
+        self._solver = solver
+        self.roots = roots
+        self._written = WrittenFiles(state_path() / "written.jsonl")
+        self._rules = RulesMet(tools, tasks, workflows)
+        self._in_force = in_force or PolicyInForce()
+        self.compiler = ProgramCompiler(self.effects, self.limits, self._in_force)
+        self.admission = Admission(self.compiler, tools, estimator)
+        self._approver = approver
+        self._answerer = answerer
+        self.questions = OpenQuestions(approval_ttl)
+        self._redactor = redactor
+        self._accounts: MemoryAccounts = MemoryAccounts()
+        self.closed = False
+        self.news: News | None = None
+        self.functions: dict[str, PythonTarget] = {}
+        self.recorded: EffectHandler | None = None
+        """What carries out the effects of durable runs: the room of these sets it."""
+        self._throttle: tuple[asyncio.AbstractEventLoop, StartThrottle] | None = None
+
+    # -- runs -----------------------------------------------------------------------------------------------------
+
+    def attend(self, approver: Approver | None, answerer: Answerer | None) -> None:
+        """Set the approver and the answerer of runs for which the flow names none."""
+        self._approver = self._approver or approver
+        self._answerer = self._answerer or answerer
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Send the events of all later runs to ``observer``. Returns a function that ends the subscription."""
+        self.observers.append(observer)
+        self.shows_bounds = self.shows_bounds or getattr(observer, "bounds", False)
+
+        def unsubscribe() -> None:
+            self._drop(observer)
+
+        return unsubscribe
+
+    def _drop(self, observer: Observer) -> None:
+        self.observers = [other for other in self.observers if other is not observer]
+        self.shows_bounds = any([getattr(other, "bounds", False) for other in self.observers])
+
+    def follow(self, policy: Provenance | None) -> None:
+        """Have later runs judged by ``policy``, and their values followed as it says."""
+        self._in_force.put(policy)
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """The policy that later runs are judged by; None: values are not followed."""
+        return self._in_force.policy
+
+    def following(self) -> Following:
+        """How values of later runs are followed."""
+        return self._in_force.following
+
+    def open(
+        self,
+        name: str,
+        *,
+        session: Session | None = None,
+        program: str | None = None,
+        limits: Limits | None = None,
+        grants: frozenset[str] | None = None,
+        own: Subscriber | None = None,
+        approver: Approver | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        journal: JournalPort | None = None,
+        priority: int = 0,
+        quiet: bool = False,
+        tenant: Tenant | None = None,
+    ) -> OpenRun:
+        """Open a run around a block. The block's outcome becomes the run's; RunFinished is always the last event.
+
+        Yields the run and its outermost call. ``journal`` makes it a durable run; ``tenant`` pays for it; a ``quiet`` run has
+        no observers. Whoever opens it has waited for its :meth:`turn`. Raises SessionBusy while a durable run has the stored ``session``, LimitExceeded when the wall time is up, ConfigurationError
+        for an invalid ``run_id``, ``labels`` or ``priority``, and for a policy with a rule for an argument that there is not.
+        """
+        if self.closed:
+            raise ConfigurationError(
+                f"this flow is closed, so '{clip(name, 80)}' cannot run in it",
+                code="flow/closed",
+                hint="call within its async with block, before aclose",
+            )
+        if run_id is not None or labels is not None:
+            check_name(run_id, labels, self._redactor)
+        if priority:
+            check_priority(priority)
+        fanout = Fanout(() if quiet else tuple(self.observers), own, self._drop)
+        run = Run(
+            limits=limits or self.limits,
+            services=self,
+            fanout=fanout,
+            approver=approver or self._approver,
+            answerer=self._answerer,
+            open_questions=self.questions,
+            run_id=run_id,
+            redactor=self._redactor,
+            journal=journal,
+            beside=self._accounts,
+            tenant=tenant,
+            tools=self.tools.edition,
+        )
+        root = CallContext(run, grants=grants, priority=priority)
+        policy = self._in_force.policy
+        if policy is not None:
+            self._rules.check_arguments(policy)
+            root.reading = Reading(RunGuard(policy, self.tools, self.tasks, self.roots, self._written))
+        scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
+        return OpenRun(run, root, scope, fanout, self._redactor, self.news, session)
+
+    def join(
+        self,
+        outer: CallContext,
+        path: str,
+        *,
+        session: Session | None = None,
+        limits: Limits | None = None,
+        grants: frozenset[str] | None = None,
+        own: Subscriber | None = None,
+        approver: Approver | None = None,
+        priority: int = 0,
+    ) -> tuple[RunPart, CallContext]:
+        """A part of the run that ``outer`` belongs to, and its outermost call, at ``path``.
+
+        ``grants`` is its authority, which cannot exceed that of ``outer``; ``priority`` 0 means that of ``outer``; the other
+        parameters are those of :meth:`open`.
+        """
+        if priority:
+            check_priority(priority)
+        part = RunPart(run_of_tool(outer), self, limits=limits, own=own, approver=approver, redactor=self._redactor)
+        call = outer.at(path, run=part, grants=grants)
+        call.session = session if session is not None else Session()
+        call.priority = priority or outer.priority
+        return part, call
+
+    async def given(self, bindings: Mapping[str, Any]) -> dict[str, Any]:
+        """Bindings of the host as a program has them: what is ``Labelled`` stands in boxes, or without a policy for itself."""
+        take = left_open if self._in_force.policy is None else taken_in
+        return {
+            name: value if type(value) in LEAVES else await in_slices(take(value)) for name, value in bindings.items()
+        }
+
+    def called_back(self, call: CallContext, inner: CallContext | None = None) -> CallBack:
+        """A block in which host code at ``call`` runs something in its run, at ``inner``, within the run's concurrency."""
+        call.run = run_of_tool(call)
+        return CallBack(budget_of(call).permits, call, inner or call)
+
+    def redaction(self) -> EventRedactor | None:
+        """A redactor for the events of one stream whose reader does not belong to the run; None if nothing is redacted."""
+        return None if self._redactor is None else EventRedactor(self._redactor)
+
+    def turn(self) -> Coroutine[Any, Any, None]:
+        """Wait until a run may begin: a few do in each iteration of the event loop, and nothing is prepared for the others before."""
+        loop = running_loop()
+        cached = self._throttle
+        if cached is None or cached[0] is not loop:
+            cached = self._throttle = (loop, StartThrottle(loop))
+        return cached[1].take()
+
+    # -- programs -------------------------------------------------------------------------------------------------
+
+    def names(self, env: SexpEnvironment | None = None, defined: Definitions | None = None) -> NamesInForce:
+        """The names of a program in ``env``, where ``defined`` are the tasks of the programs around it."""
+        return self.compiler.names(env, defined)
+
+    async def evaluate(
+        self,
+        program: Program,
+        env: SexpEnvironment,
+        call: CallContext,
+        *,
+        publish: Publish | None = None,
+        fitted: bool = False,
+    ) -> Any:
+        """Run a compiled program in ``env`` at ``call`` and return its value; ``publish`` gets the tasks it defines.
+
+        ``fitted``: it was compiled for this environment just now, so its names are not checked again.
+        """
+        budget = budget_of(call)
+        if call.reading is not None:
+            await self._rules.check_names(program, env, call)
+        for doubt in program.doubts:
+            call.warn(doubt.code, doubt.message, hint=doubt.hint, at=str(doubt.span))
+        value = await run_program(
+            program,
+            env,
+            performer=self._performer(call),
+            call=call,
+            budget=budget,
+            programs=self.compiler.cache,
+            publish=publish,
+            fitted=fitted,
+        )
+        value = await plain_result(value if call.reading is None else await opened(value, call))
+        budget.check_over()
+        return value
+
+    async def unmet_rules(self, source: Source, bindings: Mapping[str, Any]) -> list[str]:
+        """What is to be said of rules of the policy that would not apply to a program. Raises ConfigurationError for one that never would."""
+        policy = self._in_force.policy
+        if policy is None:
+            return []
+        self._rules.check_arguments(policy)
+        return list((await self._rules.unmet(policy, source.text, lambda: bindings)).values())
+
+    async def define(
+        self, program: str | Source | Program, bindings: Mapping[str, Any] | None, call: CallContext
+    ) -> list[str]:
+        """Run a program with the host's authority and register the tasks it defines with the task system.
+
+        Returns their names in the order of definition. If the program fails, none is registered and its error is raised.
+        """
+        env = SexpEnvironment(bindings)
+        defined: dict[str, Template] = {}
+
+        def note(template: Template) -> None:
+            defined.pop(template.name, None)
+            defined[template.name] = template
+
+        compiled = await self.compiler.compiled(program, env=env, defined=call.definitions, budget=budget_of(call))
+        host = call.at(call.next_path("define", compiled.source.digest))
+        host.grants = None
+        await self.evaluate(compiled, env, host, publish=note)
+        return self.effects.publish([*defined.values()], call)
+
+    def _performer(self, call: CallContext) -> EffectHandler:
+        """The handler of effects at ``call``: with the records in a durable run, and paced by recorders if there are any."""
+        handler = self.effects if call.run.journal is None else self.recorded
+        assert handler is not None, "a run has a journal where there are durable runs"
+        pacers = pacers_of(self.observers) if self.observers else ()
+        return Paced(handler, pacers) if pacers else handler
+
+    def strand(self, call: CallContext) -> Strand:
+        """A strand at ``call`` for host code that performs effects as programs do. The caller must end it."""
+        return host_strand_at(call, budget_of(call), self._performer(call))
+
+    # -- what things inside a run ask for ---------------------------------------------------------------------------
+
+    def task(self, name: str, call: CallContext) -> CompiledTask | None:
+        """The task called ``name`` as code at ``call`` finds it, or None."""
+        return self.tasks.find_compiled(name, call.definitions)
+
+    async def run_subtask(self, request: SubtaskRequest, call: CallContext, task: Any = None) -> TaskResult:
+        """Run the subtask that a CONTINUATION asks for, on an empty Python stack, since it may ask for the next one.
+
+        ``task`` is the compiled template to run, in place of one that the request names.
+        """
+        return await on_fresh_task(self.tasks.run_subtask(request, call, task))  # pyright: ignore
+
+    async def call_value(self, function: Any, arguments: tuple[Any, ...], call: CallContext) -> Any:
+        """Call a Closure or Python callable with ``arguments``; its effects are numbered below ``call``."""
+        budget = budget_of(call)
+        if call.reading is not None:
+            arguments = tuple([await in_slices(taken_in(each)) for each in arguments])
+        async with self.called_back(call):
+            performer = self._performer(call)
+            value = await call_closure(
+                function, arguments, performer=performer, call=call, budget=budget, programs=self.compiler.cache
+            )
+        return await plain_result(await opened(value, call))
+
+    async def take_over(
+        self,
+        template: TaskTemplate,
+        request: SubtaskRequest,
+        goal: str,
+        failed: TaskResult,
+        call: CallContext,
+        *,
+        rounds: int,
+    ) -> TaskResult | None:
+        """Let the solver write a program for a task that ran out of context or output; None without a solver."""
+        if self._solver is None:
+            return None
+        return await self._solver.decompose(template, request, goal, failed, call, rounds=rounds)
+
+    def limited(self, model_calls: int, call: CallContext) -> RunPart:
+        """The run of ``call``, for a part of it that may make so many model calls from now on, and no more."""
+        limits = replace(call.run.limits, model_calls=model_calls)
+        return RunPart(call.run, self, limits=limits, redactor=self._redactor)
+
+    async def run_program(
+        self,
+        program: str | Source,
+        allow: frozenset[str] | None,
+        inputs: Mapping[str, Any],
+        call: CallContext,
+        *,
+        steps: int | None = None,
+        written: bool = False,
+    ) -> Any:
+        """Run a program and return its value; its effects are numbered below ``call``.
+
+        ``inputs`` are its variables; ``allow`` None means the call's authority; ``steps`` limits it below what the run has
+        left. ``written``: a model wrote it, so it is admitted by :class:`~agentflow.run.admission.Admission`. Raises what the program raises.
+        """
+        source = as_source(program)
+        path = call.next_path("program", source.text, inputs)
+        inner = call.for_text(path) if allow is None else call.at(path, grants=allow)
+        if inner.run.journal is not None:
+            inner.run = inner.run.journal.within(inner)
+        if written:
+            inner.grants = await self.admission.granted(source, inputs, inner)
+        elif inner.grants is not None:
+            inner.run.cover(inner.path, {})  # nobody has approved the text of this program
+        labels = None if call.reading is None else call.reading.inputs
+        held = (
+            inputs if not labels else {name: box(value, labels.get(name, NO_SOURCES)) for name, value in inputs.items()}
+        )
+        env = SexpEnvironment(dict(held))
+        budget = budget_of(inner)
+        if steps is not None:
+            budget = Budget(budget.limits, parent=budget, steps=steps)
+        compiled = await self.compiler.compiled(
+            source, env=env, grants=inner.grants, defined=inner.definitions, budget=budget
+        )
+        # Programs start programs (workflows that call workflows): each begins on an empty Python stack.
+        value = await on_fresh_task(
+            run_program(
+                compiled,
+                env,
+                performer=self._performer(inner),
+                call=inner,
+                budget=budget,
+                programs=self.compiler.cache,
+            )
+        )
+        return await plain_result(await opened(value, call))
+
+
+async def opened(value: Any, call: CallContext) -> Any:
+    """A value as whatever is no program has it; ``call`` has read where it came from."""
+    if call.reading is None:
+        return value
+    value, sources = await in_slices(stripped(value))
+    call.reading.add(sources)
+    return value

@@ -1,0 +1,239 @@
+"""Operations under a ``strict`` policy: those that decide by a value what is done, or go on after an error, say so in what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.labels import bare, blame, box, joined, outer_sources, sources_of, stripped
+from agentflow.core.data.names import Template
+from agentflow.core.data.shared_list import as_list
+from agentflow.core.data.source import Span
+from agentflow.core.data.values import name_of
+from agentflow.lang.abi import Code, StrictRuntime
+from agentflow.lang.builtins.registry import type_name
+from agentflow.lang.builtins.strict import Called, look_outside
+from agentflow.lang.calling import whole
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.run.policy import labelled_operations
+from agentflow.run.policy.labelled_operations import LABELLED_OPERATIONS
+from agentflow.run.policy.strict import StrictStrand
+from agentflow.run.strand import branches, director, recovery
+from agentflow.run.strand.strand import Operations, Strand
+
+
+def _strict(rt: Strand) -> StrictStrand:
+    assert isinstance(rt, StrictStrand)
+    return rt
+
+
+def _whole(code: Code, *, looked_at: bool = False) -> Code:
+    """The code of a branch or of a part that is done in place; ``looked_at``: whether its value says that it failed decides something."""
+    done = whole(code, look_outside if looked_at else None)
+
+    async def watched(rt: Any, d: int, *arguments: Any) -> Any:
+        try:
+            return await done(rt, d, *arguments)
+        except AgentflowError as error:
+            rt.saw(error.sources)
+            raise
+
+    return watched
+
+
+@contextmanager
+def _trying(strict: StrictStrand) -> Generator[None]:
+    """While somebody may go on after an error."""
+    strict.trying += 1
+    try:
+        yield
+    finally:
+        strict.trying -= 1
+
+
+async def catch(rt: Strand, d: int, span: Span, error: Exception) -> Any:
+    """The value that ``catch`` binds. What is done about an error depends on what was looked at before it."""
+    strict, value = _strict(rt), await recovery.catch(rt, d, span, error)
+    strict.raise_to(value.error.sources)
+    return box(value, strict.ambient)
+
+
+async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Code) -> None:
+    """Run the ``final`` form of a ``finally`` because of ``error``, and of what was looked at to raise it."""
+    if isinstance(error, AgentflowError):
+        _strict(rt).raise_to(error.sources)
+    await recovery.finish(rt, d, span, error, final)
+
+
+async def parallel(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
+    """All values, in order, each with what its branch tested."""
+    return await branches.parallel(rt, d, span, [_whole(each) for each in thunks])
+
+
+async def pmap(rt: Strand, d: int, span: Span, function: Any, items: Any, limit: Any = None) -> Any:
+    """The procedure's values on all elements, as many as the list says."""
+    strict = _strict(rt)
+    before = strict.ambient
+    strict.raise_to(joined(outer_sources(items), outer_sources(limit)))
+    value = await labelled_operations.pmap(rt, d, span, Called(function), items, bare(limit))
+    return strict.left(before, value)
+
+
+async def race(rt: Strand, d: int, span: Span, thunks: list[Code]) -> Any:
+    """The first success. Which one that is may depend on what any of the branches looked at; and on time, of which nothing is said."""
+    strict = _strict(rt)
+    before = strict.ambient
+    with _trying(strict):
+        try:
+            value = await branches.race(rt, d, span, [_whole(each, looked_at=True) for each in thunks])
+        except AgentflowError as error:
+            blame(error, strict.ambient)
+            raise
+    return strict.left(before, value)
+
+
+async def retry(rt: Strand, d: int, span: Span, tries: Any, thunk: Code) -> Any:
+    """``(retry tries form)``: that the form is evaluated again depends on what was looked at in it."""
+    strict = _strict(rt)
+    before = strict.ambient
+    tries = strict.opened(tries)
+    with _trying(strict):
+        value = await recovery.retry(rt, d, span, tries, _whole(thunk, looked_at=True))
+    return strict.left(before, value)
+
+
+async def timeout(rt: Strand, d: int, span: Span, seconds: Any, thunk: Code) -> Any:
+    """``(timeout seconds form)``: whether there is time for it depends on the seconds."""
+    strict = _strict(rt)
+    before = strict.ambient
+    seconds = strict.opened(seconds)
+    try:
+        value = await recovery.timeout(rt, d, span, seconds, _whole(thunk))
+    except AgentflowError as error:
+        blame(error, strict.ambient)
+        raise
+    return strict.left(before, value)
+
+
+async def director_loop(rt: Strand, d: int, span: Span, names: tuple[str, ...], *values: Any) -> Any:
+    """The loop, whose controller decides whether it goes round again."""
+    strict = _strict(rt)
+    before = strict.ambient
+    clauses = dict(zip(names, values, strict=True))
+    clauses["max-iterations"] = strict.opened(clauses["max-iterations"])
+    for phase in ("director", "executor", "evaluator", "controller"):
+        function = clauses[phase]
+        if type_name(bare(function)) == "procedure" or name_of(bare(function)) is not None:
+            clauses[phase] = Called(function, _look_at_decision if phase == "controller" else None)
+    try:
+        value = await director.director_loop(rt, d, span, names, *[clauses[each] for each in names])
+    except AgentflowError as error:
+        blame(error, strict.ambient)
+        raise
+    return strict.left(before, value)
+
+
+def _look_at_decision(rt: StrictRuntime, decision: Any) -> None:
+    look_outside(rt, decision)
+    pair = as_list(bare(decision)) or []
+    word = name_of(bare(pair[0])) if len(pair) == 2 else None
+    if word in ("stop", "continue"):
+        look_outside(rt, pair[0])
+    else:
+        rt.raise_to(sources_of(decision))  # the error shows it
+
+
+async def define_task(
+    rt: Strand,
+    d: int,
+    span: Span,
+    definition: Template | dict[str, Any],
+    computed: tuple[tuple[str, Span], ...],
+    env: SexpEnvironment,
+    *values: Any,
+) -> Any:
+    """``(defatom ...)``, which is there whatever was tested: in an arm it is refused."""
+    strict, owner = _strict(rt), env.owner
+    began = owner.began if isinstance(owner, StrictStrand) else strict.floor
+    if not strict.ambient <= began:
+        shown = sorted(strict.ambient - began)
+        strict.forbid(
+            SexpEvaluationError(
+                f"a task would be defined because of what came from {', '.join(shown)}, and its absence would not say so",
+                code="provenance/write",
+                span=span,
+                hint="define it before the test, and call it in the arm",
+                details={"sources": shown},
+            )
+        )
+    return await labelled_operations.define_task(rt, d, span, definition, computed, env, *values)
+
+
+async def eval_program(rt: Strand, d: int, span: Span, *operands: Any) -> Any:
+    """``(eval-program p ...)``: whether its bindings are such decides whether there is an error."""
+    strict = _strict(rt)
+    if strict.trying:
+        strict.saw((await rt.work(stripped(list(operands[4:]))))[1])
+    return await labelled_operations.eval_program(rt, d, span, *operands)
+
+
+async def pmap_on(rt: Strand, d: int, span: Span, function: Any, items: Any) -> Any:
+    """The procedure's values on all elements, computed by workers."""
+    strict = _strict(rt)
+    before = strict.ambient
+    _not_caught(strict, span)
+    strict.raise_to(outer_sources(items))
+    return strict.left(before, await labelled_operations.pmap_on(rt, d, span, function, items))
+
+
+async def parallel_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
+    """All values, computed by workers."""
+    _not_caught(_strict(rt), span)
+    return await labelled_operations.parallel_on(rt, d, span, *thunks)
+
+
+async def race_on(rt: Strand, d: int, span: Span, *thunks: Any) -> Any:
+    """The first success of workers, which is what goes on after the errors of others."""
+    _no_errors_of_workers(_strict(rt), span)
+    return await labelled_operations.race_on(rt, d, span, *thunks)
+
+
+def _not_caught(rt: StrictStrand, span: Span) -> None:
+    if rt.trying:
+        _no_errors_of_workers(rt, span)
+
+
+def _no_errors_of_workers(rt: StrictStrand, span: Span) -> None:
+    """Where somebody goes on after an error of workers: refuse that, unless the policy only audits."""
+    rt.forbid(
+        SexpEvaluationError(
+            "workers do not tell what they looked at, so that under a strict policy nothing may catch their errors",
+            code="provenance/workers",
+            span=span,
+            hint="write the try, race or retry into what the workers do",
+        )
+    )
+
+
+STRICT_OPERATIONS: Operations = MappingProxyType(
+    {
+        **LABELLED_OPERATIONS,
+        "catch": catch,
+        "define-task": define_task,
+        "director-loop": director_loop,
+        "eval-program": eval_program,
+        "finally": finish,
+        "parallel": parallel,
+        "parallel-on": parallel_on,
+        "pmap": pmap,
+        "pmap-on": pmap_on,
+        "race": race,
+        "race-on": race_on,
+        "retry": retry,
+        "timeout": timeout,
+    }
+)
+"""All operations by name, for strands of runs with a strict policy."""

@@ -1,0 +1,382 @@
+"""Reservations: before a call is sent, the most it may cost is reserved, so that no limit of money or tokens is exceeded.
+
+A call that does not fit waits for those in flight, which usually cost less than they reserved. If no call is in flight, its
+answer is capped to what is left, provided that is enough for an answer. See
+:class:`~agentflow.core.call.spending.Purse`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from agentflow.core.call.spending import Quote
+from agentflow.core.data.errors import LimitExceeded, clip
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import ModelResponse, Usage
+from agentflow.core.data.money import NANO, total
+from agentflow.core.events.journal import Deposit
+from agentflow.lib.wait_queue import WaitQueue
+from agentflow.run.lease import Lease, Lender
+
+LEAST_ANSWER = 256
+"""Tokens below which a cap is not lowered; for a small limit, a quarter of it."""
+_GRAIN_USD = 1e-12
+"""Tolerance in dollars: sums of fractions are not exact."""
+
+_FREE = Quote(0.0, 0.0)
+
+
+class RunPurse:
+    """What a run, or a part of it, may still spend. Implements :class:`~agentflow.core.call.spending.Purse`.
+
+    Parameters: ``limits`` has the tokens and the US dollars; ``outer`` is the purse around this one, which is charged too;
+    ``used`` (tokens) and ``cost`` (US dollars) were spent before; ``whose`` names the owner if it is not a run, as in "the
+    key 'ada'". Calls wait in the queue of the outermost purse; those that need other purses may pass. ``calls`` is the
+    number of reservations. A purse with a ``lease`` shares its limits with runs elsewhere: ``tokens`` and ``usd`` are then what it
+    has taken of them so far.
+    """
+
+    __slots__ = (
+        "calls",
+        "held_tokens",
+        "held_usd",
+        "lease",
+        "outer",
+        "priced",
+        "root",
+        "tokens",
+        "usd",
+        "used_tokens",
+        "used_usd",
+        "waiters",
+        "whose",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        outer: RunPurse | None = None,
+        *,
+        used: Usage | None = None,
+        cost: float | None = None,
+        whose: str | None = None,
+    ) -> None:
+        self.whose = whose
+        self.tokens = limits.tokens
+        self.usd = limits.usd
+        self.lease: Lease | None = None
+        self.outer = outer
+        self.root: RunPurse = self if outer is None else outer.root
+        self.priced: bool = self.usd is not None or (outer is not None and outer.priced)
+        self.used_tokens = 0 if used is None else used.total_tokens
+        self.used_usd = cost or 0.0
+        self.held_tokens = 0
+        self.held_usd = 0.0
+        self.calls = 0
+        self.waiters: WaitQueue[_Held] = WaitQueue()
+
+    @property
+    def usd_left(self) -> float | None:
+        """US dollars that can still be spent here and in the outer purses; None if there is no limit."""
+        above = None if self.outer is None else self.outer.usd_left
+        if self.usd is None:
+            return above
+        whole = self.usd if self.lease is None or self.lease.usd is None else self.lease.usd
+        here = max(0.0, whole - self.used_usd)
+        return here if above is None else min(here, above)
+
+    def deposit(self) -> Deposit:
+        """What is left, to be shared with runs elsewhere."""
+        return Deposit(
+            usd=None if self.usd is None else self.usd - self.used_usd - self.held_usd,
+            tokens=None if self.tokens is None else self.tokens - self.used_tokens - self.held_tokens,
+            held_usd=self.held_usd,
+            held_tokens=self.held_tokens,
+        )
+
+    def share(self, lender: Lender) -> None:
+        """From now on take what is needed from ``lender``, beside what calls that are being made have reserved."""
+        self.lease = Lease(lender, self.usd, self.tokens, self._leased)
+        if self.usd is not None:
+            self.usd = self.used_usd + self.held_usd
+        if self.tokens is not None:
+            self.tokens = self.used_tokens + self.held_tokens
+
+    def _leased(self, usd: float, tokens: int) -> None:
+        if self.usd is not None:
+            self.usd = total((self.usd, usd))
+        if self.tokens is not None:
+            self.tokens += tokens
+        self.root.serve()
+
+    def asks(self, held: _Held) -> bool:
+        """Whether what ``held`` lacks here is being asked for elsewhere."""
+        if self.lease is None:
+            return False
+        usd = 0.0 if self.usd is None else self.used_usd + self.held_usd + held.cost - self.usd
+        tokens = 0 if self.tokens is None else self.used_tokens + self.held_tokens + held.tokens - self.tokens
+        return self.lease.asks(held, max(0.0, usd), max(0, tokens))
+
+    def idle(self) -> None:
+        """Give back what was taken and not spent, when no call is being made."""
+        if self.lease is None:
+            return
+        usd = 0.0 if self.usd is None else self.usd - self.used_usd
+        tokens = 0 if self.tokens is None else self.tokens - self.used_tokens
+        if self.usd is not None:
+            self.usd = self.used_usd
+        if self.tokens is not None:
+            self.tokens = self.used_tokens
+        self.lease.give_back(usd, tokens)
+
+    def spent(self, usage: Usage, cost_usd: float | None) -> None:
+        """Count what a call has cost in this purse only: the outer run counts it in its own."""
+        self.used_tokens += usage.total_tokens
+        if cost_usd is not None:
+            self.used_usd = (round(self.used_usd * NANO) + round(cost_usd * NANO)) / NANO
+
+    def reserve(
+        self, input_tokens: int, cap: int, quote: Quote | None, model: str, *, priority: int = 0, exact: bool = False
+    ) -> _Held:
+        """Reserve what a call may take; see :meth:`agentflow.core.call.spending.Purse.reserve`."""
+        if quote is None:
+            if self.priced:
+                raise self._unpriced(model)
+            quote = _FREE
+        held = _Held(self, input_tokens, cap, quote, exact)
+        root = self.root
+        if (root.waiters.entries and root.waiters.first() is not None) or held.settle():
+            waiter = root.waiters.join(held, priority)
+            root.serve()
+            if not waiter.done():
+                held.waiter = waiter
+            else:
+                waiter.result()
+        return held
+
+    def serve(self) -> None:
+        """Wake those in the queue for whom there is enough now, and those for whom there never will be."""
+        short: set[RunPurse] = set()
+
+        def goes(held: _Held) -> bool | None:
+            if not (short and held.needs(short)):
+                lacking = held.settle()
+                if not lacking:
+                    return True
+                short.update(lacking)
+            return None if self in short else False  # everybody behind needs this purse too
+
+        self.waiters.serve(goes)
+
+    def fits(self, held: _Held) -> bool:
+        """Whether ``held`` fits beside the present reservations."""
+        if self.tokens is not None and self.used_tokens + self.held_tokens + held.tokens > self.tokens:
+            return False
+        return self.usd is None or self.used_usd + self.held_usd + held.cost <= self.usd + _GRAIN_USD
+
+    def room(self, held: _Held) -> tuple[int, str]:
+        """Tokens left for the answer of ``held`` if there are no other reservations, and the limit that leaves them.
+
+        Raises LimitExceeded if they are too few.
+        """
+        room = asked = held.cap
+        limit = "tokens"
+        if self.tokens is not None:
+            left = self.tokens - self.used_tokens
+            whole = self.tokens if self.lease is None or self.lease.tokens is None else self.lease.tokens
+            least = asked if held.exact else min(LEAST_ANSWER, whole // 4, asked)
+            room = min(room, left - held.input_tokens)
+            if room < max(1, least):
+                raise self._short(
+                    f"{self.owner} has used {whole - left:,} of {whole:,} tokens: the {max(0, left):,} left are too "
+                    f"few for a call with about {held.input_tokens:,} tokens of input and {max(1, least):,} of answer",
+                    "tokens",
+                )
+        if self.usd is not None:
+            left_usd = self.usd - self.used_usd + _GRAIN_USD
+            each = held.quote.output_usd
+            whole_usd = self.usd if self.lease is None or self.lease.usd is None else self.lease.usd
+            least = asked if held.exact or not each else int(min(LEAST_ANSWER, whole_usd / 4 / each, asked))
+            left_usd -= held.quote.input_usd
+            fits = left_usd / each if each else asked if left_usd >= 0 else 0
+            if fits < room:
+                room, limit = int(fits), "usd"
+            if fits < max(1, least):
+                raise self._short(
+                    f"{self.owner} has cost ${whole_usd - self.usd + self.used_usd:.4f} of ${whole_usd:.4f}: what is left is too little for a call "
+                    f"whose input costs up to ${held.quote.input_usd:.4f}, and a token of its answer ${each:.6f}",
+                    "usd",
+                )
+        return room, limit
+
+    @property
+    def owner(self) -> str:
+        """The owner of the purse, as named in errors."""
+        return self.whose or ("the run" if self.lease is None else "the run with its branches")
+
+    def spent_up(self) -> LimitExceeded | None:
+        """The error for an empty purse; None while something is left."""
+        if self.tokens is not None and self.used_tokens >= self.tokens:
+            return self._short(f"{self.owner} has used all of its {self.tokens:,} tokens", "tokens")
+        if self.usd is not None and self.used_usd >= self.usd - _GRAIN_USD:
+            return self._short(f"{self.owner} has cost ${self.used_usd:.4f} of ${self.usd:.4f}", "usd")
+        return None
+
+    def _short(self, message: str, limit: str) -> LimitExceeded:
+        tokens = limit == "tokens"
+        own = self if self.lease is None else self.lease
+        return LimitExceeded(
+            message,
+            limit=limit,
+            allowed=(own.tokens if tokens else own.usd) or 0,
+            used=self.used_tokens if tokens else self.used_usd,
+            code=None if self.whose is None else "limits/tenant",
+            hint=None if self.whose is None else f"this limit is not the run's but that of {self.whose}",
+        )
+
+    def _unpriced(self, model: str) -> LimitExceeded:
+        usd = next(purse.usd for purse in self.levels() if purse.usd is not None)
+        return LimitExceeded(
+            f"the price of the model {clip(model, 200)!r} is not known, so it cannot be kept within ${usd:g}",
+            limit="usd",
+            allowed=usd,
+            used=self.used_usd,
+            code="limits/unpriced",
+            hint=f"state it, in dollars per million tokens: AgentFlow(prices={{{model!r}: Price(input=3, output=15)}}), or in "
+            f'agentflow.toml [prices."{clip(model, 200)}"] and below it input = 3 and output = 15, then agentflow trust',
+        )
+
+    def levels(self) -> list[RunPurse]:
+        """This purse and those around it, the innermost first."""
+        levels: list[RunPurse] = []
+        purse: RunPurse | None = self
+        while purse is not None:
+            levels.append(purse)
+            purse = purse.outer
+        return levels
+
+
+class _Held:
+    """The reservation of one call. Implements :class:`~agentflow.core.call.spending.Reservation`."""
+
+    __slots__ = ("_bound", "_held", "_purse", "cap", "cost", "exact", "input_tokens", "quote", "tokens", "waiter")
+
+    def __init__(self, purse: RunPurse, input_tokens: int, cap: int, quote: Quote, exact: bool) -> None:
+        self._purse = purse
+        self._held = False
+        self.exact = exact
+        self.waiter: asyncio.Future[bool] | None = None
+        self._bound: tuple[str, RunPurse] | None = None
+        self.input_tokens = input_tokens
+        self.quote = quote
+        self.cap = cap
+        self.tokens = input_tokens + cap
+        self.cost = quote.input_usd + cap * quote.output_usd
+
+    @property
+    def waits(self) -> bool:
+        """Whether :meth:`granted` has to be awaited."""
+        return self.waiter is not None
+
+    async def granted(self) -> None:
+        """Wait until the reservation fits. Raises LimitExceeded if too little is left."""
+        waiter = self.waiter
+        if waiter is None:
+            return
+        try:
+            await waiter
+        except BaseException:  # also when cancelled: the reserved part is free, and the next waiter is served
+            waiter.cancel()
+            self.free()
+            self._purse.root.serve()
+            raise
+
+    def settle(self) -> list[RunPurse] | None:
+        """Reserve, with a lowered cap if need be. Returns None, or the purses that others must release first.
+
+        Raises LimitExceeded if too little is left and there is no call to wait for.
+        """
+        purse: RunPurse | None = self._purse
+        while purse is not None:
+            if not purse.fits(self):
+                break
+            purse = purse.outer
+        else:
+            self._take()
+            return None
+        short = [each for each in self._purse.levels() if not each.fits(self)]
+        if asking := [each for each in short if each.asks(self)]:
+            return asking
+        rooms = [(*each.room(self), each) for each in short if not each.calls]
+        if lacking := [each for each in short if each.calls]:
+            return lacking
+        room, limit, least = min(rooms, key=lambda row: row[0])
+        self._bound = (limit, least)
+        self.cap = room
+        self.tokens = self.input_tokens + room
+        self.cost = self.quote.input_usd + room * self.quote.output_usd
+        self._take()
+        return None
+
+    def _take(self) -> None:
+        self._held = True
+        purse: RunPurse | None = self._purse
+        while purse is not None:
+            purse.calls += 1
+            purse.held_tokens += self.tokens
+            purse.held_usd = (round(purse.held_usd * NANO) + round(self.cost * NANO)) / NANO
+            purse = purse.outer
+
+    def needs(self, purses: set[RunPurse]) -> bool:
+        """Whether one of ``purses`` is charged for this call."""
+        return not purses.isdisjoint(self._purse.levels())
+
+    def free(self) -> None:
+        """Release the reservation, or leave the queue. Later calls do nothing."""
+        if not self._held:
+            if self.waiter is not None:
+                self.waiter.cancel()
+            return
+        self._held = False
+        purse: RunPurse | None = self._purse
+        while purse is not None:
+            purse.calls -= 1
+            purse.held_tokens -= self.tokens
+            purse.held_usd = (round(purse.held_usd * NANO) - round(self.cost * NANO)) / NANO
+            if purse.lease is not None and not purse.calls:
+                purse.idle()
+            purse = purse.outer
+        root = self._purse.root
+        if root.waiters.entries:
+            root.serve()
+
+    @property
+    def lowered(self) -> bool:
+        """Whether ``cap`` is less than was asked for."""
+        return self._bound is not None
+
+    def check(self, response: ModelResponse) -> None:
+        """Raise LimitExceeded (``limits/cut-off``), with the partial text, if the lowered cap has cut the answer off.
+
+        A server may call such an answer complete.
+        """
+        if self._bound is None:
+            return
+        stop, used = response.stop_reason, response.usage.output_tokens
+        if stop != "max_tokens" and (stop != "end" or used < self.cap):
+            return
+        limit, purse = self._bound
+        money = limit == "usd"
+        error = LimitExceeded(
+            f"the answer was cut off after {self.cap:,} tokens, all that was left for it",
+            limit=limit,
+            allowed=(purse.usd if money else purse.tokens) or 0,
+            used=purse.used_usd if money else purse.used_tokens,
+            code="limits/cut-off",
+        )
+        error.details["partial"] = clip(response.text)
+        error.details["request_id"] = response.request_id
+        raise error
+
+
+__all__ = ["LEAST_ANSWER", "RunPurse"]

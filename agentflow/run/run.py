@@ -1,0 +1,460 @@
+"""A run: one workflow (or one public call) with its events, limits, usage and session, from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, TypeVar
+
+from agentflow.core.call.approval import ApprovalRequest, Decision
+from agentflow.core.call.call import CallContext, JournalPort, RunServices
+from agentflow.core.call.host_code import contained, is_stray
+from agentflow.core.call.partial import PartialValues
+from agentflow.core.call.run_port import UnderWay
+from agentflow.core.call.scope import Scope
+from agentflow.core.call.spending import Purse
+from agentflow.core.data.errors import ConfigurationError, LimitExceeded, clip
+from agentflow.core.data.labels import stripped
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.messages import Usage
+from agentflow.core.data.money import NANO, added
+from agentflow.core.data.session import Session
+from agentflow.core.data.shared_list import plain_result
+from agentflow.core.data.source import Lines
+from agentflow.core.data.work import in_slices
+from agentflow.core.events.events import Event
+from agentflow.core.events.questions import Answerer
+from agentflow.lang.charging import BYTES_PER_CHARACTER
+from agentflow.lib.redact import Redactor
+from agentflow.lib.redacted_copy import examination
+from agentflow.observe.stream import Fanout
+from agentflow.run.asking import Approver, Asking
+from agentflow.run.clock import WallClock
+from agentflow.run.questions import OpenQuestions
+from agentflow.run.redaction import EventRedactor
+from agentflow.run.reservation import RunPurse
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.crew import together
+from agentflow.run.strand.memory import MemoryAccounts
+from agentflow.run.strand.pacing import warn_of_failures
+from agentflow.run.tenant import Tenant
+
+T = TypeVar("T")
+
+_NO_USAGE = Usage()
+_log = logging.getLogger(__name__)
+
+News = Callable[[], list[tuple[str, str]]]
+"""Returns the codes and texts of warnings about what happened to a flow between its runs, each once."""
+OBSERVER_GRACE_S = 5.0
+"""Seconds for which async observers may continue to read after the run has ended."""
+CANCELLED_GRACE_S = 0.1
+"""The same after a cancellation, which must end soon, but not without its Finished events."""
+
+
+class Run:
+    """A run in progress; the :class:`~agentflow.core.call.call.RunPort` of everything inside it.
+
+    ``usage`` (tokens), ``cost_usd`` (US dollars) and ``model_calls`` are totals so far. ``cost_usd`` is None after a call
+    whose price is unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        services: RunServices,
+        fanout: Fanout,
+        approver: Approver | None = None,
+        answerer: Answerer | None = None,
+        open_questions: OpenQuestions | None = None,
+        run_id: str | None = None,
+        redactor: Redactor | None = None,
+        journal: JournalPort | None = None,
+        beside: MemoryAccounts | None = None,
+        tenant: Tenant | None = None,
+        tools: object = None,
+    ) -> None:
+        self.tools = tools
+        self.run_id = run_id or new_run_id()
+        self._tenant = tenant
+        self.limits = limits
+        self._bounded = limits.tokens is not None or limits.usd is not None
+        self.journal: JournalPort | None = journal
+        self.slice = 1 if journal is None else journal.slice
+        self.watched = fanout.watched
+        self.streaming = fanout.streaming
+        self.programs: set[tuple[str, Lines | None]] = set()
+        self.budget = Budget(limits, beside=beside)
+        if journal is not None:
+            journal.watch(self.budget.permits)
+        self.usage = _NO_USAGE if journal is None else journal.usage
+        self.cost_usd: float | None = 0.0 if journal is None else journal.cost
+        self.model_calls = self.usage.requests
+        self._under_way: set[UnderWay] = set()
+        shared = None if tenant is None else tenant.purse
+        own = self._bounded or shared is not None
+        self._own_purse = RunPurse(limits, shared, used=self.usage, cost=self.cost_usd) if own else None
+        self.purse: Purse | None = self._own_purse
+        self._fanout = fanout
+        self._asking = Asking(
+            self.run_id, approver, answerer, open_questions, None if tenant is None else tenant.approval_ttl
+        )
+        self._redactor = redactor
+        self._redaction = EventRedactor(redactor) if redactor is not None and fanout.watched else None
+        self._seq = itertools.count(1)
+        self.next_seq = self._seq.__next__
+        self.services = services
+        self.task = services.task
+        self.run_subtask = services.run_subtask
+        self.call_value = services.call_value
+        self.take_over = services.take_over
+        self.admission = services.admission
+        self.limited = services.limited
+        self.run_program = services.run_program
+
+    @property
+    def steps_used(self) -> int:
+        """Steps taken so far."""
+        return self.budget.steps_used
+
+    @property
+    def congested(self) -> bool:
+        """Whether delta producers must wait for the caller's own stream, or a recorder."""
+        return self._fanout.congested
+
+    def publish(self, event: Event) -> None:
+        """Hand an event, redacted, to all observers."""
+        if self.watched:
+            self._show(event)
+            if self._redactor is not None and self._redactor.examined:
+                self._redactor.examined = {}
+
+    def _show(self, event: Event) -> None:
+        if self._redaction is None:
+            self._fanout.publish(event)
+        else:
+            for shown in self._redaction.show(event, self.next_seq):
+                self._fanout.publish(shown)
+
+    async def examine(self, *values: object, lasting: bool = False) -> None:
+        """Search large values for secrets and encode them for recorders, right before an event shows them."""
+        for value in values:
+            shown = value if self._redactor is None else await in_slices(examination(value, self._redactor))
+            if lasting:
+                if self._redaction is not None:
+                    self._redaction.keep(value, shown)
+                continue
+            for recorder in self._fanout.pacers:
+                await in_slices(recorder.preparation(self.run_id, shown))
+
+    async def room(self) -> None:
+        """Wait until the readers that are behind take deltas again."""
+        await self._fanout.room()
+
+    @property
+    def calls_left(self) -> int | None:
+        """Model calls that can still be made; None if there is no limit."""
+        allowed = self.limits.model_calls
+        return None if allowed is None else max(0, allowed - self.model_calls)
+
+    def charge_model_call(self) -> None:
+        """Count a model call. Raises LimitExceeded beyond ``model_calls``, or if any other limit was reached."""
+        self.budget.check_met()
+        if self._bounded:
+            self._check_spent()
+        allowed = self.limits.model_calls
+        if allowed is not None and self.model_calls >= allowed:
+            raise self.budget.meet(
+                LimitExceeded(
+                    f"the run has made all of its {allowed} model calls", limit="model_calls", allowed=allowed
+                )
+            )
+        self.model_calls += 1
+
+    def under_way(self, call: UnderWay, begins: bool) -> None:
+        """Count a prompt's model calls in :meth:`so_far` before they are charged, or with ``begins`` false no more."""
+        if begins:
+            self._under_way.add(call)
+        else:
+            self._under_way.discard(call)
+
+    def approve_by(self, approver: Approver) -> None:
+        """Have ``approver`` decide from now on."""
+        self._asking.approver = approver
+
+    def so_far(self) -> tuple[Usage, float | None]:
+        """Usage and cost with those of the model calls that are under way, by estimate."""
+        usage, cost = self.usage, self.cost_usd
+        for call in self._under_way:
+            used, price = call()
+            usage, cost = usage + used, added(cost, price)
+        return usage, cost
+
+    def charge_usage(self, usage: Usage, cost_usd: float | None) -> None:
+        """Add a call's usage and cost. Raises LimitExceeded if the run exceeds its tokens or money."""
+        self.usage = usage if self.usage is _NO_USAGE else self.usage + usage
+        total = self.cost_usd
+        self.cost_usd = (
+            None if cost_usd is None or total is None else (round(total * NANO) + round(cost_usd * NANO)) / NANO
+        )
+        if self._own_purse is not None:
+            self._own_purse.spent(usage, cost_usd)
+            if self._tenant is not None and self._tenant.purse is not None:
+                self._tenant.purse.spent(usage, cost_usd)
+        if self._bounded:
+            self._check_spent(exceeded=True)
+
+    def charge_text(self, characters: int) -> None:
+        """Count text that the run holds from now on. Raises LimitExceeded (``limits/memory``)."""
+        try:
+            self.budget.memory.add(characters * BYTES_PER_CHARACTER)
+        except LimitExceeded as error:
+            raise self.budget.meet(error) from None
+
+    def _check_spent(self, *, exceeded: bool = False) -> None:
+        tokens, usd = self.limits.tokens, self.limits.usd
+        used = self.usage.total_tokens
+        if tokens is not None and (used > tokens or (used == tokens and not exceeded)):
+            raise self.budget.meet(
+                LimitExceeded(
+                    f"the run has used {used:,} of {tokens:,} tokens", limit="tokens", allowed=tokens, used=used
+                )
+            )
+        cost = self.cost_usd
+        if usd is not None and cost is not None and (cost > usd or (cost >= usd and not exceeded)):
+            raise self.budget.meet(
+                LimitExceeded(f"the run has cost ${cost:.4f} of ${usd:.4f}", limit="usd", allowed=usd, used=cost)
+            )
+
+    async def together(self, work: Sequence[Callable[[], Awaitable[T]]], call: CallContext) -> list[T]:
+        """Await all of ``work`` concurrently, as the run's concurrency allows, and return the results in order."""
+        return await together(self.budget, work, call)
+
+    async def approve(self, request: ApprovalRequest, call: CallContext) -> Decision:
+        """Ask for an approval; see :meth:`Asking.approve`."""
+        return await self._asking.approve(request, call)
+
+    def cover(self, path: str, tools: Mapping[str, str]) -> None:
+        """Stop asking for approval of ``tools``, by name and identity, that the program at ``path`` calls itself."""
+        self._asking.cover(path, tools)
+
+    async def ask(self, question: str, schema: Mapping[str, Any] | None, call: CallContext) -> Any:
+        """Ask the answerer; without one, wait for an answer from ``flow.send``."""
+        return await self._asking.ask(question, schema, call)
+
+
+def new_run_id() -> str:
+    """A new run id: sorts by start time, unique without coordination."""
+    return f"r{int(time.time() * 1000):011x}{os.urandom(6).hex()}"
+
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
+
+
+def check_priority(priority: int) -> None:
+    """Raise ConfigurationError unless ``priority`` is a whole number from -1000 to 1000."""
+    if type(priority) is not int or not -1_000 <= priority <= 1_000:
+        raise ConfigurationError(
+            f"priority={clip(repr(priority), 80)}: a priority is a whole number from -1000 to 1000",
+            code="config/priority",
+            hint="the highest goes first; 0 is usual",
+        )
+
+
+def check_name(run_id: str | None, labels: Mapping[str, str] | None, redactor: Redactor | None) -> None:
+    """Raise ConfigurationError for an id that is not valid as a file name or contains a secret, and for labels that are not text."""
+    if run_id is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"run_id={clip(repr(run_id), 120)}: a run id is 1 to 200 letters, digits and . _ : @ + -",
+            code="config/run-id",
+            hint="for example run_id='invoice-42'",
+        )
+    if run_id is not None and redactor is not None and redactor.finds(run_id):
+        raise ConfigurationError(
+            "the run id contains a secret, and ids are shown and stored as they are",
+            code="config/run-id",
+            hint="name the run by something that nobody needs to hide, or by a digest of the secret",
+        )
+    wrong = labels is not None and not isinstance(labels, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if wrong or any([not isinstance(text, str) for pair in (labels or {}).items() for text in pair]):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"labels={clip(repr(labels), 120)}: labels map texts to texts",
+            code="config/labels",
+            hint="for example labels={'user': 'ada'}",
+        )
+
+
+class OpenRun:
+    """A run around a block, from :meth:`~agentflow.run.engine.Engine.open`.
+
+    A class, not a generator: small runs are opened very often, and the nested generators of ``asynccontextmanager``
+    would cost more than everything else in opening one.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_copy",
+        "_fanout",
+        "_news",
+        "_pump",
+        "_redactor",
+        "_root",
+        "_run",
+        "_scope",
+        "_session",
+    )
+
+    def __init__(
+        self,
+        run: Run,
+        root: CallContext,
+        scope: Scope[CallContext],
+        fanout: Fanout,
+        redactor: Redactor | None,
+        news: News | None = None,
+        session: Session | None = None,
+    ) -> None:
+        self._news = news
+        self._session = session
+        self._copy: Session | None = None
+        self._run = run
+        self._root = root
+        self._fanout = fanout
+        self._redactor = redactor
+        self._scope = scope
+        self._clock: WallClock | None = None
+        self._pump = _pumping(fanout) if fanout.needs_tasks else None
+
+    async def __aenter__(self) -> tuple[Run, CallContext]:
+        root, session = self._root, self._session
+        if session is not None:
+            root.session = self._copy = session.enter()
+        try:
+            if session is not None and session.keeper is not None:
+                await session.keeper.begin()
+            if self._run.watched:
+                self._scope.__enter__()
+                for code, message in self._news() if self._news is not None else ():
+                    root.warn(code, message)
+            if self._run.limits.wall_s is not None:
+                journal = self._run.journal
+                spent_s = 0.0 if journal is None else journal.spent_s
+                self._clock = await WallClock(self._run.budget, spent_s).__aenter__()
+            if self._pump is not None:
+                await self._pump.__aenter__()
+        except BaseException:  # also when cancelled: the run has left the session
+            if self._copy is not None:
+                self._copy.leave()
+            raise
+        return self._run, root
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        try:
+            if error is not None and is_stray(error, cancelled=True):
+                final: BaseException | None = contained(
+                    error
+                )  # whatever a run raises, it ends in what its caller can handle
+                final.__cause__ = error
+                kind = type(final)
+            else:
+                final = error
+            if self._clock is not None:
+                final = await self._clock.end(kind, final, trace)
+            shown = await self._shown(final) if isinstance(final, Exception) else final
+            if self._run.watched:
+                self._finish(final)
+            context = shown.__context__ if shown is not None else None
+            if isinstance(shown, Exception):
+                self._account(shown)
+            if self._pump is not None:
+                await self._pump.__aexit__(type(shown) if shown is not None else None, shown, trace)
+            if shown is not error and shown is not None:
+                _raise_in_context(shown, context)
+            return None
+        finally:
+            self._run.budget.large_lists.end()
+            self._fanout.close()
+            redactor = self._redactor
+            if redactor is not None and (redactor.searched or redactor.examined):
+                redactor.forget()
+            session = self._session
+            if session is not None and self._copy is not None:
+                self._copy.leave()
+                if session.keeper is not None:
+                    await session.keeper.keep()
+
+    async def _shown(self, error: Exception) -> BaseException:
+        """The copy of ``error`` for the host, with large values searched in slices; a cancellation that arrives meanwhile instead."""
+        try:
+            if isinstance(values := getattr(error, "partial", None), PartialValues):
+                bare, _ = await in_slices(stripped(list(values)))
+                error.partial = PartialValues(await plain_result(bare))  # type: ignore[attr-defined]
+            return error if self._redactor is None else await in_slices(examination(error, self._redactor))
+        except asyncio.CancelledError as cancelled:
+            return cancelled
+
+    def _account(self, shown: Exception) -> None:
+        """Attach the run's account to the error for the host."""
+        run = self._run
+        for name, value in {"run_id": run.run_id, "usage": run.usage, "cost": run.cost_usd}.items():
+            with contextlib.suppress(AttributeError):  # the class of a foreign error may have slots
+                setattr(shown, name, value)
+
+    def _finish(self, error: BaseException | None) -> None:
+        run = self._run
+        budget = run.budget
+        warn_of_failures(self._fanout.pacers, self._root)
+        self._scope.set(
+            usage=run.usage,
+            cost_usd=run.cost_usd,
+            steps=budget.steps_used,
+            effects=budget.effects_used,
+            max_concurrency=budget.permits.most,
+        )
+        self._scope.__exit__(type(error) if error is not None else None, error, None)
+        run.watched = run.streaming = False  # events of an abandoned thread come too late
+
+
+def _raise_in_context(error: BaseException, context: BaseException | None) -> NoReturn:
+    """Raise ``error`` with this context instead of the error being handled, which may hold secrets its copy omits."""
+    try:
+        raise error
+    except BaseException:  # raises any error again, with another context
+        error.__context__ = context
+        raise
+
+
+@contextlib.asynccontextmanager
+async def _pumping(fanout: Fanout) -> AsyncGenerator[None, None]:
+    """Run async observers beside the block and, for a grace period, after it; the block's error stays unwrapped."""
+    failure: BaseException | None = None
+    async with asyncio.TaskGroup() as group:
+        pump = group.create_task(fanout.pump())
+        try:
+            yield
+        except asyncio.CancelledError:
+            fanout.close()
+            await asyncio.wait([pump], timeout=CANCELLED_GRACE_S)
+            raise
+        except Exception as error:  # noqa: BLE001 - carried past the task group, which would wrap it
+            failure = error
+        fanout.close()
+        _, late = await asyncio.wait([pump], timeout=OBSERVER_GRACE_S)
+        if late:
+            fanout.drop_late()
+            pump.cancel()
+    if failure is not None:
+        raise failure
+
+
+__all__ = ["Approver", "OpenRun", "Run", "RunServices", "new_run_id"]

@@ -1,0 +1,113 @@
+"""The tasks defined by programs that a call of a run can see.
+
+They are looked up in this order: what the branch and the branches around it defined since they forked, the environment
+the code was written in, the definitions in force around the program, and last the flow's own tasks and tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.names import VARIABLE, Definitions, NameInfo, Names, Template
+from agentflow.lang.environment import SexpEnvironment
+
+
+class Overlay:
+    """The tasks that a branch has defined, by environment; its siblings see them only after the join."""
+
+    __slots__ = ("parent", "tables")
+
+    def __init__(self, parent: Overlay | None) -> None:
+        self.parent = parent
+        self.tables: dict[SexpEnvironment, dict[str, Template]] = {}
+
+    def define(self, env: SexpEnvironment, template: Template) -> None:
+        """Bind a task in ``env`` for this branch."""
+        table = self.tables.setdefault(env, {})
+        table.pop(template.name, None)
+        table[template.name] = template
+
+
+@frozen
+class View:
+    """What code written in ``env`` sees where ``overlay`` is in force and ``outer`` lies around the program."""
+
+    env: SexpEnvironment
+    overlay: Overlay | None
+    outer: Definitions | None
+
+    def task(self, name: str) -> Template | None:
+        """The task called ``name``; None if no visible program defined one."""
+        at: Definitions | None = self
+        while isinstance(at, View):  # programs start programs: as many views as they are nested deep
+            for table in at._tables():
+                template = table.get(name)
+                if template is not None:
+                    return template
+            at = at.outer
+        return at.task(name) if at is not None else None
+
+    def tasks(self) -> dict[str, Template]:
+        """All visible tasks by name, outermost first; of one name the nearest."""
+        tables: list[Mapping[str, Template]] = []
+        at: Definitions | None = self
+        while isinstance(at, View):
+            tables.extend(at._tables())
+            at = at.outer
+        names = dict(at.tasks()) if at is not None else {}
+        for table in reversed(tables):
+            for name, template in table.items():
+                names.pop(name, None)
+                names[name] = template
+        return names
+
+    def _tables(self) -> Iterator[Mapping[str, Template]]:
+        at: SexpEnvironment | None = self.env
+        while at is not None:
+            overlay = self.overlay
+            while overlay is not None:
+                table = overlay.tables.get(at)
+                if table is not None:
+                    yield table
+                overlay = overlay.parent
+            yield at.own_tasks
+            at = at.parent
+
+
+def view(env: SexpEnvironment, overlay: Overlay | None, outer: Definitions | None) -> Definitions:
+    """The definitions that code written in ``env`` sees now; ``env`` itself if there are none elsewhere."""
+    if overlay is None:
+        if outer is None or outer is env:
+            return env
+        if not env.tasks():
+            return outer
+    return View(env, overlay, outer)
+
+
+@frozen
+class NamesInForce:
+    """The names a program can use: variables of ``env``, tasks ``defined`` by programs, the flow's tasks and tools."""
+
+    flow: Names
+    env: SexpEnvironment | None = None
+    defined: Definitions | None = None
+
+    def describe(self, name: str) -> NameInfo | None:
+        """The description of ``name``; None if it is not defined here."""
+        if self.env is not None and self.env.find(name) is not None:
+            return VARIABLE
+        template = self.defined.task(name) if self.defined is not None else None
+        info = template.info if template is not None else self.flow.describe(name)
+        if info is not None or self.env is None or (record := self.env.record(name)) is None:
+            return info
+        return NameInfo("unknown", record=record)
+
+    def prepare(self, fields: Mapping[str, Any]) -> Template:
+        """The template of a definition. Raises DataError."""
+        return self.flow.prepare(fields)
+
+    def known_names(self) -> Iterable[str]:
+        """The names of all tasks and tools, for suggestions."""
+        return [*(self.defined.tasks() if self.defined is not None else ()), *self.flow.known_names()]

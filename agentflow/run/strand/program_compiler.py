@@ -1,0 +1,144 @@
+"""Compiles programs against the names that are defined where they run, at once or beside the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from agentflow.core.call.provenance import PolicyInForce
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import Definitions
+from agentflow.core.data.source import Source
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.lang.program import Program, ProgramCache, compile_program, compiled_before, describer
+from agentflow.lib.event_loop import running_loop
+from agentflow.run.strand.authority import grants_of
+from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.compiling import beside_the_loop, is_small
+from agentflow.run.strand.definitions import NamesInForce, view
+from agentflow.run.strand.perform import EffectRunner
+
+
+class ProgramCompiler:
+    """Compiles programs for one flow, and keeps what it compiled.
+
+    Parameters: ``effects`` carries out what programs ask for, and so knows their names; ``limits`` hold for a program that
+    has none of its own; ``in_force`` says how values of programs are followed. ``cache`` is public: what runs programs compiles those that they write with it.
+    """
+
+    def __init__(self, effects: EffectRunner, limits: Limits, in_force: PolicyInForce) -> None:
+        self._effects = effects
+        self._limits = limits
+        self._in_force = in_force
+        self.cache = ProgramCache()
+
+    def compile(
+        self,
+        program: str | Source | Program,
+        *,
+        env: SexpEnvironment | None = None,
+        bindings: Iterable[str] = (),
+        grants: frozenset[str] | None = None,
+        limits: Limits | None = None,
+        defined: Definitions | None = None,
+    ) -> Program:
+        """Check and compile a program text against the names defined now.
+
+        ``bindings`` are names that will be bound; ``grants`` the only tasks and tools it may name; ``defined`` the tasks
+        defined by programs around it. Raises SexpSyntaxError and SexpEvaluationError with the span.
+        """
+        fitting, request = self._request(program, env, bindings, grants, limits, defined)
+        return fitting or compile_program(**request)
+
+    async def compiled(
+        self,
+        program: str | Source | Program,
+        *,
+        env: SexpEnvironment | None = None,
+        grants: frozenset[str] | None = None,
+        limits: Limits | None = None,
+        defined: Definitions | None = None,
+        budget: Budget | None = None,
+    ) -> Program:
+        """Like :meth:`compile`, without blocking the event loop; macros take their steps from ``budget``.
+
+        A small text without a budget is compiled at once.
+        """
+        if (revision := self._revision(env, defined)) is not None:
+            ready = self.cache.current(
+                program, grants, limits or self._limits, revision, labelled=self._in_force.following
+            )
+            if ready is not None:
+                return ready
+        if budget is None and is_small(program):
+            return self.compile(program, env=env, grants=grants, limits=limits, defined=defined)
+        running_loop()  # raises a clear error if there is none
+        fitting, request = self._request(program, env, (), grants, limits, defined)
+        fitting = fitting or compiled_before(**request)
+        if fitting is not None:
+            return fitting
+        source = request["source"]
+        return await beside_the_loop(
+            source,
+            lambda allowance: compile_program(**request, allowance=allowance),
+            request["limits"],
+            budget,
+        )
+
+    def _request(
+        self,
+        program: str | Source | Program,
+        env: SexpEnvironment | None,
+        bindings: Iterable[str],
+        grants: frozenset[str] | None,
+        limits: Limits | None,
+        defined: Definitions | None,
+    ) -> tuple[Program | None, dict[str, Any]]:
+        """The program itself if it needs no compiling, and the arguments of :func:`compile_program` for it."""
+        limits = limits or self._limits
+        names = self.names(env, defined)
+        revision = None if bindings else self._revision(env, defined)
+        source, fitting = program, None
+        if isinstance(program, Program):
+            same = program.allow == grants and (program.limits is limits or program.limits == limits)
+            same = same and program.labelled == self._in_force.following
+            if same and program.fits(describer(names, frozenset(bindings)), revision):
+                fitting = program
+            source = program.source
+        return fitting, {
+            "source": source,
+            "names": names,
+            "limits": limits,
+            "allow": grants,
+            "env_names": bindings,
+            "cache": self.cache,
+            "revision": revision,
+            "labelled": self._in_force.following,
+        }
+
+    def _revision(self, env: SexpEnvironment | None, defined: Definitions | None) -> tuple[object, object] | None:
+        """A value that is equal as long as every name means the same; None if there are names besides the flow's."""
+        ours = defined is None and (env is None or env.is_empty)
+        return (self._effects.tasks.revision, self._effects.tools.revision) if ours else None
+
+    def names(self, env: SexpEnvironment | None = None, defined: Definitions | None = None) -> NamesInForce:
+        """The names of a program in ``env``, where ``defined`` are the tasks of the programs around it."""
+        if env is not None:
+            defined = env if defined is None else view(env, None, defined)
+        return NamesInForce(self._effects, env, defined)
+
+    async def granted(
+        self,
+        allow: Iterable[str] | None,
+        program: str | Source | Program,
+        env: SexpEnvironment,
+        defined: Definitions | None = None,
+    ) -> frozenset[str] | None:
+        """The grants that ``allow`` gives a program; None for the host's authority.
+
+        Raises ConfigurationError (``config/allow``) for an undefined name.
+        """
+        if allow is None:
+            return None
+        text = program if isinstance(program, str) else program.text
+        return await grants_of(allow, text, self.names(env, defined), self._effects.workflows)
