@@ -40,7 +40,7 @@ def open_events(url: str) -> EventStore:
     if is_postgres(url):
         _need_asyncpg()
         from agentflow.journal.postgres.events import PostgresEvents
-        from agentflow.journal.postgres.shard_stores import ShardedEvents
+        from agentflow.journal.postgres.shards import ShardedEvents
 
         urls = shards_in(url)
         return PostgresEvents(urls[0]) if len(urls) == 1 else ShardedEvents(urls)
@@ -55,7 +55,7 @@ def open_rates(url: str) -> RateStore | None:
         return None
     _need_asyncpg()
     from agentflow.journal.postgres.rates import PostgresRates
-    from agentflow.journal.postgres.shard_stores import ShardedRates
+    from agentflow.journal.postgres.shards import ShardedRates
 
     urls = shards_in(url)
     return PostgresRates(urls[0]) if len(urls) == 1 else ShardedRates(urls)

@@ -11,7 +11,7 @@ import pytest
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.journal.postgres import PostgresJournal
-from agentflow.journal.postgres.sharding import best_of, root_of
+from agentflow.journal.postgres.shards import best_of, root_of
 from agentflow.journal.urls import open_store
 from tests.scale.child import PROGRAM, VALUE, app
 from tests.scale.test_branches import PMAP
