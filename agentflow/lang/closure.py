@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from types import FunctionType
+from typing import Any, ClassVar, cast
 
 from agentflow.core.data.labels import Following
 from agentflow.core.data.source import Source, Span
@@ -57,32 +58,44 @@ class Closure:
 
     ``code`` is ``async (rt, d, *arguments)``; ``arity`` the number of arguments, -1 with a rest parameter. ``grants``
     are those in force where it was created (None: the host's own authority): ``code`` narrows its caller's to them, and
-    ``raw`` is the code itself. Prints as its source; :func:`agentflow.lang.portable.dump_closure` converts it to JSON if
+    ``raw`` is the function itself. Prints as its source; :func:`agentflow.lang.portable.dump_closure` converts it to JSON if
     it captured only data.
     """
 
-    __slots__ = ("__weakref__", "arity", "code", "env", "grants", "info", "raw")
+    __slots__ = ("__weakref__", "_cells", "_compiled", "_globals", "arity", "code", "env", "grants", "info", "raw")
     is_procedure: ClassVar[bool] = True
 
     def __init__(
         self, code: Code, arity: int, info: LambdaInfo, env: SexpEnvironment, grants: frozenset[str] | None = None
     ) -> None:
-        self.raw = code
         if grants is None:
-            self.code = code
+            self.raw = self.code = code
+        elif type(code) is FunctionType and not (code.__defaults__ or info.optional):
+            self._compiled, self._globals, self._cells = code.__code__, code.__globals__, code.__closure__
+        else:
+            self.raw = code
         self.grants = grants
         self.arity = arity
         self.info = info
         self.env = env
 
     def __getattr__(self, name: str) -> Code:
-        # Only ``code`` can be missing: its guard is made at the first call, since most of many closures are never called, and
-        # each guard is four objects more that every collection goes through.
+        # Most of the closures that a program with grants makes are never called. Until the first call one keeps the parts of its
+        # function alone: each object less is one that no garbage collection goes through, and collections hold the loop.
+        if name == "raw":
+            code = self.raw = cast(Code, FunctionType(self._compiled, self._globals, closure=self._cells))
+            return code
         if name != "code":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         assert self.grants is not None
         code = self.code = guard(self.raw, self.grants)
         return code
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Equal for closures of the same code over the same variables, as long as both live."""
+        code: Any = getattr(self.raw, "__wrapped__", self.raw)
+        return id(code.__code__), id(code.__closure__)
 
     @property
     def name(self) -> str | None:

@@ -99,11 +99,11 @@ class _Dump:
     def __init__(self) -> None:
         self.closures: list[Closure] = []
         self.entries: list[dict[str, Any]] = []
-        self.known: dict[int, int] = {}
+        self.known: dict[tuple[int, int], int] = {}
 
     def index(self, closure: Closure) -> int:
         """The number of a closure; the same code with the same variables is the same closure."""
-        key = id(getattr(closure.raw, "__wrapped__", closure.raw))
+        key = closure.identity
         if key not in self.known:
             self.known[key] = len(self.closures)
             self.closures.append(closure)

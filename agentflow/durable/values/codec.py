@@ -420,15 +420,15 @@ def _settings(value: Any) -> Any:
 
 def _assigned(closure: Closure) -> str | None:
     """A free variable of a closure, or of one it uses, that its program assigns; None if there is none."""
-    pending, seen = [closure], {id(closure.raw)}
+    pending, seen = [closure], {closure.identity}
     while pending:
         at = pending.pop()
         text = at.info.source.text
         for name, value in captured(at).items():
             if "set!" in text and re.search(rf"set!\s+{re.escape(name)}[\s()\[\]]", text):
                 return name
-            if isinstance(value, Closure) and id(value.raw) not in seen:
-                seen.add(id(value.raw))
+            if isinstance(value, Closure) and value.identity not in seen:
+                seen.add(value.identity)
                 pending.append(value)
     return None
 
