@@ -50,7 +50,9 @@ _BUILT_IN: Mapping[str, Dialect] = MappingProxyType(
         "bedrock": Dialect("clouds", "BedrockProvider", "clouds:check_bedrock", ("anthropic.", "us.anthropic.")),
         "foundry": Dialect("clouds", "FoundryProvider", "clouds:check_foundry"),
         "offline": Dialect("offline", "OfflineProvider"),
-        "openai": Dialect("openai", "OpenAIResponsesProvider", "dialects.openai_wire:check_key", ("gpt-", "o1", "o3", "o4")),
+        "openai": Dialect(
+            "openai", "OpenAIResponsesProvider", "dialects.openai_wire:check_key", ("gpt-", "o1", "o3", "o4")
+        ),
         "openai-chat": Dialect("openai", "OpenAIChatProvider", "dialects.openai_wire:check_key"),
         "scripted": Dialect("scripted", "ScriptedProvider"),
         "vertex": Dialect("clouds", "VertexProvider", "clouds:check_vertex"),
