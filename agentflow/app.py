@@ -6,30 +6,37 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 from typing_extensions import Unpack
 
 from agentflow.arguments import (
+    adapter_rates,
     base_system_of,
     check_run,
     directory,
     durable_runs,
+    embedder_of,
     existing,
+    finder_of,
     for_own_adapters,
+    is_own_memory,
+    mcp_servers,
     notes_of,
     paths_of,
     patterns,
     policy_of,
     recording_of,
     reuse_in,
+    services_of,
+    templates_in,
+    tools_of_notes,
     unknown_parameter,
 )
-from agentflow.connect.config import servers_of_table
 from agentflow.connect.connections import McpConnections
-from agentflow.connect.servers import McpServer
 from agentflow.core.call.provenance import PolicyInForce, Provenance
 from agentflow.core.data.limits import Limits, Rate
 from agentflow.core.data.messages import PromptCache
@@ -41,9 +48,7 @@ from agentflow.core.ports.memory_ports import CandidateSource, Embedder, MemoryP
 from agentflow.core.ports.ports import Observer, ProviderAdapter
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.executors.note_tools import note_tools
 from agentflow.executors.policy import DENIED, CommandPolicy
-from agentflow.executors.services import Services
 from agentflow.executors.system_tools import SystemTools
 from agentflow.exploration.explorer import FlowExplorer
 from agentflow.flow.program_files import check_surface
@@ -53,43 +58,40 @@ from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function
 from agentflow.handler.turn_loop import TurnLoop
-from agentflow.journal.urls import is_postgres, open_rates, open_store
+from agentflow.journal.urls import is_postgres, open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.lib.option_table import over
 from agentflow.lib.redact import Redactor, Secret
 from agentflow.lib.redacted_copy import redacted
 from agentflow.lib.secret_forms import passwords_in
-from agentflow.memory.file_memory import FileMemory, default_cache_dir
-from agentflow.memory.rerank import LlmRanker
+from agentflow.memory.finder import FileFinder
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.dialects.retry import RetryPolicy
 from agentflow.providers.dialects.traits import Traits
-from agentflow.providers.embeddings import Embeddings
 from agentflow.providers.fallback import FallbackProvider, FallbackRouter
-from agentflow.providers.fleet_rates import FleetRates
 from agentflow.providers.prices import Price, Prices, read_prices
-from agentflow.providers.rates import ProcessRates, RateTable, read_rates
+from agentflow.providers.rates import RateTable, read_rates
 from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
 from agentflow.run.asking import Approver
-from agentflow.run.bounds.estimate import ProgramEstimator
+from agentflow.run.bounds.estimator import Estimator
 from agentflow.run.bounds.facts import Facts
 from agentflow.run.engine import Engine
 from agentflow.run.programs import ProgramCheck
 from agentflow.settings import Settings, load_settings
-from agentflow.spec.evaluator import SexpEvaluator
-from agentflow.spec.executors import SystemExecutorFunctions
-from agentflow.spec.handler import BaseHandler
-from agentflow.spec.host import finder_of
-from agentflow.spec.memory import MemorySystem
-from agentflow.spec.task_system import TaskSystem
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 from agentflow.tasks.workflows import WorkflowLibrary
-from agentflow.tasks.xml import read_directory
+
+if TYPE_CHECKING:
+    from agentflow.connect.servers import McpServer
+    from agentflow.spec.evaluator import SexpEvaluator
+    from agentflow.spec.executors import SystemExecutorFunctions
+    from agentflow.spec.handler import BaseHandler
+    from agentflow.spec.task_system import TaskSystem
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -228,8 +230,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             readable=[existing("readable", each) for each in (*settings.readable, *paths_of(readable))],
         )
         paces = RateTable(read_rates(rates or {}), read_rates(settings.rates))
-        self._rates = open_rates(durable) if paces and durable is not None else None
-        pace = (ProcessRates(paces) if self._rates is None else FleetRates(paces, self._rates)) if paces else None
+        self._rates, pace = adapter_rates(paces, durable)
         for_own_adapters(provider, traits=traits, clocks=clocks, retry=retry)
         self.router = Router(
             model or settings.model,
@@ -254,7 +255,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
         self.tools = ToolRegistry({} if notes else dict.fromkeys(TOOL_FORMS, _NO_NOTES), reuse, WORDS)
         others = tuple(fallbacks) or tuple(settings.fallbacks)
         self.router.check(*others)
-        prompts = TurnLoop(
+        self._prompts = TurnLoop(
             FallbackRouter(self.router, others) if others else self.router,
             self.tools,
             base_system=base_system,
@@ -263,28 +264,28 @@ class AgentFlow(OperationMethods, WorkerMethods):
             rated=paces.counts_tokens,
             prompt_cache=settings.prompt_cache if prompt_cache is None else prompt_cache,
         )
-        executor = AtomicTaskExecutor(prompts, self.files)
-        ranker = LlmRanker(executor.run_template) if settings.rerank else None
-        cached = {"cache_dir": default_cache_dir() if index_cache is True else Path(index_cache)} if index_cache else {}
+        executor = AtomicTaskExecutor(self._prompts, self.files)
+        rerank = executor.run_template if settings.rerank and memory is None else None
         embedder = (embeddings or settings.embeddings) if memory is None else None
         if isinstance(embedder, str):
             url = embeddings_url or settings.embeddings_url
-            embedder = Embeddings(embedder, base_url=url, prices=self.router.prices, rates=pace)
-        index = (
-            FileMemory(cached, files=self.files, ranker=ranker, sources=sources, embedder=embedder)
+            embedder = embedder_of(embedder, base_url=url, prices=self.router.prices, rates=pace)
+        self._memory: Any = memory
+        self._index = (
+            FileFinder(self.files, cache=index_cache, rerank=rerank, sources=sources, embedder=embedder)
             if memory is None
             else None
         )
-        finder = index or finder_of(memory)
-        templates = TaskService(
+        finder = self._index or finder_of(memory)
+        templates = self._templates = TaskService(
             executor, finder, commands=self.commands, decompose=settings.decompose, reuse=reuse, words=WORDS
         )
-        for template in read_directory(directory("tasks", where)) if (where := tasks or settings.tasks) else ():
+        for template in templates_in(tasks or settings.tasks):
             templates.register_template(template)
         for built_in in SystemTools(finder, self.files, self.commands, DataContexts(finder, self.files)).tools():
             self.tools.add(built_in)
         self.notes = notes_of(notes, os.path.realpath(roots[0]), durable, self.redactor)
-        for tool in note_tools(self.notes) if self.notes is not None else ():
+        for tool in tools_of_notes(self.notes):
             self.tools.add(tool)
         in_force = PolicyInForce(policy_of(provenance, settings.provenance))
         language = check_surface(surface) or settings.surface
@@ -300,7 +301,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             explorer=explorer,
             surface=language,
         )
-        asks = ranker is not None or embedder is not None
+        asks = rerank is not None or embedder is not None
         self.facts = Facts(
             templates,
             self.tools,
@@ -310,7 +311,7 @@ class AgentFlow(OperationMethods, WorkerMethods):
             decompose=settings.decompose > 0,
             in_force=in_force,
         )
-        self.estimator = ProgramEstimator(self.facts, self.router, self.limits, looks_up=asks, fallbacks=others)
+        self.estimator = Estimator(self.facts, self.router, self.limits, looks_up=asks, fallbacks=others)
         self.engine = Engine(
             templates,
             self.tools,
@@ -336,37 +337,69 @@ class AgentFlow(OperationMethods, WorkerMethods):
             else durable_runs(self.engine, store, self.redactor, on_inflight=on_inflight, records=self._records)
         )
         self._takes_over = durable is not None and (is_postgres(durable) if take_over is None else take_over)
-        self.memory_system: Any = MemorySystem(service=index, engine=self.engine) if memory is None else memory
-        self.task_system = TaskSystem(None, self.memory_system, service=templates, engine=self.engine)
-        self.handler = BaseHandler(
+        self._provider = provider
+        self._base_system = base_system
+        for function in tools:
+            self.tools.add(function)
+        servers = mcp_servers(settings.mcp, mcp)
+        self.tools.servers = frozenset([each.name for each in servers])
+        self.mcp = McpConnections(
+            servers,
+            self.tools,
+            partial(services_of, self.files, self.commands),
+            self._prompts,
+            redactor=self.redactor,
+            roots=tuple(map(str, self.files.roots)),
+        )
+        self.engine.news = self.mcp.news if servers else None
+
+    @cached_property
+    def memory_system(self) -> Any:
+        """The memory that was given, else a :class:`~agentflow.MemorySystem` over the files of the flow."""
+        if self._index is None:
+            return self._memory
+        from agentflow.spec.memory import MemorySystem
+
+        return MemorySystem(service=self._index.service, engine=self.engine)
+
+    @cached_property
+    def task_system(self) -> TaskSystem:
+        """The tasks of the flow as the specification's :class:`~agentflow.TaskSystem`."""
+        from agentflow.spec.task_system import TaskSystem
+
+        return TaskSystem(None, self.memory_system, service=self._templates, engine=self.engine)
+
+    @cached_property
+    def handler(self) -> BaseHandler:
+        """The model, the tools and a conversation of the flow as the specification's :class:`~agentflow.BaseHandler`."""
+        from agentflow.spec.handler import BaseHandler
+
+        return BaseHandler(
             self.task_system,
             self.memory_system,
-            provider,
-            {"base_system_prompt": base_system} if base_system else {},
+            self._provider,
+            {"base_system_prompt": self._base_system} if self._base_system else {},
             registry=self.tools,
-            turn_loop=prompts,
+            turn_loop=self._prompts,
             file_manager=self.files,
             command_executor=self.commands,
             redact=self.redactor.redact,
             engine=self.engine,
         )
-        self.executors = SystemExecutorFunctions(
-            self.memory_system, self.files, self.commands, self.handler, engine=self.engine
-        )
-        self.evaluator = SexpEvaluator(self.task_system, self.handler, self.memory_system, engine=self.engine)
-        for function in tools:
-            self.tools.add(function)
-        servers = [*servers_of_table(settings.mcp), *mcp]
-        self.tools.servers = frozenset([each.name for each in servers])
-        self.mcp = McpConnections(
-            servers,
-            self.tools,
-            Services(self.files, self.commands.sandbox, readable=self.commands.readable),
-            prompts,
-            redactor=self.redactor,
-            roots=tuple(map(str, self.files.roots)),
-        )
-        self.engine.news = self.mcp.news if servers else None
+
+    @cached_property
+    def executors(self) -> SystemExecutorFunctions:
+        """The system tools of the flow as the specification's :class:`~agentflow.SystemExecutorFunctions`."""
+        from agentflow.spec.executors import SystemExecutorFunctions
+
+        return SystemExecutorFunctions(self.memory_system, self.files, self.commands, self.handler, engine=self.engine)
+
+    @cached_property
+    def evaluator(self) -> SexpEvaluator:
+        """The flow as the specification's :class:`~agentflow.SexpEvaluator`."""
+        from agentflow.spec.evaluator import SexpEvaluator
+
+        return SexpEvaluator(self.task_system, self.handler, self.memory_system, engine=self.engine)
 
     async def __aenter__(self) -> AgentFlow:
         try:
@@ -396,8 +429,10 @@ class AgentFlow(OperationMethods, WorkerMethods):
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.files.aclose)
             stack.push_async_callback(self.commands.aclose)
-            if isinstance(self.memory_system, MemorySystem):
-                stack.push_async_callback(self.memory_system.aclose)
+            if self._index is not None:
+                stack.push_async_callback(self._index.aclose)
+            elif is_own_memory(self._memory):
+                stack.push_async_callback(self._memory.aclose)
             if self._rates is not None:
                 stack.push_async_callback(self._rates.aclose)
             stack.push_async_callback(self.router.aclose)

@@ -14,21 +14,30 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.remembered import NoteSharing
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source
+from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.journal import OnInflight
-from agentflow.core.ports.store_ports import EventStore, JournalStore, ReusePort
+from agentflow.core.ports.memory_ports import ContextFinder, Embedder, MemoryPort
+from agentflow.core.ports.ports import RateLimiter, Tool
+from agentflow.core.ports.service_port import ServicePort
+from agentflow.core.ports.store_ports import EventStore, JournalStore, RateStore, ReusePort
+from agentflow.executors.command_executor import CommandExecutor
+from agentflow.executors.file_access import FileAccessManager
 from agentflow.flow.program_files import ProgramLike, load_program
 from agentflow.flow.python import FlowCall
-from agentflow.journal.urls import database_file, is_postgres, open_events
+from agentflow.journal.urls import database_file, is_postgres, open_events, open_rates
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import unknown_field, wrong_value
 from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
-from agentflow.memory.notes import NoteBook, Notes
+from agentflow.providers.prices import Prices
+from agentflow.providers.rates import ProcessRates, RateTable
 from agentflow.providers.shown import ShowCall
 from agentflow.run.engine import Engine
 
 if TYPE_CHECKING:
+    from agentflow.connect.servers import McpServer
     from agentflow.durable.runs import DurableRuns
+    from agentflow.memory.notes import Notes
     from agentflow.observe.recording import Recording
 
 
@@ -88,6 +97,8 @@ def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redact
             code="config/notes",
             hint="'session' keeps them within a conversation, 'flow' for every run of this root",
         )
+    from agentflow.memory.notes import NoteBook, Notes
+
     return Notes(
         sharing, home, NoteBook(notes_file(durable), redact=redactor.redact), NoteBook(None, redact=redactor.redact)
     )
@@ -105,6 +116,73 @@ async def load_source(program: ProgramLike) -> Source:
     """The text of a program, read where it is a file."""
     source = await load_program(program)
     return source.source if isinstance(source, Program) else as_source(source)
+
+
+def tools_of_notes(notes: Notes | None) -> Sequence[Tool]:
+    """The tools ``remember`` and ``recall`` of a flow with notes."""
+    if notes is None:
+        return ()
+    from agentflow.executors.note_tools import note_tools
+
+    return note_tools(notes)
+
+
+def adapter_rates(rates: RateTable, durable: str | None) -> tuple[RateStore | None, RateLimiter | None]:
+    """The store that counts the ``rates`` of all processes of a database, if there is one, and what makes calls wait for them."""
+    if not rates:
+        return None, None
+    store = None if durable is None else open_rates(durable)
+    if store is None:
+        return None, ProcessRates(rates)
+    from agentflow.providers.fleet_rates import FleetRates
+
+    return store, FleetRates(rates, store)
+
+
+def embedder_of(model: str, *, base_url: str | None, prices: Prices, rates: RateLimiter | None) -> Embedder:
+    """The adapter of an embedding model by name. Raises ConfigurationError."""
+    from agentflow.providers.embeddings import Embeddings
+
+    return Embeddings(model, base_url=base_url, prices=prices, rates=rates)
+
+
+def finder_of(memory: MemoryPort | None) -> ContextFinder | None:
+    """A memory of the host as a ContextFinder. Raises ConfigurationError (``config/part``)."""
+    from agentflow.spec import host
+
+    return host.finder_of(memory)
+
+
+def is_own_memory(memory: object) -> bool:
+    """Whether a memory that was given is a :class:`~agentflow.MemorySystem`."""
+    from agentflow.spec.memory import MemorySystem
+
+    return isinstance(memory, MemorySystem)
+
+
+def templates_in(tasks: str | os.PathLike[str] | None) -> Sequence[TaskTemplate]:
+    """The templates in the XML files of a directory. Raises ConfigurationError (``config/directory``) and TemplateFileError."""
+    if not tasks:
+        return ()
+    from agentflow.tasks.xml import read_directory
+
+    return read_directory(directory("tasks", tasks))
+
+
+def mcp_servers(table: Mapping[str, Any], servers: Sequence[McpServer]) -> list[McpServer]:
+    """The servers of the settings, and then those that were given. Raises ConfigurationError (``mcp/server``)."""
+    if not table:
+        return list(servers)
+    from agentflow.connect.config import servers_of_table
+
+    return [*servers_of_table(table), *servers]
+
+
+def services_of(files: FileAccessManager, commands: CommandExecutor) -> ServicePort:
+    """What starts the programs of MCP servers, in the sandbox of the ``commands``."""
+    from agentflow.executors.services import Services
+
+    return Services(files, commands.sandbox, readable=commands.readable)
 
 
 def patterns(commands: Iterable[str]) -> list[str]:

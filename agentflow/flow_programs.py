@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar, overload
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from typing_extensions import TypedDict, Unpack
 
@@ -26,13 +26,15 @@ from agentflow.lang.allowance import Allowance
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.run.asking import Approver
-from agentflow.run.bounds.estimate import Bounds, ProgramEstimator
+from agentflow.run.bounds.estimator import Estimator
 from agentflow.run.engine import Engine
 from agentflow.run.handle import OwnReader, Recorded, RunResult, RunStream
 from agentflow.run.strand.compiling import beside_the_loop
 from agentflow.run.tenant import Tenant
-from agentflow.spec.handler import BaseHandler
-from agentflow.spec.joining import in_run
+
+if TYPE_CHECKING:
+    from agentflow.run.bounds.estimate import Bounds
+    from agentflow.spec.handler import BaseHandler
 
 R = TypeVar("R")
 
@@ -60,8 +62,8 @@ class ProgramMethods:
 
     limits: Limits
     engine: Engine
-    estimator: ProgramEstimator
-    handler: BaseHandler
+    estimator: Estimator
+    handler: cached_property[BaseHandler]
     _records: Recorded | None
 
     @property
@@ -114,11 +116,11 @@ class ProgramMethods:
         source = loaded.source if isinstance(loaded, Program) else as_source(loaded)
         own = loaded.allow if isinstance(loaded, Program) else None
         granted = own if allow is None else frozenset(allow)
-        await self.estimator.ready()
+        estimator = await self.estimator.ready()
         names, in_force = self.engine.names(), limits or self.limits
 
         def work(allowance: Allowance) -> Bounds:
-            return self.estimator.bounds(
+            return estimator.bounds(
                 source, names, bindings=bindings, allow=granted, allowance=allowance, limits=in_force
             )
 
@@ -239,6 +241,8 @@ class ProgramMethods:
 
         Every later run finds them. Gives their names. Raises the program's error.
         """
+        from agentflow.spec.joining import in_run
+
         source = await load_program(program)
         async with in_run(self.engine, "define", self.handler.session) as call:
             return await self.engine.define(source, bindings, call)
@@ -254,6 +258,8 @@ class ProgramMethods:
             with await in_turn(line, "flow.call"):
                 outer = executing_call() or outer
                 return await outer.call(function, *arguments)
+        from agentflow.spec.joining import in_run
+
         async with in_run(self.engine, "call", self.handler.session) as call:
             return await call.call(function, *arguments)
 

@@ -11,14 +11,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PrivateAttr, ValidationError
 
-from agentflow.connect.config import servers_of_table
 from agentflow.core.call.provenance import narrowing
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Surface
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
-from agentflow.file_rules import check_grants, check_names, grants_of
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.lib.trust import FILE_NAME
 from agentflow.providers.clocks import clocks_of
@@ -68,6 +66,12 @@ def _judged(judge: Callable[[Any], object]) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _judge_servers(table: dict[str, Any]) -> None:
+    from agentflow.connect.config import servers_of_table
+
+    servers_of_table(table)
 
 
 def _judge_rules(rules: list[str]) -> None:
@@ -131,7 +135,7 @@ class Settings(BaseModel):
     """A model that finds files by what they mean. No file may name one, since it is sent the files."""
     embeddings_url: Annotated[str | None, _judged(check_base_url)] = None
     """The server of that model. No file may name it."""
-    mcp: Annotated[dict[str, Any], _judged(servers_of_table)] = {}
+    mcp: Annotated[dict[str, Any], _judged(_judge_servers)] = {}
     """A table of MCP servers by name, each a table of ``command`` and ``env``, or ``url`` and ``headers``, and the options of
     ``McpStdio`` and ``McpHttp``. Read from a file only after ``agentflow trust``."""
     provenance: Annotated[dict[str, Any], _judged(narrowing)] = {}
@@ -233,6 +237,8 @@ def read_file(directory: Path, *, trusting: bool = False) -> SettingsFile | None
             code="config/file",
             hint=None if isinstance(error, OSError) else 'it is TOML: texts stand in quotes, model = "anthropic:NAME"',
         ) from error
+    from agentflow.file_rules import check_grants, check_names, grants_of
+
     check_names(path, read)
     _checked(read, dict.fromkeys(read, str(path)))
     trusted = tuple(grants_of(path, read)) if trusting else check_grants(path, read, content)

@@ -6,13 +6,12 @@ Nothing here imports the SDK until there is a server to connect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from agentflow.connect.servers import McpServer, check_names
 from agentflow.core.call.own_task import outlast
 from agentflow.core.data.errors import AgentflowError, ConfigurationError
 from agentflow.core.ports.ports import PromptRunner, Tool
@@ -21,6 +20,7 @@ from agentflow.lib.redact import Redactor
 
 if TYPE_CHECKING:
     from agentflow.connect.connected import Connected, Registry
+    from agentflow.connect.servers import McpServer
 
 MAX_NEWS = 100
 """Maximum number of warnings kept for the next run."""
@@ -29,7 +29,7 @@ MAX_NEWS = 100
 class McpConnections:
     """The connections of a flow to its MCP ``servers``.
 
-    Parameters: ``tools`` is the registry; ``services`` starts programs; ``prompts`` asks the model on behalf of servers with
+    Parameters: ``tools`` is the registry; ``services`` gives what starts programs; ``prompts`` asks the model on behalf of servers with
     ``sampling``; ``redactor`` learns secrets and removes them from errors; ``roots`` are the flow's directories. ``failed``
     holds the errors of absent servers by name; those are tried again until they connect. Raises ConfigurationError:
     ``mcp/server`` for invalid or conflicting descriptions, ``mcp/missing-extra`` if the SDK is not installed.
@@ -39,13 +39,16 @@ class McpConnections:
         self,
         servers: Sequence[McpServer],
         tools: Registry,
-        services: ServicePort,
+        services: Callable[[], ServicePort],
         prompts: PromptRunner,
         *,
         redactor: Redactor,
         roots: tuple[str, ...],
     ) -> None:
-        check_names(servers)
+        if servers:
+            from agentflow.connect.servers import check_names
+
+            check_names(servers)
         if servers and find_spec("mcp") is None:
             raise ConfigurationError(
                 "MCP servers need the SDK of the protocol, which is not installed",
@@ -73,11 +76,12 @@ class McpConnections:
             return self._open
         # importing the SDK takes a second and a half of processor time, so it happens in a thread
         module: Any = await asyncio.to_thread(import_module, "agentflow.connect.connected")
+        services = self._services()
         every: list[Connected] = [
             module.Connected(
                 server,
                 self._tools,
-                self._services,
+                services,
                 self._prompts,
                 redactor=self._redactor,
                 roots=self._roots,

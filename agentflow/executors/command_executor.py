@@ -32,10 +32,8 @@ from agentflow.core.ports.executor_ports import CommandResult, FoundFiles
 from agentflow.executors import git_hardening
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import READING, CommandPolicy, only_reads, split_command
-from agentflow.executors.process import run_process
 from agentflow.executors.program_files import ProgramFile, program_files
 from agentflow.executors.sandbox.base import PATH, CommandLimits, Sandbox, Spawn
-from agentflow.executors.sandbox.installations import certificates, installation, network_variables
 from agentflow.executors.sandbox.selection import SandboxChoice
 from agentflow.executors.waiting import run_or_undo, run_to_completion
 from agentflow.lib.own_threads import own_thread
@@ -396,6 +394,9 @@ class CommandExecutor:
     async def _run(
         self, resolved: Resolved, timeout: float, sandbox: Sandbox, approval: Approval | None, read_only: bool
     ) -> CommandResult:
+        from agentflow.executors.process import run_process
+        from agentflow.executors.sandbox.installations import certificates, installation
+
         scratch, cwd_fd = await run_or_undo(own_thread(self._prepare, resolved.cwd), undo=_clear)
         try:
             env = self._environment(scratch, ())
@@ -444,12 +445,17 @@ class CommandExecutor:
             for name, value in os.environ.items()
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._env_allow)
         }
-        variables |= network_variables() if self._network else {}
+        if self._network:
+            from agentflow.executors.sandbox.installations import network_variables
+
+            variables |= network_variables()
         variables |= {"PATH": ":".join(self._path), "HOME": scratch, "TMPDIR": scratch, "TERM": "dumb"}
         return variables | git_hardening.environment(git_names) | self._env
 
     async def _harden_git(self, spawn: Spawn, sandbox: Sandbox) -> Spawn:
         """``spawn`` with the drivers of the repository disabled. Reading its configuration runs nothing."""
+        from agentflow.executors.process import run_process
+
         listing = ("git", *git_hardening.location(spawn.argv), "config", "--includes", "--name-only", "-z", "--list")
         listed = await run_process(replace(spawn, argv=listing), sandbox, _GIT_LOOKUP_S, keep=1_000_000)
         names = [name for name in listed.stdout.split("\0") if name] if listed.exit_code == 0 else []

@@ -36,13 +36,13 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import CALLED, FIELDS, NAMES, Place, unknown_option, wrong_value
 from agentflow.lib.signature import FunctionKind, plain_arguments, signature_of
-from agentflow.run.bounds.estimate import Bounds
 from agentflow.run.engine import PythonTarget
 from agentflow.run.strand.strand import Strand
 from agentflow.tasks.from_function import Returns, check_used, returns_of, template_fields
 
 if TYPE_CHECKING:  # how values are stored is loaded where there are durable runs
     from agentflow.durable.values.data_adapter import DataAdapter
+    from agentflow.run.bounds.estimate import Bounds
 
 P = ParamSpec("P")
 R = TypeVar("R")

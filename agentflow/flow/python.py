@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from agentflow.core.call.call import CallContext, LineCall
 from agentflow.core.call.host_code import calling
@@ -19,10 +19,12 @@ from agentflow.flow.host_spans import HostSpans
 from agentflow.flow.line import Line, carried_out, close, in_turn
 from agentflow.flow.program_files import ProgramLike
 from agentflow.lang.program import Program
-from agentflow.run.bounds.estimate import Bounds
 from agentflow.run.engine import Engine, PythonTarget
 from agentflow.run.strand.budget import budget_of
 from agentflow.run.strand.unawaited import Unawaited
+
+if TYPE_CHECKING:
+    from agentflow.run.bounds.estimate import Bounds
 
 R_co = TypeVar("R_co", covariant=True)
 

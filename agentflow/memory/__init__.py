@@ -4,12 +4,26 @@ Knows ``core`` and files; a model that reranks is reached through a port. Read `
 point), ``finds`` and ``ranking`` (from a question to files), then ``index``, ``builder`` and ``store`` (what is stored, and when).
 """
 
-from agentflow.memory.file_memory import FileMemory
-from agentflow.memory.index import FileIndex, UpdateReport
-from agentflow.memory.lexical import LexicalRanker
-from agentflow.memory.rerank import LlmRanker, RerankFailed
-from agentflow.memory.rules import IndexRules
-from agentflow.memory.weights import RankWeights
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentflow.memory.file_memory import FileMemory
+    from agentflow.memory.index import FileIndex, UpdateReport
+    from agentflow.memory.lexical import LexicalRanker
+    from agentflow.memory.rerank import LlmRanker, RerankFailed
+    from agentflow.memory.rules import IndexRules
+    from agentflow.memory.weights import RankWeights
+
+_NAMES = {
+    "file_memory": "FileMemory",
+    "index": "FileIndex UpdateReport",
+    "lexical": "LexicalRanker",
+    "rerank": "LlmRanker RerankFailed",
+    "rules": "IndexRules",
+    "weights": "RankWeights",
+}
+"""The names of the room by the module that defines each. They are imported on use: a flow that asks nothing has no index."""
 
 __all__ = [
     "FileIndex",
@@ -21,3 +35,10 @@ __all__ = [
     "RerankFailed",
     "UpdateReport",
 ]
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _NAMES.items():
+        if name in names.split():
+            return getattr(import_module(f"agentflow.memory.{module}"), name)
+    raise AttributeError(f"module 'agentflow.memory' has no attribute '{name}'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError
@@ -14,11 +14,13 @@ from agentflow.core.ports.ports import ToolPort
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.diagnosis import check_program
 from agentflow.lang.program import Program, as_source
-from agentflow.run.bounds.estimate import Bounds, ProgramEstimator, over_budget
-from agentflow.run.manifest import approved
+from agentflow.run.bounds.estimator import Estimator
 from agentflow.run.strand.budget import budget_of
 from agentflow.run.strand.compiling import beside_the_loop
 from agentflow.run.strand.program_compiler import ProgramCompiler
+
+if TYPE_CHECKING:
+    from agentflow.run.bounds.estimate import Bounds, ProgramEstimator
 
 
 class Admission:
@@ -28,7 +30,7 @@ class Admission:
     what a program may use. Without one no program is refused for that, and each call that needs approval asks for it.
     """
 
-    def __init__(self, compiler: ProgramCompiler, tools: ToolPort, estimator: ProgramEstimator | None = None) -> None:
+    def __init__(self, compiler: ProgramCompiler, tools: ToolPort, estimator: Estimator | None = None) -> None:
         self._compiler = compiler
         self._tools = tools
         self._estimator = estimator
@@ -58,7 +60,10 @@ class Admission:
         source = as_source(program)
         if self._estimator is None or (calls is None and usd is None):
             return None
-        return over_budget(await self._bounds(self._estimator, source, allow, bindings, call), calls, usd)
+        bounds = await self._bounds(self._estimator, source, allow, bindings, call)
+        from agentflow.run.bounds.estimate import over_budget
+
+        return over_budget(bounds, calls, usd)
 
     async def granted(
         self, program: str | Source, bindings: Mapping[str, Any], call: CallContext
@@ -79,6 +84,8 @@ class Admission:
             return grants
         names = self._compiler.names(None, call.definitions)
         bounds = await self._bounds(estimator, source, grants, bindings, call)
+        from agentflow.run.manifest import approved
+
         return await approved(source.text, bounds, call, lambda name: names.describe(name) is not None)
 
     async def announce(
@@ -88,8 +95,7 @@ class Admission:
         estimator = self._estimator
         if estimator is None:
             return
-        await estimator.ready()
-        work = self._estimating(estimator, program.source, grants, bindings, call)
+        work = self._estimating(await estimator.ready(), program.source, grants, bindings, call)
         with contextlib.suppress(AgentflowError):
             result = await beside_the_loop(program, work, call.run.limits, at_once=False)
             call.emit(ProgramBounds, most=result.to_text())
@@ -120,13 +126,12 @@ class Admission:
 
     async def _bounds(
         self,
-        estimator: ProgramEstimator,
+        estimator: Estimator,
         source: Source,
         allow: frozenset[str] | None,
         bindings: Mapping[str, Any],
         call: CallContext,
     ) -> Bounds:
         """The bounds of a program that is about to run within ``call``, computed within its time and off the event loop."""
-        await estimator.ready()
-        work = self._estimating(estimator, source, allow, bindings, call)
+        work = self._estimating(await estimator.ready(), source, allow, bindings, call)
         return await beside_the_loop(source, work, call.run.limits, budget_of(call), at_once=False)

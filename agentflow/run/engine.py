@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentflow.core.call.call import CallContext, JournalPort
-from agentflow.core.call.provenance import PolicyInForce, Provenance
+from agentflow.core.call.provenance import PolicyInForce, Provenance, left_open, taken_in
 from agentflow.core.call.reading import Reading
 from agentflow.core.call.scope import Scope
 from agentflow.core.data.errors import ConfigurationError, clip
@@ -30,18 +31,14 @@ from agentflow.core.ports.ports import SolverPort, TemplatePort, ToolPort, Workf
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, as_source
 from agentflow.lib.event_loop import running_loop
-from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
 from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
 from agentflow.run.admission import Admission
 from agentflow.run.asking import Approver
-from agentflow.run.bounds.estimate import ProgramEstimator
-from agentflow.run.entry import call_closure, run_program
+from agentflow.run.bounds.estimator import Estimator
+from agentflow.run.entry import call_closure, host_strand_at, run_program
 from agentflow.run.part import RunPart
-from agentflow.run.policy.provenance import RunGuard, left_open, taken_in
-from agentflow.run.policy.rules_met import RulesMet
-from agentflow.run.policy.written_files import WrittenFiles
 from agentflow.run.questions import OpenQuestions
 from agentflow.run.redaction import EventRedactor
 from agentflow.run.run import News, OpenRun, Run, check_name, check_priority
@@ -56,9 +53,11 @@ from agentflow.run.strand.permits import CallBack
 from agentflow.run.strand.program_compiler import ProgramCompiler
 from agentflow.run.strand.recovery import run_of_tool
 from agentflow.run.strand.strand import Strand
-from agentflow.run.strands import host_strand_at
 from agentflow.run.tenant import Tenant
 from agentflow.tasks.inputs import request_from_arguments
+
+if TYPE_CHECKING:
+    from agentflow.run.policy.rules_met import RulesMet
 
 
 class PythonTarget(Protocol):
@@ -112,7 +111,7 @@ class Engine:
         answerer: Answerer | None = None,
         approval_ttl: float = 0.0,
         redactor: Redactor | None = None,
-        estimator: ProgramEstimator | None = None,
+        estimator: Estimator | None = None,
         effects: EffectRunner | None = None,
         in_force: PolicyInForce | None = None,
         roots: Sequence[str] = (),
@@ -134,8 +133,7 @@ class Engine:
         )
         self._solver = solver
         self.roots = roots
-        self._written = WrittenFiles(state_path() / "written.jsonl")
-        self._rules = RulesMet(tools, tasks, workflows)
+        self._workflows = workflows
         self._in_force = in_force or PolicyInForce()
         self.compiler = ProgramCompiler(self.effects, self.limits, self._in_force)
         self.admission = Admission(self.compiler, tools, estimator)
@@ -180,6 +178,13 @@ class Engine:
     def provenance(self) -> Provenance | None:
         """The policy that later runs are judged by; None: values are not followed."""
         return self._in_force.policy
+
+    @cached_property
+    def _rules(self) -> RulesMet:
+        """What puts a policy in force. Few flows have one, and the others do not import what follows values."""
+        from agentflow.run.policy.rules_met import RulesMet
+
+        return RulesMet(self.tools, self.tasks, self._workflows, self.roots)
 
     def following(self) -> Following:
         """How values of later runs are followed."""
@@ -236,8 +241,7 @@ class Engine:
         root = CallContext(run, grants=grants, priority=priority)
         policy = self._in_force.policy
         if policy is not None:
-            self._rules.check_arguments(policy)
-            root.reading = Reading(RunGuard(policy, self.tools, self.tasks, self.roots, self._written))
+            root.reading = Reading(self._rules.guard(policy))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
         return OpenRun(run, root, scope, fanout, self._redactor, self.news, session)
 

@@ -20,7 +20,6 @@ from agentflow.run.strand.definitions import NamesInForce, view
 from agentflow.run.strand.naming import EffectHandler, Publish
 from agentflow.run.strand.operations import OPERATIONS
 from agentflow.run.strand.strand import Strand
-from agentflow.run.strands import procedure_for, strand_at
 
 
 def run_program(
@@ -45,11 +44,37 @@ def run_program(
     other = program.labelled != (call.reading is not None and call.reading.guard.following)
     if unfit or other or (call.grants is not None and program.allow != call.grants):
         return _run_refitted(program, env, performer, call, budget, programs, publish)
-    if call.reading is None:  # as strand_at has it; here and above, runs without a policy are spared a call
+    if call.reading is None:  # as strand_at does: here and above, runs without a policy save a call
         return Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish).main(
             program, env
         )
     return strand_at(call, budget, performer, programs=programs, env=env, publish=publish).main(program, env)
+
+
+def strand_at(
+    call: CallContext,
+    budget: Budget,
+    performer: EffectHandler,
+    *,
+    programs: ProgramCache | None = None,
+    env: SexpEnvironment | None = None,
+    publish: Publish | None = None,
+) -> Strand:
+    """A strand for a program at ``call``, which in a run with a policy follows where values came from."""
+    if call.reading is None:
+        return Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
+    from agentflow.run.policy.strands import followed_strand
+
+    return followed_strand(call, budget, performer, programs=programs, env=env, publish=publish)
+
+
+def host_strand_at(call: CallContext, budget: Budget, performer: EffectHandler) -> Strand:
+    """A strand for code of the host at ``call``, as :func:`strand_at`."""
+    if call.reading is None:
+        return Strand(call, budget, performer, OPERATIONS)
+    from agentflow.run.policy.strands import followed_host_strand
+
+    return followed_host_strand(call, budget, performer)
 
 
 async def _run_refitted(
@@ -96,7 +121,7 @@ async def call_closure(
     if isinstance(function, Closure):
         call.program_loaded(function.info.source, function.info.source.surface)
     try:
-        return await apply(strand, procedure_for(strand, function), arguments, strand.first_depth)
+        return await apply(strand, strand.host_procedure(function), arguments, strand.first_depth)
     except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span
         final = located_error(error)
         if isinstance(final, LimitExceeded):

@@ -16,7 +16,7 @@ async def main():
 asyncio.run(main())
 print(*sorted([name for name in sys.modules if name.partition(".")[0] == "agentflow"]))
 """
-MODULES, LINES = 443, 75_550
+MODULES, LINES = 338, 56_050
 """A ratchet: lower it when a room is imported later, never raise it."""
 LATER = (
     "agentflow.lang.python",
@@ -24,6 +24,13 @@ LATER = (
     "agentflow.journal.sqlite",
     "agentflow.durable.journal",
     "agentflow.durable.runs",
+    "agentflow.lang.bounds",
+    "agentflow.run.policy",
+    "agentflow.run.bounds.estimate",
+    "agentflow.spec",
+    "agentflow.memory.",
+    "agentflow.executors.services",
+    "agentflow.executors.sandbox.bubblewrap",
     "agentflow.serve",
     "agentflow.cli",
     "agentflow.lsp",
@@ -35,7 +42,7 @@ def test_one_task_loads_a_part_of_the_package() -> None:
     done = subprocess.run([sys.executable, "-c", ONE_TASK], cwd=ROOT, capture_output=True, text=True, check=True)
     names = done.stdout.split()
     assert len(names) > 100, "the modules were seen"
-    assert not [name for name in names if name.startswith(LATER)]
+    assert [name for name in names if name.startswith(LATER)] == ["agentflow.memory.finder"]
     assert [name for name in names if name.startswith("agentflow.exploration.")] == ["agentflow.exploration.explorer"]
     lines = sum([_lines(name) for name in names])
     assert len(names) <= MODULES and lines <= LINES, (len(names), lines)

@@ -62,13 +62,26 @@ WIDER = {"lang": 57, "lang/python": 57}  # 2026-11: they get their rooms when bo
 @functools.cache
 def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
     """The imports of a file, deferred ones too. Three rules read them, and parsing the package takes seconds."""
-    tree = ast.parse(path.read_text("utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def imported_by_name(path: Path) -> list[str]:
+    """The modules of the package that a file imports later, by a text that names them."""
+    names: list[str] = []
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("loaded", "import_module", "asyncio.to_thread"):
+            names += [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+    return [name for name in names if name.startswith("agentflow.")]
 
 
 def imports(path: Path) -> set[str]:
-    """The agentflow rooms a file imports, deferred and type-checking imports included."""
-    rooms: set[str] = set()
+    """The agentflow rooms a file imports, deferred and type-checking imports included, and those by name."""
+    rooms = {name.split(".")[1] for name in imported_by_name(path)}
     for node in import_statements(path):
         names: list[str] = []
         if isinstance(node, ast.Import):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.executors.sandbox.selection import BACKENDS
+from agentflow.executors.sandbox.selection import backends
 
 Action = Callable[[], Awaitable[object]]
 
@@ -47,7 +47,7 @@ async def commands(root: str, rounds: int) -> None:
 
     actions: dict[str, Action] = {"bare process": bare}
     executors: list[CommandExecutor] = []
-    for name, make in BACKENDS.items():
+    for name, make in backends().items():
         if make().missing() is None:
             executor = CommandExecutor(root, sandbox=name)
             executors.append(executor)

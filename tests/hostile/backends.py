@@ -8,7 +8,7 @@ import pytest
 
 from agentflow.core.call.approval import ApprovalRequest
 from agentflow.core.call.call import CallContext
-from agentflow.executors.sandbox.selection import BACKENDS
+from agentflow.executors.sandbox.selection import backends
 from tests.support.fakes import FakeRun
 
 CONFINING = ("bubblewrap", "landlock")
@@ -16,7 +16,7 @@ CONFINING = ("bubblewrap", "landlock")
 
 def needed(name: str) -> None:
     """Skip, with the reason, where the kernel or a program for back-end ``name`` is missing."""
-    missing = BACKENDS[name]().missing()
+    missing = backends()[name]().missing()
     if missing is not None:
         pytest.skip(f"{name}: {missing}")
 

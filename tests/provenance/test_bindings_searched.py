@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider
+from agentflow.core.call import provenance
+from agentflow.core.call.provenance import taken_in
 from agentflow.core.data.work import PART
-from agentflow.run.policy import provenance
-from agentflow.run.policy.provenance import taken_in
 
 
 def test_a_large_binding_is_searched_in_slices() -> None:

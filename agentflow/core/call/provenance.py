@@ -19,7 +19,9 @@ from agentflow.core.call.readers import allowed_readers, check_readers, is_restr
 from agentflow.core.call.reading import SEEN_BY_PEOPLE, Reading
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.labels import NO_SOURCES, Following, Sources
+from agentflow.core.data.labels import NO_SOURCES, Following, Sources, box, stripped
+from agentflow.core.data.walk import LEAVES, copied
+from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, finish, slices
 
 USER = "user"
 """The source of what the program and its bindings say: the absence of any other."""
@@ -49,6 +51,45 @@ class Labelled:
 
     def __repr__(self) -> str:
         return f"Labelled({self.value!r}, {sorted(self.sources)!r})"
+
+
+def taken_in(value: Any) -> Work[Any]:
+    """A value of the host as a program has it: each :class:`Labelled` in it, in boxes."""
+    if type(value) is Labelled:
+        return box((yield from taken_in(value.value)), value.sources)
+    if type(value) in LEAVES or not (yield from _holds_labelled(value)):
+        return value
+    return (yield from copied(value, _boxed))[0]
+
+
+def left_open(value: Any) -> Work[Any]:
+    """The same for a flow without a policy: what is in it, as it is."""
+    taken = yield from taken_in(value)
+    return taken if taken is value else (yield from stripped(taken))[0]
+
+
+def _boxed(value: Any) -> Any:
+    kind = cast("type[Any]", type(value))
+    if kind is Labelled:
+        return box(finish(taken_in(value.value)), value.sources)
+    return value.copy() if kind is dict or kind is list else value
+
+
+def _holds_labelled(value: Any) -> Work[bool]:
+    seen: set[int] = set()
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if type(item) is Labelled:
+            return True
+        if id(item) in seen or type(item) not in (list, dict):
+            continue
+        seen.add(id(item))
+        for part in slices(list(cast("dict[Any, Any]", item).values()) if type(item) is dict else item):
+            yield len(part) // ELEMENTS_PER_STEP
+            if not LEAVES.issuperset(map(type, part)):
+                pending += part
+    return False
 
 
 def declared_sources(who: str) -> list[str]:

@@ -9,22 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from agentflow.core.data.errors import ConfigurationError, SandboxUnavailable
 from agentflow.executors.sandbox.base import Sandbox
-from agentflow.executors.sandbox.bubblewrap import Bubblewrap
-from agentflow.executors.sandbox.landlock import Landlock
-from agentflow.executors.sandbox.pids import PidGroup
-from agentflow.executors.sandbox.selftest import examine
-from agentflow.executors.sandbox.unconfined import Unconfined
 from agentflow.executors.waiting import run_to_completion
 from agentflow.lib.own_threads import own_thread
 
 _log = logging.getLogger(__name__)
 
-BACKENDS: dict[str, Callable[[], Sandbox]] = {"bubblewrap": Bubblewrap, "landlock": Landlock, "none": Unconfined}
-"""The back-ends by their names in settings."""
+BACKENDS = ("bubblewrap", "landlock", "none")
+"""The names of the back-ends in settings."""
 _AUTO = ("bubblewrap", "landlock")
 
 
@@ -70,15 +65,15 @@ class SandboxChoice:
             return self._selected
 
     async def _choose(self) -> Sandbox:
-        await own_thread(PidGroup.sweep)
+        own = await own_thread(_swept)
         if not isinstance(self._requested, str):
             return await self._passed(self._requested)
         if self._requested != "auto":
-            return await self._passed(BACKENDS[self._requested]())
+            return await self._passed(own[self._requested]())
         reasons: list[str] = []
         for name in _AUTO:
             try:
-                sandbox = await self._passed(BACKENDS[name]())
+                sandbox = await self._passed(own[name]())
             except SandboxUnavailable as error:
                 reasons.append(f"{name}: {error.message}")
             else:
@@ -97,6 +92,8 @@ class SandboxChoice:
                 missing, code="sandbox/unavailable", hint='sandbox="none" runs commands unconfined, if that is intended'
             )
         if sandbox.confines:
+            from agentflow.executors.sandbox.selftest import examine
+
             broken = await examine(sandbox)
             if broken:
                 raise SandboxUnavailable(
@@ -106,3 +103,20 @@ class SandboxChoice:
                     details={"broken": broken},
                 )
         return sandbox
+
+
+def backends() -> Mapping[str, Callable[[], Sandbox]]:
+    """The back-ends by name. They are imported with the first command: most processes run none."""
+    from agentflow.executors.sandbox.bubblewrap import Bubblewrap
+    from agentflow.executors.sandbox.landlock import Landlock
+    from agentflow.executors.sandbox.unconfined import Unconfined
+
+    return {"bubblewrap": Bubblewrap, "landlock": Landlock, "none": Unconfined}
+
+
+def _swept() -> Mapping[str, Callable[[], Sandbox]]:
+    """The :func:`backends`, after the process groups that other processes left behind were ended. Blocking."""
+    from agentflow.executors.sandbox.pids import PidGroup
+
+    PidGroup.sweep()
+    return backends()

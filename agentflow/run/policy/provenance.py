@@ -7,20 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from os.path import join, realpath
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.call.provenance import USER, Denial, Labelled, Provenance
+from agentflow.core.call.provenance import USER, Denial, Provenance
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.labels import NO_SOURCES, Following, Sources, box, joined, stripped
+from agentflow.core.data.labels import NO_SOURCES, Following, Sources, joined
 from agentflow.core.data.names import Definitions
 from agentflow.core.data.notes import Notes
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import to_json
-from agentflow.core.data.walk import LEAVES, copied
-from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, finish, slices
 from agentflow.core.events.events import PolicyDenied
 from agentflow.core.ports.ports import TemplatePort, Tool, ToolPort
 from agentflow.lib.schema.json_schema import Schema
@@ -252,42 +250,3 @@ def _fits(schema: Mapping[str, Any] | None, data: object) -> bool:
 
 def _place(what: str, span: Span | None) -> str:
     return what if span is None else f"{what} {span.line}:{span.column}"
-
-
-def taken_in(value: Any) -> Work[Any]:
-    """A value of the host as a program has it: what is :class:`~agentflow.core.call.provenance.Labelled` in it, in boxes."""
-    if type(value) is Labelled:
-        return box((yield from taken_in(value.value)), value.sources)
-    if type(value) in LEAVES or not (yield from _holds_labelled(value)):
-        return value
-    return (yield from copied(value, _boxed))[0]
-
-
-def left_open(value: Any) -> Work[Any]:
-    """The same for a flow without a policy: what is in it, as it is."""
-    taken = yield from taken_in(value)
-    return taken if taken is value else (yield from stripped(taken))[0]
-
-
-def _boxed(value: Any) -> Any:
-    kind = cast("type[Any]", type(value))
-    if kind is Labelled:
-        return box(finish(taken_in(value.value)), value.sources)
-    return value.copy() if kind is dict or kind is list else value
-
-
-def _holds_labelled(value: Any) -> Work[bool]:
-    seen: set[int] = set()
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if type(item) is Labelled:
-            return True
-        if id(item) in seen or type(item) not in (list, dict):
-            continue
-        seen.add(id(item))
-        for part in slices(list(cast("dict[Any, Any]", item).values()) if type(item) is dict else item):
-            yield len(part) // ELEMENTS_PER_STEP
-            if not LEAVES.issuperset(map(type, part)):
-                pending += part
-    return False

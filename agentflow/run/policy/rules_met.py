@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -16,9 +16,11 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.ports import TemplatePort, ToolPort, WorkflowPort
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
+from agentflow.lib.private_files import state_path
 from agentflow.lib.text.suggest import did_you_mean, suggest
 from agentflow.run.bounds.sinks import held_by
 from agentflow.run.policy.provenance import RunGuard
+from agentflow.run.policy.written_files import WrittenFiles
 from agentflow.run.strand.argument_names import name_of_function, parameters_of
 
 _log = logging.getLogger(__name__)
@@ -40,13 +42,25 @@ class _Named:
 
 
 class RulesMet:
-    """Looks for rules that never apply among what a flow has: its ``tools``, ``tasks`` and saved ``workflows``."""
+    """Puts policies in force, and looks for rules that never apply among the ``tools``, ``tasks`` and saved ``workflows`` of a flow.
 
-    def __init__(self, tools: ToolPort, tasks: TemplatePort, workflows: WorkflowPort | None = None) -> None:
+    Files in a policy are relative to ``roots``.
+    """
+
+    def __init__(
+        self, tools: ToolPort, tasks: TemplatePort, workflows: WorkflowPort | None = None, roots: Sequence[str] = ()
+    ) -> None:
         self._tools = tools
         self._tasks = tasks
         self._workflows = workflows
+        self._roots = roots
+        self._written = WrittenFiles(state_path() / "written.jsonl")
         self._logged: set[str] = set()
+
+    def guard(self, policy: Provenance) -> RunGuard:
+        """The guard of a run that begins. Raises as :meth:`check_arguments`."""
+        self.check_arguments(policy)
+        return RunGuard(policy, self._tools, self._tasks, self._roots, self._written)
 
     def check_arguments(self, policy: Provenance) -> None:
         """Refuse a rule for an argument that what it names does not have. Raises ConfigurationError (``provenance/policy``)."""

@@ -58,6 +58,10 @@ class StrictStrand(LabelledStrand):
             self.parent.saw(self.ambient)
         super().end()
 
+    def host_procedure(self, function: Any) -> Any:
+        """A procedure that code of the host calls: its value says all that it depends on."""
+        return Called(function)
+
     # -- tests ----------------------------------------------------------------------------------------------------
 
     def raise_to(self, sources: Sources) -> None:
@@ -208,4 +212,4 @@ class StrictStrand(LabelledStrand):
             call.session, self.steps = session, steps
 
 
-__all__ = ["Called", "StrictStrand"]
+__all__ = ["StrictStrand"]

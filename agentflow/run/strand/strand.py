@@ -381,6 +381,10 @@ class Strand(Naming):
             await self.budget.permits.settle(call)
         return await self.performer.perform(effect, call)
 
+    def host_procedure(self, function: Any) -> Any:
+        """A procedure as it is applied where code of the host calls it on a strand of its own."""
+        return function
+
     def under(self, sources: frozenset[str], work: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         """Carry out work (to be awaited). Where nothing is followed it depends on nothing."""
         return work
