@@ -1,44 +1,75 @@
-"""Removes ended runs, and results kept for reuse, from the database of durable runs, oldest first."""
+"""Removes ended runs, and results kept for reuse, from the database of durable runs, oldest first.
+
+Of a run that is removed a row of ``af_summary`` is kept.
+"""
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from agentflow.core.data.event_log import LogBounds
-from agentflow.core.events.journal import ENDED
-from agentflow.journal import openings, summaries
+from agentflow.core.events.journal import ENDED, PastRow
+from agentflow.journal.connection import Connection, Row
+from agentflow.journal.rows import Rows, escape, parse, sum_of, unescape
 
 ROW_BYTES = 160
 """Size of a row without its texts, in bytes."""
-_MARKS = ", ".join(f"'{status}'" for status in sorted(ENDED))
+_ENDED = ", ".join(f"'{status}'" for status in sorted(ENDED))
 _REMOVABLE = f"""
-select run, updated from af_run where status in ({_MARKS}) and run not in
-  (select base from af_run where base is not null and status not in ({_MARKS}))
+select run, extract(epoch from updated)::float8 from af_run r where status in ({_ENDED})
+  and not exists (select 1 from af_run d where d.base = r.run and d.status not in ({_ENDED})) order by updated
 """
 
 
-def collect(db: sqlite3.Connection, before: float | None, bounds: LogBounds | None) -> int:
+class Survey(NamedTuple):
+    """What there is: bytes of all runs; those that may go, each with its time; time, key and bytes of results."""
+
+    sizes: dict[str, int]
+    ended: list[tuple[str, float]]
+    results: list[tuple[float, bytes, int]]
+
+
+_AT_ONCE = 200
+"""Number of runs that are read together."""
+_COLUMNS = "run, name, status, queue, tenant, slices, spent_s, usage, cost, error, created, updated"
+_KEEP = f"""
+insert into af_summary({_COLUMNS})
+  values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, to_timestamp($11::float8), to_timestamp($12::float8))
+"""
+C = TypeVar("C", bound=Connection, contravariant=True)
+
+
+class Removes(Protocol[C]):
+    """A store that says what it has, and removes it."""
+
+    async def survey_in(self, db: C) -> Survey: ...
+    async def remove_in(self, db: C, runs: Sequence[str], results: Sequence[bytes]) -> None: ...
+
+
+async def collect(store: Removes[C], db: C, before: float | None, bounds: LogBounds | None) -> int:
     """Remove rows older than the unix time ``before``, then the oldest until the rest is within ``bounds``.
 
     Runs that have not ended stay, and so do runs whose records they may need. Returns the number of removed runs.
     """
-    ended = sorted(db.execute(_REMOVABLE).fetchall(), key=itemgetter(1))
-    runs = [run for run, updated in ended if before is not None and updated < before]
+    runs: list[str] = []
     results: list[bytes] = []
     if before is not None:
-        results = [key for (key,) in db.execute("select content from af_result where at < ?", (before,))]
-    _remove(db, runs, results)
+        runs = [run for run, updated in await removable(db) if updated < before]
+        results = [key for (key,) in await db.fetch("select content from af_result where at < $1", before)]
+    await store.remove_in(db, runs, results)  # also without any: partitions may be empty
     if bounds is not None:
-        gone = set(runs)
-        left = [each for each in ended if each[0] not in gone]
-        more, results = excess(bounds, _run_sizes(db), left, _result_sizes(db))
-        _remove(db, more, results)
+        more, results = excess(bounds, *await store.survey_in(db))
+        await store.remove_in(db, more, results)
         runs += more
     return len(runs)
+
+
+async def removable(db: Connection) -> list[tuple[str, float]]:
+    """The runs that may be removed, each with the time of its last change."""
+    return [(run, updated) for run, updated in await db.fetch(_REMOVABLE)]
 
 
 def excess(
@@ -76,55 +107,58 @@ def excess(
     return runs_gone, results_gone
 
 
-def _result_sizes(db: sqlite3.Connection) -> list[tuple[float, bytes, int]]:
-    blobs = _blob_sizes(db)
-    rows = db.execute("select content, at, value, turns from af_result").fetchall()
-    return [(at, key, ROW_BYTES + _size(value, blobs) + _size(turns, blobs)) for key, at, value, turns in rows]
+async def keep_summaries(rows: Rows, db: Connection, runs: Sequence[str]) -> None:
+    """Keep what is to be known of ``runs``, before they are removed; nothing of those that are branches, whose costs their runs have."""
+    metered = f"""
+        select r.run, {rows.usage}, cost from af_effect e join af_run r on r.{rows.ref} = e.{rows.ref}
+        where r.run = any($1) and e.usage is not null"""
+    for start in range(0, len(runs), _AT_ONCE):
+        some = list(runs[start : start + _AT_ONCE])
+        spent: defaultdict[str, list[Row]] = defaultdict(list)
+        for run, usage, cost in await db.fetch(metered, some):
+            spent[run].append((usage, cost))
+        kept: list[Row] = []
+        for fields in await db.fetch(f"select {rows.run} from af_run where run = any($1)", some):
+            row = await rows.run_of(db, fields)
+            if row.parent is None:
+                name, code = escape(str(row.input.get("name", ""))), _code_of(row.error)
+                usage, cost = sum_of(spent[row.run])
+                first = (row.run, name, row.status, row.queue, escape(row.tenant), row.slice, row.spent_s)
+                kept.append((*first, rows.counts(usage), cost, code, row.created, row.updated))
+        await db.executemany(_KEEP, kept)
 
 
-def _run_sizes(db: sqlite3.Connection) -> dict[str, int]:
-    blobs = _blob_sizes(db)
-    sizes: defaultdict[str, int] = defaultdict(int)
-    for run, *texts in db.execute("select run, program, input, result, error from af_run"):
-        sizes[run] = ROW_BYTES + sum(_size(text, blobs) for text in texts)
-    for run, length, *texts in db.execute("select run, length(path) + length(name), value, turns from af_effect"):
-        sizes[run] += ROW_BYTES + length + sum(_size(text, blobs) for text in texts)
-    for run, size in openings.sizes(db):
-        sizes[run] += size
-    return sizes
+async def forget_summaries(db: Connection, before: float) -> None:
+    """Forget runs that ended before the unix time ``before``."""
+    await db.execute("delete from af_summary where updated < to_timestamp($1)", before)
 
 
-def _blob_sizes(db: sqlite3.Connection) -> dict[str, int]:
-    return dict(db.execute("select lower(hex(hash)), length(data) from af_blob").fetchall())
-
-
-def _size(text: str | None, blobs: dict[str, int]) -> int:
-    """Size of a stored value in bytes, with the blob it refers to (counted once per reference)."""
-    if text is None:
-        return 0
-    return blobs.get(text[7:39], 0) if text.startswith('{"$b":') else len(text)
-
-
-def _remove(db: sqlite3.Connection, runs: list[str], results: list[bytes]) -> None:
-    if runs:
-        summaries.keep(db, runs)
-    db.executemany("delete from af_effect where run = ?", [(run,) for run in runs])
-    db.executemany("delete from af_run where run = ?", [(run,) for run in runs])
-    openings.remove(db, runs)
-    db.executemany("delete from af_result where content = ?", [(key,) for key in results])
-    if runs or results:
-        _sweep(db)
-
-
-def _sweep(db: sqlite3.Connection) -> None:
-    """Remove blobs that no value refers to."""
-    columns = [("af_effect", name) for name in ("value", "turns")]
-    columns += [("af_run", name) for name in ("input", "result", "error")]
-    columns += [("af_session", "state"), ("af_turn", "value"), ("af_result", "value"), ("af_result", "turns")]
-    used = " union ".join(
-        f"select substr({name}, 8, 32) from {table} where {name} like '{{\"$b\":%'" for table, name in columns
+async def read_summaries(rows: Rows, db: Connection, limit: int) -> list[PastRow]:
+    """What is kept, the last updated first."""
+    columns = _COLUMNS.replace("usage", rows.usage).replace(
+        "created, updated", "extract(epoch from created)::float8, extract(epoch from updated)::float8"
     )
-    db.execute(f"delete from af_blob where lower(hex(hash)) not in ({used})")
+    kept = await db.fetch(f"select {columns} from af_summary s order by s.updated desc, run limit $1", limit)
+    return [
+        PastRow(
+            run=run,
+            name=unescape(name),
+            status=status,
+            queue=queue,
+            tenant=unescape(tenant),
+            slices=slices,
+            spent_s=spent_s,
+            usage=tuple(parse(usage)),
+            cost=cost,
+            error=error,
+            created=created,
+            updated=updated,
+        )
+        for run, name, status, queue, tenant, slices, spent_s, usage, cost, error, created, updated in kept
+    ]
 
 
-__all__ = ["ROW_BYTES", "collect", "excess"]
+def _code_of(error: Any) -> str | None:
+    """The code of a stored error, as the runtime writes it: a list with its class and its fields."""
+    fields: Any = cast("list[Any]", error)[1] if isinstance(error, list) else None
+    return None if fields is None else str(fields.get("code"))

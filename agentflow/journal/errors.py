@@ -33,3 +33,12 @@ def other_version(where: str, stored: object, readable: int) -> JournalError:
         code="durable/version",
         hint=f"use the agentflow that wrote it, {use}; nothing was run",
     )
+
+
+def corrupt(what: str) -> JournalError:
+    """The error for a damaged database."""
+    return JournalError(
+        f"the database of durable runs is damaged: {what}",
+        code="durable/corrupt",
+        hint="restore it from a backup, or name another; nothing was run",
+    )

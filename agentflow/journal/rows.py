@@ -1,94 +1,47 @@
-"""Rows of the tables: the schema, and how runs and effects become rows and are read back."""
+"""How runs and effects become rows and are read back, in both databases.
+
+Texts are JSON in ASCII: PostgreSQL's ``jsonb`` takes neither lone surrogates nor NUL, and reorders keys.
+"""
 
 from __future__ import annotations
 
 import json
 import json.encoder
-import sqlite3
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import blake2b
 from itertools import zip_longest
-from struct import Struct
-from struct import error as StructError
 from typing import Any
-from zlib import crc32
 
-from agentflow.core.data.errors import JournalError
 from agentflow.core.data.money import total
-from agentflow.core.events.journal import EffectRow, EffectState, JsonText, NewRun, RunRow
+from agentflow.core.events.journal import EffectRow, EffectState, JsonText, RunRow
+from agentflow.journal.connection import Connection, Row
+from agentflow.journal.errors import corrupt
 
-VERSION = 3
-"""The version of the tables. The first summed up records otherwise, and lacked tables; the second counted no deaths."""
-BLOB_BYTES = 64 * 1024
-"""Length of JSON text above which a value is stored once, by its content."""
-
-SCHEMA = """
-create table af_meta(key text primary key, value text not null) without rowid;
-create table af_run(run text primary key, base text, program text not null, digest text not null, input text not null,
-  status text not null, epoch integer not null default 0, owner text, seq integer not null default 0,
-  slice integer not null default 0, deaths integer not null default 0, reached text, wake_at real,
-  spent_s real not null default 0, result text, error text,
-  created real not null, updated real not null, sum integer not null) without rowid;
-create table af_effect(run text not null, key blob not null, path text not null, leaf blob, kind text not null,
-  name text not null, content blob not null, state integer not null, value text, turns text, usage text, cost real,
-  t0 real, t1 real, sum integer not null, primary key(run, key)) without rowid;
-create table af_blob(hash blob primary key, data blob not null) without rowid;
-create index af_run_due on af_run(status, wake_at);
-"""
-EVENT_SCHEMA = """
-create table if not exists af_event(number integer primary key, run text not null, slice integer not null,
-  seq integer not null, line blob not null);
-create table if not exists af_event_content(run text not null, digest text not null, body blob not null,
-  primary key(run, digest)) without rowid;
-create table if not exists af_event_log(run text primary key, started blob, finished blob, bytes integer not null,
-  updated real not null) without rowid;
-create index if not exists af_event_run on af_event(run, number);
-"""
-"""Tables of the event logs of runs; the journal does not need them."""
-EVENT_TABLES = frozenset({"af_event", "af_event_content", "af_event_log"})
-_KEPT = "run, base, program, digest, input, status, result, error"
-RUN = f"{_KEPT}, epoch, seq, slice, deaths, wake_at, spent_s, created, updated, sum"
-CREATE = "insert into af_run(run, base, program, digest, input, status, created, updated, sum) values (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-EFFECT = "path, leaf, kind, name, content, state, value, turns, usage, cost, t0, t1, sum"
-_UNLESS_ENDED = f"""
-on conflict(run, key) do update set {", ".join(f"{name.strip()} = excluded.{name.strip()}" for name in EFFECT.split(","))}
-  where af_effect.state = 0
-"""
-_PLACES = ", ".join("?" * 15)
-PUT = f"insert into af_effect(run, key, {EFFECT}) values ({_PLACES}) {_UNLESS_ENDED}"
-PUT_ALONE = f"""
-insert into af_effect(run, key, {EFFECT}) select {_PLACES} where (select epoch from af_run where run = ?) = ? {_UNLESS_ENDED}
-"""
-"""Stores a record if the run, a parameter after the record's, has the epoch after that: a transaction of one statement."""
-
-
-def reached(of_run: str) -> str:
-    """What has ended of a run ``r``, as SQL of both stores; ``of_run`` is the condition that an effect ``e`` belongs to it."""
-    return f"(select count(*) || ' ' || coalesce(max(t1), 0) from af_effect e where {of_run} and e.state > 0)"
-
-
-def deaths(of_run: str) -> str:
-    """How many owners have died one after the other, with the one that just did, and recorded nothing in between."""
-    return f"case when r.reached = {reached(of_run)} then r.deaths + 1 else 1 end"
-
-
+LONG = 64 * 1024
+"""Characters of a JSON text above which it may be stored apart from its row, which refers to it by ``@`` and its digest."""
+KEPT = "run, base, program, digest, input, status, result, error"
+"""The columns of a run that the checksum of its row covers."""
+_KEPT_COUNT = KEPT.count(",") + 1
+EFFECT = "path, leaf, kind, name, content, state, value, turns, usage, cost, t0, t1"
+EFFECT_CHANGED = ", ".join(f"{name} = excluded.{name}" for name in EFFECT.split(", "))
+VALUE, TURNS = 6, 7
+"""The positions of value and turns among the columns :data:`EFFECT`."""
+OWNER, REF = -2, -1
+"""The positions of the owner of a run, and of what its effects refer to it by, among the columns :attr:`Rows.run`."""
 _STATES: tuple[EffectState, ...] = tuple(EffectState)  # by number, in a fraction of the time of a look-up by value
+_UNSAFE = re.compile("[\\\\\x00\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\u([0-9a-f]{4})")
 
-Blobs = dict[bytes, bytes]
-"""Values of a batch that are stored by content: JSON text by its hash."""
+
+def escape(text: str) -> str:
+    """``text`` with NUL and lone surrogates escaped, which a database does not store."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def dump(data: Any, blobs: Blobs) -> str | None:
-    """JSON data as ASCII text; None stays None. A long text is added to ``blobs``, and a reference to it is returned."""
-    if data is None:
-        return None
-    text = str(data) if type(data) is JsonText else _ENCODE(data)
-    if len(text) <= BLOB_BYTES:
-        return text
-    body = text.encode("ascii")
-    digest = blake2b(body, digest_size=16).digest()
-    blobs[digest] = body
-    return f'{{"$b":"{digest.hex()}"}}'
+def unescape(text: str) -> str:
+    """The inverse of :func:`escape`."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "\\" in text else text
 
 
 def _encoder() -> Callable[[Any], str]:
@@ -111,38 +64,11 @@ def _encoder() -> Callable[[Any], str]:
 _ENCODE = _encoder()
 
 
-def keep_blobs(db: sqlite3.Connection, blobs: Blobs) -> None:
-    """Store the long values of a batch."""
-    if blobs:
-        db.executemany("insert or ignore into af_blob values (?, ?)", list(blobs.items()))
-
-
-def load(text: str | None, db: sqlite3.Connection) -> Any:
-    """JSON data that :func:`dump` wrote. Raises JournalError (``durable/corrupt``)."""
-    if text is None:
+def dump(data: Any) -> str | None:
+    """JSON data as ASCII text; None stays None."""
+    if data is None:
         return None
-    try:
-        return parse(_whole_text(text, db))
-    except ValueError as error:
-        raise corrupt(f"a stored value is no JSON: {error}") from None
-
-
-def load_text(text: str | None, db: sqlite3.Connection) -> JsonText | None:
-    """The text of what :func:`load` gives, which nobody may ever ask for. Raises JournalError (``durable/corrupt``)."""
-    return None if text is None else JsonText(_whole_text(text, db))
-
-
-def _whole_text(text: str, db: sqlite3.Connection) -> str:
-    if not text.startswith('{"$b":'):
-        return text
-    try:
-        digest = bytes.fromhex(json.loads(text)["$b"])
-    except ValueError as error:
-        raise corrupt(f"a stored value is no JSON: {error}") from None
-    row = db.execute("select data from af_blob where hash = ?", (digest,)).fetchone()
-    if row is None or blake2b(row[0], digest_size=16).digest() != digest:
-        raise corrupt("a stored value is damaged")
-    return row[0].decode("ascii")
+    return str(data) if type(data) is JsonText else _ENCODE(data)
 
 
 _READ = json.JSONDecoder().raw_decode
@@ -159,60 +85,46 @@ def parse(text: str) -> Any:
     return data
 
 
-def effect_values(run: str, row: EffectRow, blobs: Blobs) -> tuple[Any, ...]:
-    """The values of :data:`PUT` for a record."""
-    name = row.name
-    fields = (
-        row.path,
+def load(text: str | None) -> Any:
+    """JSON data that :func:`dump` wrote. Raises JournalError (``durable/corrupt``)."""
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise corrupt(f"a stored value is no JSON: {error}") from None
+
+
+def effect_values(row: EffectRow) -> tuple[Any, ...]:
+    """The values of a record's key and its columns :data:`EFFECT`; ``usage`` as JSON text. Raises TypeError, ValueError, RecursionError."""
+    return (
+        row.key,
+        escape(row.path),
         row.leaf,
         row.kind,
-        name if name.isascii() else name.encode("utf-8", "backslashreplace").decode("utf-8"),
+        escape(row.name),
         row.content,
         int(row.state),
-        dump(row.value, blobs),
-        dump(row.turns, blobs),
+        dump(row.value),
+        dump(row.turns),
         None if row.usage is None else _ENCODE(row.usage),
-        row.cost,
-        row.started,
-        row.ended,
+        None if row.cost is None else float(row.cost),
+        None if row.started is None else float(row.started),
+        None if row.ended is None else float(row.ended),
     )
-    return (run, row.key, *fields, effect_checksum(fields))
 
 
-_REALS = Struct("<3d").pack
-
-
-def effect_checksum(fields: Sequence[Any]) -> int:
-    """The checksum of a record's columns: as :func:`checksum`, in half the time, since there are thousands."""
-    path, leaf, kind, name, content, state, value, turns, usage, cost, started, ended = fields
-    text = f"{path} {kind} {name} {state} {value} {turns} {usage}".encode("utf-8", "surrogatepass")
-    reals = _REALS(
-        -1.0 if cost is None else cost, -1.0 if started is None else started, -1.0 if ended is None else ended
-    )
-    return crc32(text, crc32(reals, crc32(content, crc32(leaf or b""))))
-
-
-def _is_whole(fields: Sequence[Any]) -> bool:
-    try:
-        return effect_checksum(fields[:-1]) == fields[-1]
-    except (TypeError, StructError):  # a column of another type
-        return False
-
-
-def effect_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> EffectRow:
-    """The record whose columns are :data:`EFFECT`. Raises JournalError (``durable/corrupt``)."""
-    if not _is_whole(fields):
-        raise corrupt("the record of an effect is damaged")
+def _effect_of(fields: Row) -> EffectRow:
     path, leaf, kind, name, content, state, value, turns, usage, cost, started, ended, _ = fields
     return EffectRow(
-        path=path,
+        path=unescape(path),
         leaf=leaf,
         kind=kind,
-        name=name,
+        name=unescape(name),
         content=content,
         state=_STATES[int(state)],
-        value=load(value, db),
-        turns=load_text(turns, db),
+        value=load(value),
+        turns=None if turns is None else JsonText(turns),
         usage=None if usage is None else tuple(parse(usage)),
         cost=cost,
         started=started,
@@ -220,64 +132,142 @@ def effect_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> EffectRow:
     )
 
 
-def spent(db: sqlite3.Connection, run: str) -> tuple[tuple[int, ...], float | None]:
-    """The tokens and USD of all records of a run; None for USD if a price is unknown."""
-    rows = db.execute("select usage, cost from af_effect where run = ? and usage is not null", (run,)).fetchall()
+def is_long(text: Any) -> bool:
+    """Whether a text may be stored apart from its row."""
+    return text is not None and len(text) > LONG
+
+
+def is_apart(text: Any) -> bool:
+    """Whether a text is stored apart from its row; no JSON text begins so."""
+    return bool(text) and text[0] == "@"
+
+
+class Rows(ABC):
+    """The rows of one database. ``run`` are the columns that :meth:`run_of` reads.
+
+    Its attributes are the parts of statements that differ: ``ref`` is the column by which an effect refers to its run, ``sum`` that
+    of a row's checksum, ``usage`` gives a list of numbers as JSON text; ``more`` are the columns of runs that workers do, and ``leased`` says whether
+    something of a budget is set aside for a run ``r``. ``listed`` are the runs that a list has.
+    """
+
+    ref: str
+    sum = "null"
+    usage = "usage"
+    more: str
+    leased = "null"
+    listed = "true"
+
+    run: str
+    reached: str
+    """What has ended of a run ``r``."""
+    deaths: str
+    """How many owners of ``r`` have died one after the other, with the one that just did, and recorded nothing in between."""
+    unsaid_s: str
+    """The seconds for which an owner of ``r`` that was killed had worked, as far as its records tell."""
+    answers: str
+    """Which records ``e`` are not nested in a finished one."""
+
+    def __init_subclass__(cls) -> None:
+        ref = cls.ref
+        cls.run = (
+            f"{KEPT}, {cls.sum}, epoch, seq, slice, extract(epoch from wake_at)::float8, spent_s,"
+            f" extract(epoch from created)::float8, extract(epoch from updated)::float8, deaths, {cls.more}, owner, {ref}"
+        )
+        of_run = f"from af_effect e where e.{ref} = r.{ref}"
+        cls.reached = f"(select count(*) || ' ' || coalesce(max(t1), 0) {of_run} and e.state > 0)"
+        cls.deaths = f"case when r.reached = {cls.reached} then r.deaths + 1 else 1 end"
+        cls.unsaid_s = f"greatest(0, (select max(t1) {of_run}) - extract(epoch from r.updated)::float8)"
+        finished = f"select 1 from af_effect f where f.{ref} = e.{ref} and f.key = e.leaf and f.state in (1, 2)"
+        cls.answers = f"(leaf is null or not exists ({finished}))"
+
+    async def put(self, db: Connection, data: Any) -> str | None:
+        """JSON data as the text of a column, after what is stored apart was stored."""
+        return dump(data)
+
+    async def load(self, db: Connection, text: str | None) -> Any:
+        """The JSON data of a column. Raises JournalError (``durable/corrupt``, ``durable/blob``), OSError."""
+        return load(await self.apart(db, text) if text is not None and is_apart(text) else text)
+
+    @abstractmethod
+    async def apart(self, db: Connection, text: str) -> str:
+        """The text that a reference to it stands for. Raises JournalError (``durable/corrupt``, ``durable/blob``), OSError."""
+
+    def counts(self, usage: Sequence[int]) -> Any:
+        """Numbers of tokens as the value of a column ``usage``."""
+        return _ENCODE(usage)
+
+    def is_whole(self, fields: Row) -> bool:
+        """Whether a row with its checksum, the last of its fields, is as it was stored."""
+        return True
+
+    def is_whole_effect(self, fields: Row) -> bool:
+        """:meth:`is_whole` for a record."""
+        return True
+
+    def checked(self, fields: Row, what: str) -> Row:
+        """The fields of a row without its checksum, the last of them. Raises JournalError (``durable/corrupt``) with ``what`` it is."""
+        if not self.is_whole(fields):
+            raise corrupt(f"{what} is damaged")
+        return fields[:-1]
+
+    async def run_of(self, db: Connection, fields: Row) -> RunRow:
+        """The run whose columns are :attr:`run`. Raises JournalError (``durable/corrupt``)."""
+        self.checked(fields[: _KEPT_COUNT + 1], f"the stored run '{fields[0]}'")
+        run, base, program, digest, input_, status, result, error = fields[:_KEPT_COUNT]
+        epoch, seq, slice, wake_at, spent, created, updated, deaths = fields[_KEPT_COUNT + 1 : _KEPT_COUNT + 9]
+        queue, tenant, cancelling, parent, build = fields[_KEPT_COUNT + 9 : OWNER]
+        return RunRow(
+            run=run,
+            base=base,
+            program=load(program),
+            digest=digest,
+            input=await self.load(db, input_),
+            status=status,
+            epoch=epoch,
+            seq=seq,
+            slice=slice,
+            wake_at=wake_at,
+            spent_s=spent,
+            result=await self.load(db, result),
+            error=await self.load(db, error),
+            created=created,
+            updated=updated,
+            deaths=deaths,
+            queue=queue,
+            tenant=unescape(tenant),
+            cancelling=bool(cancelling),
+            parent=parent,
+            build=build,
+        )
+
+    async def effects(self, db: Connection, ref: Any, where: str = "true", *args: Any) -> list[EffectRow]:
+        """The records of a run for which ``where`` holds, in the order in which they started. Raises as :meth:`load`.
+
+        ``args`` are the parameters from ``$2`` on.
+        """
+        columns = EFFECT.replace("usage", self.usage)
+        query = f"select {columns}, {self.sum} from af_effect e where {self.ref} = $1 and {where} order by t0, path"
+        rows = await db.fetch(query, ref, *args)
+        records: list[EffectRow] = []
+        for row in rows:
+            if not self.is_whole_effect(row):
+                raise corrupt("the record of an effect is damaged")
+            if is_apart(row[VALUE]) or is_apart(row[TURNS]):
+                texts = [await self.apart(db, row[at]) if is_apart(row[at]) else row[at] for at in (VALUE, TURNS)]
+                row = (*row[:VALUE], *texts, *row[TURNS + 1 :])
+            records.append(_effect_of(row))
+        return records
+
+    async def spent(self, db: Connection, ref: Any) -> tuple[tuple[int, ...], float | None]:
+        """The tokens and USD of all records of a run; None for USD if a price is unknown."""
+        return sum_of(
+            await db.fetch(f"select {self.usage}, cost from af_effect where {self.ref} = $1 and usage is not null", ref)
+        )
+
+
+def sum_of(rows: Iterable[Row]) -> tuple[tuple[int, ...], float | None]:
+    """The tokens and USD of rows of usage and cost; None for USD if a price is unknown."""
+    rows = list(rows)
     counts = parse(f"[{','.join([usage for usage, _ in rows])}]")
     usage = [sum(column) for column in zip_longest(*counts, fillvalue=0)]  # an older version had fewer counts
     return tuple(usage), total([cost for _, cost in rows])
-
-
-def run_values(run: str, new: NewRun, now: float, blobs: Blobs) -> tuple[Any, ...]:
-    """The values of a new, queued run for :data:`CREATE`."""
-    summed = (run, new.base, _ENCODE(new.program), new.digest, dump(dict(new.input), blobs))
-    return (*summed, "queued", now, now, checksum((*summed, "queued", None, None)))
-
-
-def run_of(fields: tuple[Any, ...], db: sqlite3.Connection) -> RunRow:
-    """The run whose columns are :data:`RUN`. Raises JournalError (``durable/corrupt``)."""
-    summed, (epoch, seq, slice, deaths, wake_at, spent, created, updated, total) = fields[:8], fields[8:]
-    run, base, program, digest, input_, status, result, error = summed
-    if checksum(summed) != total:
-        raise corrupt(f"the stored run '{run}' is damaged")
-    return RunRow(
-        run=run,
-        base=base,
-        program=json.loads(program),
-        digest=digest,
-        input=load(input_, db),
-        status=status,
-        epoch=epoch,
-        seq=seq,
-        slice=slice,
-        wake_at=wake_at,
-        spent_s=spent,
-        result=load(result, db),
-        error=load(error, db),
-        created=created,
-        updated=updated,
-        deaths=deaths,
-    )
-
-
-def change_run(db: sqlite3.Connection, run: str, now: float, **columns: Any) -> None:
-    """Set columns of a stored run, and its checksum with them."""
-    values = db.execute(f"select {_KEPT} from af_run where run = ?", (run,)).fetchone()
-    names = [name.strip() for name in _KEPT.split(",")]
-    total = checksum([columns.get(name, value) for name, value in zip(names, values, strict=True)])
-    set_ = ", ".join(f"{name} = ?" for name in (*columns, "updated", "sum"))
-    db.execute(f"update af_run set {set_} where run = ?", (*columns.values(), now, total, run))
-
-
-def checksum(fields: Iterable[Any]) -> int:
-    """A checksum of a row, to detect damage that SQLite does not check for."""
-    return crc32(repr(tuple(fields)).encode("ascii", "backslashreplace"))
-
-
-def corrupt(what: str) -> JournalError:
-    """The error for a damaged database."""
-    return JournalError(
-        f"the database of durable runs is damaged: {what}",
-        code="durable/corrupt",
-        hint="restore it from a backup, or name another; nothing was run",
-    )

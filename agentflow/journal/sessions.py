@@ -1,123 +1,155 @@
-"""Conversations that last, in the database of durable runs: a row for each, and one for each of its exchanges."""
+"""Conversations, in the database of durable runs: those that last, and those with which runs begin.
+
+A conversation that lasts has a row, and one for each of its exchanges. Of those with which runs begin each exchange is stored once for
+all runs: it refers to the previous one, and its hash covers both; a run refers to the last one.
+"""
 
 from __future__ import annotations
 
-import sqlite3
-import time
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol
 
 from agentflow.core.events.journal import SessionChanges, SessionInfo, StoredSession, session_held
-from agentflow.journal import openings
-from agentflow.journal.owner import OwnerLocks
-from agentflow.journal.rows import Blobs, checksum, corrupt, dump, keep_blobs, load
+from agentflow.journal.connection import Connection, changed
+from agentflow.journal.errors import corrupt
+from agentflow.journal.rows import Rows, dump, escape, parse, unescape
 from agentflow.journal.writer import Writer
 
-_SCHEMA = (
-    "create table if not exists af_session(name text primary key, state text not null, turns integer not null, holder text,"
-    " last text, created real not null, updated real not null, sum integer not null) without rowid",
-    "create table if not exists af_turn(session text not null, number integer not null, value text not null,"
-    " sum integer not null, primary key(session, number)) without rowid",
-    "create index if not exists af_session_holder on af_session(holder)",
-)
+_WRITE = """
+insert into af_session(name, state, turns, holder, last, created, updated) values ($1, $2, $3, $4, $5, now(), now())
+on conflict (name) do update set state = excluded.state, turns = excluded.turns, holder = excluded.holder,
+  last = excluded.last, updated = excluded.updated
+"""
+_LIST = """
+select name, turns, extract(epoch from created)::float8, extract(epoch from updated)::float8, holder
+from af_session order by updated desc, name limit $1
+"""
+
+_CHAIN = """
+with recursive chain(hash, before, value, depth) as (
+  select e.hash, e.before, e.value, 0 from af_opening o join af_exchange e on e.hash = o.hash where o.run = $1
+  union all select e.hash, e.before, e.value, depth + 1 from chain c join af_exchange e on e.hash = c.before)
+select hash, before, value from chain order by depth desc
+"""
+_UNUSED = """
+with recursive used(hash) as (
+  select hash from af_opening
+  union select e.before from used u join af_exchange e on e.hash = u.hash where e.before is not null)
+delete from af_exchange where hash not in (select hash from used)
+"""
 
 
-class SqliteSessions:
-    """The :class:`~agentflow.core.ports.store_ports.SessionStore` beside the runs that ``writer`` stores, with their ``locks``."""
+class Openers(Protocol):
+    """Which process has opened a conversation, for all that share the database."""
 
-    def __init__(self, writer: Writer[sqlite3.Connection], locks: OwnerLocks) -> None:
+    async def acquire(self, run: str, /) -> bool:
+        """Open something; False if it is open already, here or in another process."""
+        ...
+
+    def release(self, run: str, /) -> None:
+        """Close it."""
+        ...
+
+
+class Sessions:
+    """The :class:`~agentflow.core.ports.store_ports.SessionStore` beside the runs that ``writer`` stores."""
+
+    def __init__(self, writer: Writer[Any], rows: Rows, openers: Openers) -> None:
         self._writer = writer
-        self._locks = locks
+        self._rows = rows
+        self._openers = openers
 
     async def open(self, name: str) -> StoredSession | None:
-        if not await self._locks.acquire(_lock(name)):
+        if not await self._openers.acquire(_lock(name)):
             return None
         try:
-            return await self._writer.do(lambda db: _read(db, name))
-        except BaseException:  # the lock is given back, even when cancelled
+            return await self._writer.do(lambda db: self._read(db, name))
+        except BaseException:  # it is closed, even when cancelled
             self.close(name)
             raise
 
     async def runs(self, name: str) -> tuple[str | None, str | None]:
-        def work(db: sqlite3.Connection) -> tuple[str | None, str | None]:
-            row = _row(db, name)
-            return row.holder, row.last
-
-        return await self._writer.do(work)
+        row = await self._writer.do(lambda db: _row(self._rows, db, name))
+        return row.holder, row.last
 
     async def list(self, limit: int) -> list[SessionInfo]:
-        text = "select name, turns, created, updated, holder from af_session order by updated desc, name limit ?"
-        rows = await self._writer.do(lambda db: db.execute(text, (limit,)).fetchall())
+        rows = await self._writer.do(lambda db: db.fetch(_LIST, limit))
         return [
-            SessionInfo(name=name, exchanges=turns, created=created, updated=updated, run_id=holder)
+            SessionInfo(name=unescape(name), exchanges=turns, created=created, updated=updated, run_id=holder)
             for name, turns, created, updated, holder in rows
         ]
 
     async def opening(self, run: str) -> list[Any]:
-        return await self._writer.do(lambda db: openings.read(db, run))
+        return await self._writer.do(lambda db: read_opening(db, run))
 
     async def change(self, name: str, changes: SessionChanges) -> None:
-        await self._writer.do(lambda db: change(db, name, changes))
+        await self._writer.do(lambda db: change(self._rows, db, name, changes))
 
     async def remove(self, name: str) -> bool:
-        def work(db: sqlite3.Connection) -> bool:
-            row = _row(db, name)
+        async def work(db: Connection) -> bool:
+            row = await _row(self._rows, db, name)
             if row.holder is not None:
                 raise session_held(name, row.holder)
-            db.execute("delete from af_turn where session = ?", (name,))
-            return db.execute("delete from af_session where name = ?", (name,)).rowcount > 0
+            await db.execute("delete from af_turn where session = $1", escape(name))
+            return changed(await db.execute("delete from af_session where name = $1", escape(name))) > 0
 
         return await self._writer.do(work)
 
     def close(self, name: str) -> None:
-        self._locks.release(_lock(name))
+        self._openers.release(_lock(name))
+
+    async def _read(self, db: Connection, name: str) -> StoredSession:
+        rows = self._rows
+        row = await _row(rows, db, name)
+        query = f"select session, number, value, {rows.sum} from af_turn where session = $1 order by number"
+        turns = [
+            await rows.load(db, rows.checked(fields, f"a turn of the stored session '{name}'")[2])
+            for fields in await db.fetch(query, escape(name))
+        ]
+        if len(turns) != row.turns:
+            raise corrupt(f"turns of the stored session '{name}' are missing")
+        state = await rows.load(db, row.state)
+        return StoredSession(name=name, turns=turns, state=state, holder=row.holder, last=row.last)
 
 
-def make_tables(db: sqlite3.Connection) -> None:
-    """Create the tables of conversations if they are missing."""
-    for statement in _SCHEMA:
-        db.execute(statement)
-
-
-def hold(db: sqlite3.Connection, name: str, run: str) -> None:
+async def hold(rows: Rows, db: Connection, name: str, run: str) -> None:
     """Reserve a conversation for a new run until the run ends. Raises SessionBusy."""
-    row = _row(db, name)
+    row = await _row(rows, db, name)
     if row.holder is not None and row.holder != run:
         raise session_held(name, row.holder)
-    _write(db, row._replace(holder=run))
+    await _write(db, row._replace(holder=run))
 
 
-def hold_again(db: sqlite3.Connection, run: str) -> None:
+async def hold_again(rows: Rows, db: Connection, run: str) -> None:
     """Reserve the conversation again for a run that is retried, unless another run has continued it since."""
-    for (name,) in db.execute("select name from af_session where last = ? and holder is null", (run,)).fetchall():
-        _write(db, _row(db, name)._replace(holder=run))
+    for (name,) in await db.fetch("select name from af_session where last = $1 and holder is null", run):
+        await _write(db, (await _row(rows, db, unescape(name)))._replace(holder=run))
 
 
-def let_go(db: sqlite3.Connection, run: str, changes: SessionChanges | None) -> None:
+async def let_go(rows: Rows, db: Connection, run: str, changes: SessionChanges | None) -> None:
     """Store the changes of an ended run to the conversation it holds, and release the conversation."""
-    held = db.execute("select name from af_session where holder = ?", (run,)).fetchone()
+    held = await db.fetchval("select name from af_session where holder = $1 for update", run)
     if held is None:
         return
+    name = unescape(held)
     if changes is not None:
-        change(db, held[0], changes)
-    _write(db, _row(db, held[0])._replace(holder=None, last=run))
+        await change(rows, db, name, changes)
+    await _write(db, (await _row(rows, db, name))._replace(holder=None, last=run))
 
 
-def change(db: sqlite3.Connection, name: str, changes: SessionChanges) -> None:
+async def change(rows: Rows, db: Connection, name: str, changes: SessionChanges) -> None:
     """Store changes of a conversation."""
-    row = _row(db, name)
-    blobs: Blobs = {}
+    row = await _row(rows, db, name)
     if changes.reset:
-        db.execute("delete from af_turn where session = ?", (name,))
+        await db.execute("delete from af_turn where session = $1", escape(name))
         row = row._replace(turns=0)
-    values: list[tuple[Any, ...]] = []
-    for number, turn in enumerate(changes.turns, row.turns):
-        fields = (name, number, dump(turn, blobs))
-        values.append((*fields, checksum(fields)))
+    turns = [(escape(name), number, await rows.put(db, turn)) for number, turn in enumerate(changes.turns, row.turns)]
     if changes.state:
-        row = row._replace(state=dump({**load(row.state, db), **changes.state}, blobs) or "{}")
-    keep_blobs(db, blobs)
-    db.executemany("insert into af_turn values (?, ?, ?, ?)", values)
-    _write(db, row._replace(turns=row.turns + len(values), last=None))
+        state = await rows.put(db, {**await rows.load(db, row.state), **changes.state})
+        row = row._replace(state=state or "{}")
+    await db.executemany("insert into af_turn(session, number, value) values ($1, $2, $3)", turns)
+    await _write(db, row._replace(turns=row.turns + len(turns), last=None))
 
 
 class _Row(NamedTuple):
@@ -128,41 +160,68 @@ class _Row(NamedTuple):
     last: str | None = None
 
 
-_COLUMNS = ", ".join(_Row._fields)
+async def _write(db: Connection, row: _Row) -> None:
+    await db.execute(_WRITE, escape(row.name), *row[1:])
 
 
-def _write(db: sqlite3.Connection, row: _Row) -> None:
-    now = time.time()
-    set_ = ", ".join(f"{name} = excluded.{name}" for name in ("state", "turns", "holder", "last", "updated", "sum"))
-    db.execute(
-        f"insert into af_session({_COLUMNS}, created, updated, sum) values (?, ?, ?, ?, ?, ?, ?, ?)"
-        f" on conflict(name) do update set {set_}",
-        (*row, now, now, checksum(row)),
-    )
-
-
-def _row(db: sqlite3.Connection, name: str) -> _Row:
-    """The row of a conversation, or a new one."""
-    fields = db.execute(f"select {_COLUMNS}, sum from af_session where name = ?", (name,)).fetchone()
+async def _row(rows: Rows, db: Connection, name: str) -> _Row:
+    """The row of a conversation, locked, or a new one."""
+    query = f"select {', '.join(_Row._fields)}, {rows.sum} from af_session where name = $1 for update"
+    fields = await db.fetchrow(query, escape(name))
     if fields is None:
         return _Row(name)
-    if checksum(fields[:-1]) != fields[-1]:
-        raise corrupt(f"the stored session '{name}' is damaged")
-    return _Row(*fields[:-1])
-
-
-def _read(db: sqlite3.Connection, name: str) -> StoredSession:
-    row = _row(db, name)
-    turns: list[Any] = []
-    cursor = db.execute("select session, number, value, sum from af_turn where session = ? order by number", (name,))
-    for *fields, total in cursor.fetchall():
-        if checksum(fields) != total:
-            raise corrupt(f"a turn of the stored session '{name}' is damaged")
-        turns.append(load(fields[2], db))
-    if len(turns) != row.turns:
-        raise corrupt(f"turns of the stored session '{name}' are missing")
-    return StoredSession(name=name, turns=turns, state=load(row.state, db), holder=row.holder, last=row.last)
+    return _Row(*rows.checked(fields, f"the stored session '{name}'"))._replace(name=name)
 
 
 def _lock(name: str) -> str:
     return f"session {name}"  # no id of a run has a space
+
+
+async def store_exchanges(db: Connection, exchanges: Sequence[Any]) -> bytes | None:
+    """Store exchanges, JSON data, oldest first. Gives the hash of the last one, None without any."""
+    last: bytes | None = None
+    rows: list[tuple[bytes, bytes | None, str]] = []
+    for exchange in exchanges:
+        text = dump(exchange) or "null"
+        before, last = last, _hash(last, text)
+        rows.append((last, before, text))
+    await db.executemany("insert into af_exchange values ($1, $2, $3) on conflict do nothing", rows)
+    return last
+
+
+async def keep_opening(db: Connection, run: str, exchanges: Sequence[Any]) -> None:
+    """Store the conversation before a run: its exchanges as JSON data, oldest first."""
+    last = await store_exchanges(db, exchanges)
+    if last is not None:
+        await db.execute("insert into af_opening values ($1, $2)", run, last)
+
+
+async def keep_opening_of(db: Connection, run: str, base: str) -> None:
+    """Let ``run`` begin with the same conversation as the run ``base``."""
+    await db.execute("insert into af_opening select $1, hash from af_opening where run = $2", run, base)
+
+
+async def read_opening(db: Connection, run: str) -> list[Any]:
+    """The conversation before a run. Raises JournalError (``durable/corrupt``)."""
+    return _unchained(run, await db.fetch(_CHAIN, run))
+
+
+async def remove_openings(db: Connection, runs: Sequence[str]) -> None:
+    """Remove the conversations before ``runs``, and the exchanges that no other run begins with."""
+    await db.execute("delete from af_opening where run = any($1)", list(runs))
+    await db.execute(_UNUSED)
+
+
+def _unchained(run: str, rows: Iterable[Sequence[Any]]) -> list[Any]:
+    exchanges: list[Any] = []
+    last: bytes | None = None
+    for digest, before, text in rows:
+        if before != last or digest != _hash(before, text):
+            raise corrupt(f"what was said before the run '{run}' is damaged")
+        exchanges.append(parse(text))
+        last = digest
+    return exchanges
+
+
+def _hash(before: bytes | None, text: str) -> bytes:
+    return blake2b((before or b"") + text.encode("ascii"), digest_size=16).digest()

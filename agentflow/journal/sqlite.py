@@ -2,62 +2,82 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
-import sqlite3
-import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.data.event_log import LogBounds
-from agentflow.core.events.journal import (
-    ENDED,
-    BranchEnd,
-    EffectRow,
-    EffectState,
-    NewRun,
-    OwnedRun,
-    PastRow,
-    RunRow,
-    RunStatus,
-    SessionChanges,
-    Sync,
-)
-from agentflow.journal import openings, results, sessions, summaries
-from agentflow.journal.cleaning import collect
-from agentflow.journal.errors import owned_run, unknown_run
+from agentflow.core.events.journal import EffectRow, NewRun, RunRow, Sync
+from agentflow.journal.cleaning import ROW_BYTES, Survey, keep_summaries, removable
+from agentflow.journal.connection import Connection, Row, changed
+from agentflow.journal.errors import corrupt, owned_run
 from agentflow.journal.owner import OwnerLocks
-from agentflow.journal.rows import (
-    CREATE,
-    EFFECT,
-    RUN,
-    Blobs,
-    change_run,
-    deaths,
-    dump,
-    effect_checksum,
-    effect_of,
-    keep_blobs,
-    reached,
-    run_of,
-    run_values,
-    spent,
+from agentflow.journal.rows import Rows, dump, is_apart
+from agentflow.journal.sessions import Sessions, remove_openings
+from agentflow.journal.sqlite_file import (
+    PUT,
+    Apart,
+    SqliteConnection,
+    SqliteFile,
+    checksum,
+    is_whole_effect,
+    keep_apart,
+    put_values,
+    set_apart,
 )
-from agentflow.journal.sqlite_file import SqliteFile
-from agentflow.journal.writer import Put, Writer
+from agentflow.journal.store import Journal
+from agentflow.journal.writer import Writer
 
-_BEFORE = f"""
-select {reached("e.run = r.run")}, {deaths("e.run = r.run")},
-  max(0.0, coalesce((select max(t1) from af_effect e where e.run = r.run) - updated, 0.0)) from af_run r where run = ?
+_CREATE = """
+insert into af_run(run, base, program, digest, input, created, updated) values ($1, $2, $3, $4, $5, now(), now())
+on conflict (run) do nothing
 """
-"""Of a run that is taken: what it had reached, the deaths of its owners if the last has died, and the seconds for which that one
-had worked, as far as its records tell."""
+_LONG_COLUMNS = {
+    "af_effect": ("value", "turns"),
+    "af_run": ("input", "result", "error"),
+    "af_session": ("state",),
+    "af_turn": ("value",),
+    "af_result": ("value", "turns"),
+}
+"""The columns whose texts may be stored apart, by table."""
 
 
-class SqliteJournal:
+class SqliteRows(Rows):
+    """The rows of a file: each has a checksum, long texts are stored apart, and nothing is said of workers."""
+
+    ref = "run"
+    sum = "sum"
+    more = "null, '', 0, null, build"
+
+    async def put(self, db: Connection, data: Any) -> str | None:
+        apart: Apart = {}
+        text = set_apart(dump(data), apart)
+        for digest, body in apart.items():
+            await db.execute("insert into af_blob values ($1, $2) on conflict do nothing", digest, body)
+        return text
+
+    async def apart(self, db: Connection, text: str) -> str:
+        try:
+            digest = bytes.fromhex(text[1:])
+        except ValueError as error:
+            raise corrupt(f"a stored value is no JSON: {error}") from None
+        body = await db.fetchval("select data from af_blob where hash = $1", digest)
+        if body is None or blake2b(body, digest_size=16).digest() != digest:
+            raise corrupt("a stored value is damaged")
+        return body.decode("ascii")
+
+    def is_whole(self, fields: Row) -> bool:
+        return checksum(fields[:-1]) == fields[-1]
+
+    def is_whole_effect(self, fields: Row) -> bool:
+        return is_whole_effect(fields)
+
+
+class SqliteJournal(Journal[SqliteConnection]):
     """Durable runs in the SQLite file ``path``, which only the user who owns the file may read.
 
     ``sync="full"`` waits for the disk at every commit. Owners of runs are told apart by locks on files in the directory
@@ -65,231 +85,84 @@ class SqliteJournal:
     """
 
     def __init__(self, path: Path, *, sync: Sync = "normal") -> None:
-        self._file = SqliteFile(path, sync)
         self._locks = OwnerLocks(path.with_name(f"{path.name}.owners"))
-        self._writer: Writer[sqlite3.Connection] = Writer(self._file, f"durable runs in {path}")
-        self.sessions = sessions.SqliteSessions(self._writer, self._locks)
-        self.results = results.SqliteResults(self._writer)
+        super().__init__(Writer(SqliteFile(path, sync), f"durable runs in {path}"), SqliteRows())
+        self.sessions = Sessions(self._writer, self._rows, self._locks)
         self.jobs = None
 
-    async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
-        def work(db: sqlite3.Connection) -> tuple[RunRow, bool]:
-            if new.base is not None and new.takes_over is not None:
-                self._owned(db, new.base, new.takes_over)
-                sessions.let_go(db, new.base, None)
-                ends = {"status": "cancelled", "result": dump({"successor": run}, {}), "owner": None}
-                change_run(db, new.base, time.time(), **ends)
-            stored = self._find(db, run)
-            if stored is not None:
-                return stored, False
-            if new.session is not None:
-                sessions.hold(db, new.session, run)
-            blobs: Blobs = {}
-            values = run_values(run, new, time.time(), blobs)
-            keep_blobs(db, blobs)
-            db.execute(CREATE, values)
-            if new.opening is not None:
-                openings.keep(db, run, new.opening)
-            elif new.base is not None:
-                openings.keep_as(db, run, new.base)
-            return _row(db, run), True
+    @property
+    def _me(self) -> tuple[str, None]:
+        return f"{platform.node()}:{os.getpid()}", None
 
-        created = await self._writer.do(work)
-        if new.base is not None and new.takes_over is not None:
-            self._locks.release(new.base)
-        return created
+    async def _insert(self, db: SqliteConnection, run: str, new: NewRun) -> RunRow | None:
+        input_ = await self._rows.put(db, dict(new.input))
+        stored = await db.execute(_CREATE, run, new.base, dump(new.program), new.digest, input_)
+        return await self._rows.run_of(db, await self._row(db, run)) if changed(stored) else None
 
-    async def own(self, run: str, slice: int | None = None) -> OwnedRun:
-        def work(db: sqlite3.Connection) -> OwnedRun:
-            before = _row(db, run)
-            if slice is not None and (slice != before.slice or before.status != "queued"):
-                raise owned_run(run)
-            if before.status in ENDED:
-                sessions.hold_again(db, run)
-            reached, deaths, killed_s = db.execute(_BEFORE, (run,)).fetchone()
-            change_run(
-                db,
-                run,
-                time.time(),
-                status="running",
-                epoch=before.epoch + 1,
-                slice=before.slice + 1,
-                owner=f"{platform.node()}:{os.getpid()}",
-                wake_at=None,
-                deaths=deaths if before.status == "running" else 0,
-                reached=reached,
-                spent_s=before.spent_s + killed_s,
-            )
-            usage, cost = spent(db, run)
-            return OwnedRun(run=_row(db, run), records=_answers(db, run), usage=usage, cost=cost)
+    async def _answer(self, db: SqliteConnection, row: Row, record: EffectRow) -> None:
+        apart: Apart = {}
+        values = put_values(row[0], record, apart)
+        keep_apart(db.db, apart)
+        db.db.execute(PUT, values)
 
+    async def _is_worked_on(self, db: SqliteConnection, row: Row) -> bool:
+        return self._locks.alive(row[0])
+
+    async def _begin_to_own(self, run: str) -> None:
         if not await self._locks.acquire(run):
             raise owned_run(run)
-        try:
-            return await self._writer.do(work)
-        except BaseException:  # the lock is given back, even when cancelled
-            self._locks.release(run)
-            raise
 
-    def put(self, run: str, epoch: int, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writer.submit(Put(future, run=run, epoch=epoch, rows=rows, drop=drop))
-        return future
+    def _not_owned(self, run: str, error: BaseException) -> None:
+        self._locks.release(run)
 
-    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
-        def work(db: sqlite3.Connection) -> bool:
-            row = self._owned(db, run, epoch)
-            if row.seq != seq:
-                return False
-            spent = row.spent_s + spent_s
-            change_run(db, run, time.time(), status="waiting", wake_at=wake_at, owner=None, spent_s=spent, deaths=0)
-            return True
-
-        parked = True
-        try:
-            parked = await self._writer.do(work)
-        finally:
-            if parked:
-                self._locks.release(run)
-        return parked
-
-    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
-        def work(db: sqlite3.Connection) -> bool:
-            row = _row(db, run)
-            stored = db.execute(f"select {EFFECT} from af_effect where run = ? and key = ?", (run, key)).fetchone()
-            if stored is None or effect_of(stored, db).state != EffectState.OPEN:
-                return False
-            blobs: Blobs = {}
-            now = time.time()
-            fields = [*stored[:5], int(state), dump(value, blobs), *stored[7:11], now]
-            keep_blobs(db, blobs)
-            db.execute(
-                "update af_effect set state = ?, value = ?, t1 = ?, sum = ? where run = ? and key = ?",
-                (int(state), fields[6], now, effect_checksum(fields), run, key),
-            )
-            change_run(db, run, now, seq=row.seq + 1, status="queued" if row.status == "waiting" else row.status)
-            return True
-
-        return await self._writer.do(work)
-
-    async def finish(
-        self,
-        run: str,
-        epoch: int,
-        status: RunStatus,
-        *,
-        result: Any = None,
-        error: Any = None,
-        spent_s: float = 0.0,
-        session: SessionChanges | None = None,
-        branch: BranchEnd | None = None,
-    ) -> None:
-        assert branch is None  # runs of branches are those of workers
-
-        def work(db: sqlite3.Connection) -> None:
-            row = self._owned(db, run, epoch)
-            if status in ENDED:
-                sessions.let_go(db, run, session)
-            blobs: Blobs = {}
-            ends: dict[str, Any] = {"result": dump(result, blobs), "error": dump(error, blobs)}
-            keep_blobs(db, blobs)
-            change_run(db, run, time.time(), status=status, spent_s=row.spent_s + spent_s, owner=None, deaths=0, **ends)
-
-        try:
-            await self._writer.do(work)
-        finally:
-            self._locks.release(run)
-
-    async def find(self, run: str) -> RunRow | None:
-        return await self._writer.do(lambda db: self._find(db, run))
-
-    async def list(self, *, limit: int = 100) -> list[RunRow]:
-        def work(db: sqlite3.Connection) -> list[RunRow]:
-            ids = db.execute("select run from af_run order by updated desc, run limit ?", (limit,)).fetchall()
-            return [row for (run,) in ids if (row := self._find(db, run)) is not None]
-
-        return await self._writer.do(work)
-
-    async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:
-        def work(db: sqlite3.Connection) -> dict[str, RunStatus]:
-            marks = ", ".join("?" * len(runs))
-            return dict(db.execute(f"select run, status from af_run where run in ({marks})", list(runs)).fetchall())
-
-        return await self._writer.do(work)
+    def _release(self, run: str) -> None:
+        self._locks.release(run)
 
     async def abandoned(self) -> list[RunRow]:
-        def work(db: sqlite3.Connection) -> list[RunRow]:
-            ids = db.execute("select run from af_run where status = 'running' order by run").fetchall()
-            dead = [_row(db, run) for (run,) in ids if not self._locks.alive(run)]
-            return [replace(_dead(row), deaths=db.execute(_BEFORE, (row.run,)).fetchone()[1]) for row in dead]
+        query = f"select {self._rows.deaths}, {self._rows.run} from af_run r where status = 'running' order by run"
+
+        async def work(db: SqliteConnection) -> list[RunRow]:
+            rows = [(deaths, row) for deaths, *row in await db.fetch(query) if not self._locks.alive(row[0])]
+            return [replace(await self._rows.run_of(db, row), status="queued", deaths=deaths) for deaths, row in rows]
 
         return await self._writer.do(work)
 
-    async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
-        def work(db: sqlite3.Connection) -> list[EffectRow]:
-            only = "" if state is None else f" and state = {int(state)}"
-            rows = db.execute(
-                f"select {EFFECT} from af_effect where run = ?{only} order by t0, path", (run,)
-            ).fetchall()
-            return [effect_of(row, db) for row in rows]
+    async def survey_in(self, db: SqliteConnection) -> Survey:
+        blobs = {name: size for name, size in await db.fetch("select lower(hex(hash)), length(data) from af_blob")}
 
-        return await self._writer.do(work)
+        def size(text: str | None) -> int:
+            """Size of a stored text in bytes, with the one it refers to (counted once per reference)."""
+            return 0 if text is None else blobs.get(text[1:], 0) if is_apart(text) else len(text)
 
-    async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:
-        def work(db: sqlite3.Connection) -> int:
-            removed = collect(db, before, bounds)
-            if forget is not None:
-                summaries.forget(db, forget)
-            return removed
+        sizes: defaultdict[str, int] = defaultdict(int)
+        for run, *texts in await db.fetch("select run, program, input, result, error from af_run"):
+            sizes[run] = ROW_BYTES + sum([size(text) for text in texts])
+        for run, length, *texts in await db.fetch(
+            "select run, length(path) + length(name), value, turns from af_effect"
+        ):
+            sizes[run] += ROW_BYTES + length + sum([size(text) for text in texts])
+        last = "select o.run, length(e.value) from af_opening o join af_exchange e on e.hash = o.hash"
+        for run, length in await db.fetch(last):
+            sizes[run] += length
+        results = await db.fetch("select content, at, value, turns from af_result")
+        kept = [(at, key, ROW_BYTES + size(value) + size(turns)) for key, at, value, turns in results]
+        return Survey(sizes, await removable(db), kept)
 
-        return await self._writer.do(work)
-
-    async def past(self, *, limit: int = 100) -> list[PastRow]:
-        return await self._writer.do(lambda db: summaries.read(db, limit))
-
-    def leave(self) -> None:
-        self._writer.leave()
+    async def remove_in(self, db: SqliteConnection, runs: Sequence[str], results: Sequence[bytes]) -> None:
+        if runs:
+            await keep_summaries(self._rows, db, runs)
+            for table in ("af_effect", "af_run"):
+                await db.execute(f"delete from {table} where run = any($1)", list(runs))
+            await remove_openings(db, runs)
+        await db.executemany("delete from af_result where content = $1", [(key,) for key in results])
+        if runs or results:
+            used = " union ".join(
+                f"select substr({name}, 2) from {table} where {name} like '@%'"
+                for table, names in _LONG_COLUMNS.items()
+                for name in names
+            )
+            await db.execute(f"delete from af_blob where lower(hex(hash)) not in ({used})")
 
     async def aclose(self) -> None:
         await self._writer.aclose()
         self._locks.release_all()
-
-    def _find(self, db: sqlite3.Connection, run: str) -> RunRow | None:
-        fields = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
-        if fields is None:
-            return None
-        row = run_of(fields, db)
-        if row.status == "running" and not self._locks.alive(run):
-            return _dead(row)
-        return row
-
-    def _owned(self, db: sqlite3.Connection, run: str, epoch: int) -> RunRow:
-        row = _row(db, run)
-        if row.epoch != epoch:
-            raise owned_run(run)
-        return row
-
-
-def _row(db: sqlite3.Connection, run: str) -> RunRow:
-    fields = db.execute(f"select {RUN} from af_run where run = ?", (run,)).fetchone()
-    if fields is None:
-        raise unknown_run(run)
-    return run_of(fields, db)
-
-
-def _dead(row: RunRow) -> RunRow:
-    """A run whose owner is dead, as it is shown."""
-    return replace(row, status="queued")
-
-
-def _answers(db: sqlite3.Connection, run: str) -> list[EffectRow]:
-    """The records that are not nested in a finished one."""
-    rows = db.execute(
-        f"select {EFFECT} from af_effect where run = ? and (leaf is null or leaf not in"
-        " (select key from af_effect where run = ? and state in (1, 2))) order by t0, path",
-        (run, run),
-    ).fetchall()
-    return [effect_of(row, db) for row in rows]
-
-
-__all__ = ["SqliteJournal"]

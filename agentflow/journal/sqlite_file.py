@@ -1,31 +1,92 @@
-"""The SQLite file of durable runs: its connection, its tables, and what may be wrong with it."""
+"""The SQLite file of durable runs: its tables, its connection, and what may be wrong with it."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sqlite3
-from collections.abc import Sequence
+import time
+from collections.abc import Coroutine, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from struct import Struct
+from struct import error as StructError
+from typing import Any, TypeVar
+from zlib import crc32
 
 from agentflow.core.data.errors import AgentflowError, JournalError
-from agentflow.core.events.journal import Sync
-from agentflow.journal import openings, results, sessions
-from agentflow.journal.errors import other_version, owned_run, unknown_run
-from agentflow.journal.rows import (
-    EVENT_TABLES,
-    PUT,
-    PUT_ALONE,
-    SCHEMA,
-    VERSION,
-    Blobs,
-    corrupt,
-    effect_values,
-    keep_blobs,
-)
+from agentflow.core.events.journal import EffectRow, Sync
+from agentflow.journal.connection import Row
+from agentflow.journal.errors import corrupt, other_version, owned_run, unknown_run
+from agentflow.journal.rows import EFFECT, EFFECT_CHANGED, KEPT, LONG, effect_values
 from agentflow.journal.writer import Job, Put, Unavailable
 from agentflow.lib.private_files import make_private_file
 
+VERSION = 4
+"""The version of the tables. The first summed up records otherwise, and lacked tables; the second counted no deaths; the third
+referred to long values otherwise."""
+SCHEMA = """
+create table af_meta(key text primary key, value text not null) without rowid;
+create table af_run(run text primary key, base text, program text not null, digest text not null, input text not null,
+  status text not null default 'queued', epoch integer not null default 0, owner text, build text,
+  seq integer not null default 0, slice integer not null default 0, deaths integer not null default 0, reached text,
+  wake_at real, spent_s real not null default 0, result text, error text, created real not null, updated real not null,
+  sum integer not null default 0) without rowid;
+create table af_effect(run text not null, key blob not null, path text not null, leaf blob, kind text not null,
+  name text not null, content blob not null, state integer not null, value text, turns text, usage text, cost real,
+  t0 real, t1 real, sum integer not null, primary key(run, key)) without rowid;
+create table af_blob(hash blob primary key, data blob not null) without rowid;
+create table af_exchange(hash blob primary key, before blob, value text not null) without rowid;
+create table af_opening(run text primary key, hash blob not null) without rowid;
+create table af_session(name text primary key, state text not null, turns integer not null, holder text, last text,
+  created real not null, updated real not null, sum integer not null default 0) without rowid;
+create table af_turn(session text not null, number integer not null, value text not null, sum integer not null default 0,
+  primary key(session, number)) without rowid;
+create table af_result(content blob primary key, kind text not null, name text not null, value text not null, turns text,
+  usage text, cost real, at real not null, sum integer not null default 0) without rowid;
+create table af_summary(run text not null, name text not null, status text not null, queue text, tenant text not null,
+  slices integer not null, spent_s real not null, usage text not null, cost real, error text, created real not null,
+  updated real not null, primary key(run, created)) without rowid;
+create index af_run_due on af_run(status, wake_at);
+create index af_session_holder on af_session(holder);
+create index af_result_at on af_result(at);
+"""
+EVENT_SCHEMA = """
+create table if not exists af_event(number integer primary key, run text not null, slice integer not null,
+  seq integer not null, line blob not null);
+create table if not exists af_event_content(run text not null, digest text not null, body blob not null,
+  primary key(run, digest)) without rowid;
+create table if not exists af_event_log(run text primary key, started blob, finished blob, bytes integer not null,
+  updated real not null) without rowid;
+create index if not exists af_event_run on af_event(run, number);
+"""
+"""Tables of the event logs of runs; the journal does not need them."""
+_EVENT_TABLES = frozenset({"af_event", "af_event_content", "af_event_log"})
+_SEALED = (
+    ("af_run", "run", KEPT),
+    ("af_session", "name", "name, state, turns, holder, last"),
+    ("af_turn", "session, number", "session, number, value"),
+    ("af_result", "content", "kind, name, value, turns, usage, cost, at"),
+)
+"""The tables whose rows have a checksum that the connection keeps: each with its key, and the columns that the checksum covers."""
+_PLACES = ", ".join("?" * 15)
+_UNLESS_ENDED = f"on conflict(run, key) do update set {EFFECT_CHANGED}, sum = excluded.sum where af_effect.state = 0"
+PUT = f"insert into af_effect(run, key, {EFFECT}, sum) values ({_PLACES}) {_UNLESS_ENDED}"
+_PUT_ALONE = f"""
+insert into af_effect(run, key, {EFFECT}, sum) select {_PLACES}
+where (select epoch from af_run where run = ?) = ? {_UNLESS_ENDED}
+"""
+"""Stores a record if the run, a parameter after the record's, has the epoch after that: a transaction of one statement."""
+_REWRITTEN = (
+    (r"= any\((\$\d+)\)", r"in (select value from json_each(\1))"),
+    (r"extract\(epoch from ((?:[^()]|\(\))*)\)::float8", r"\1"),
+    (r" for update", ""),
+    (r"::\w+", ""),
+    (r"\$(\d+)", r"?\1"),
+)
+"""How the SQL of the store becomes that of SQLite: times are unix seconds, and the whole file is locked."""
 _CHECKED_BYTES = 64 * 1024 * 1024
 """Size up to which a database is checked as a whole when it is opened; damage in a larger one is found when it is read."""
 _BUSY_S = 1.0
@@ -61,6 +122,140 @@ def _primary(error: sqlite3.Error) -> int:
     )  # an error about text that is not UTF-8 has no code
 
 
+@lru_cache(512)
+def _rewritten(query: str) -> str:
+    for pattern, text in _REWRITTEN:
+        query = re.sub(pattern, text, query)
+    return query
+
+
+class SqliteConnection:
+    """The :class:`~agentflow.journal.connection.Connection` over ``db``."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+
+    async def execute(self, query: str, *args: Any) -> str:
+        return f"rows {self._do(query, args).rowcount}"
+
+    async def executemany(self, command: str, args: Sequence[Row]) -> None:
+        self.db.executemany(_rewritten(command), args)
+
+    async def fetch(self, query: str, *args: Any) -> list[Row]:
+        return self._do(query, args).fetchall()
+
+    async def fetchrow(self, query: str, *args: Any) -> Row | None:
+        return self._do(query, args).fetchone()
+
+    async def fetchval(self, query: str, *args: Any) -> Any:
+        row = self._do(query, args).fetchone()
+        return None if row is None else row[0]
+
+    def _do(self, query: str, args: Sequence[Any]) -> sqlite3.Cursor:
+        return self.db.execute(
+            _rewritten(query), [json.dumps(each) if isinstance(each, list) else each for each in args]
+        )
+
+
+T = TypeVar("T")
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """What ``work`` on a :class:`SqliteConnection` returns: it waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    work.close()
+    raise AssertionError("work on a file has nothing to wait for")
+
+
+def equip(db: sqlite3.Connection) -> None:
+    """Give a connection the functions that statements of the store use."""
+    for name in ("now", "clock_timestamp"):
+        db.create_function(name, 0, time.time)
+    db.create_function("to_timestamp", 1, _same)
+    db.create_function("greatest", 2, _greatest)
+
+
+def _same(seconds: Any) -> Any:
+    return seconds
+
+
+def _greatest(one: float, other: float | None) -> float:
+    return one if other is None else max(one, other)
+
+
+def _sum(*fields: Any) -> int:
+    return checksum(fields)
+
+
+def keep_sums(db: sqlite3.Connection) -> None:
+    """Have a connection keep the checksums of the rows that it changes. They are of no avail to statements of others."""
+    db.create_function("af_sum", -1, _sum)
+    db.execute("pragma temp_store = memory")
+    for table, key, columns in _SEALED:
+        this = " and ".join(f"{name} = new.{name}" for name in key.split(", "))
+        for change in ("insert", "update"):
+            db.execute(
+                f"create temp trigger if not exists {table}_{change} after {change} on main.{table}"
+                f" begin update {table} set sum = af_sum({columns}) where {this}; end"
+            )
+
+
+def checksum(fields: Row) -> int:
+    """A checksum of a row, to detect damage that SQLite does not check for."""
+    return crc32(repr(tuple(fields)).encode("ascii", "backslashreplace"))
+
+
+_REALS = Struct("<3d").pack
+
+
+def effect_checksum(fields: Sequence[Any]) -> int:
+    """The checksum of a record's columns: as :func:`checksum`, in half the time, since there are thousands."""
+    path, leaf, kind, name, content, state, value, turns, usage, cost, started, ended = fields
+    text = f"{path} {kind} {name} {state} {value} {turns} {usage}".encode("utf-8", "surrogatepass")
+    reals = _REALS(
+        -1.0 if cost is None else cost, -1.0 if started is None else started, -1.0 if ended is None else ended
+    )
+    return crc32(text, crc32(reals, crc32(content, crc32(leaf or b""))))
+
+
+def is_whole_effect(fields: Row) -> bool:
+    """Whether a record with its checksum, the last of its fields, is as it was stored."""
+    try:
+        return effect_checksum(fields[:-1]) == fields[-1]
+    except (TypeError, StructError):  # a column of another type
+        return False
+
+
+Apart = dict[bytes, bytes]
+"""Long texts that are stored by content, each once: by their digests."""
+
+
+def set_apart(text: str | None, apart: Apart) -> str | None:
+    """A text as a column has it: a long one is added to ``apart``, and a reference to it is returned."""
+    if text is None or len(text) <= LONG:
+        return text
+    body = text.encode("ascii")
+    digest = blake2b(body, digest_size=16).digest()
+    apart[digest] = body
+    return f"@{digest.hex()}"
+
+
+def keep_apart(db: sqlite3.Connection, apart: Apart) -> None:
+    """Store long texts."""
+    if apart:
+        db.executemany("insert or ignore into af_blob values (?, ?)", list(apart.items()))
+
+
+def put_values(run: str, row: EffectRow, apart: Apart) -> tuple[Any, ...]:
+    """The values of :data:`PUT` for a record of a run. Raises as :func:`~agentflow.journal.rows.effect_values`."""
+    key, path, leaf, kind, name, content, state, value, turns, *rest = effect_values(row)
+    fields = (path, leaf, kind, name, content, state, set_apart(value, apart), set_apart(turns, apart), *rest)
+    return (run, key, *fields, effect_checksum(fields))
+
+
 class SqliteFile:
     """The file and its connection: the :class:`~agentflow.journal.writer.Database` whose batches are one transaction."""
 
@@ -68,10 +263,10 @@ class SqliteFile:
         self._path = path
         self._name = str(path)
         self._sync = sync
-        self._db: sqlite3.Connection | None = None
+        self._db: SqliteConnection | None = None
         self._seen: os.stat_result | None = None
 
-    def _connection(self) -> sqlite3.Connection:
+    def _connection(self) -> SqliteConnection:
         if self._db is not None and self._seen is not None:
             try:
                 if os.path.samestat(self._seen, os.stat(self._name)):
@@ -81,7 +276,7 @@ class SqliteFile:
             self.close()  # the file was replaced
         return self._open()
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> SqliteConnection:
         first = self._seen is None
         try:
             if first:
@@ -104,24 +299,25 @@ class SqliteFile:
         except BaseException:  # the connection is closed, and the error raised again
             db.close()
             raise
-        self._db, self._seen = db, self._path.stat()
-        return db
+        self._db, self._seen = SqliteConnection(db), self._path.stat()
+        return self._db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         """Create the tables in an empty database; check one that has them."""
         db.execute("begin immediate")
         names = {name for (name,) in db.execute("select name from sqlite_master where type = 'table'")}
-        tables = {name for name in names - EVENT_TABLES if not name.startswith(_NOTES)}
+        tables = {name for name in names - _EVENT_TABLES if not name.startswith(_NOTES)}
         if not tables:
             for statement in SCHEMA.split(";")[:-1]:
                 db.execute(statement)
             db.execute("insert into af_meta values ('version', ?)", (str(VERSION),))
-            sessions.make_tables(db)
-            results.make_tables(db)
-            openings.make_tables(db)
         db.execute("commit")
-        if not tables:
-            return
+        if tables:
+            self._check(db, tables)
+        equip(db)
+        keep_sums(db)
+
+    def _check(self, db: sqlite3.Connection, tables: set[str]) -> None:
         if "af_meta" not in tables:
             raise JournalError(
                 f"{self._path} is a database of something else",
@@ -146,7 +342,8 @@ class SqliteFile:
             raise corrupt(str(error)) from error
 
     def _transact(self, jobs: Sequence[Job]) -> None:
-        db = self._connection()
+        connection = self._connection()
+        db = connection.db
         if len(jobs) == 1 and _put_alone(db, jobs[0]):
             return
         db.execute("begin immediate")
@@ -161,7 +358,7 @@ class SqliteFile:
                 puts = []
                 assert job.work is not None
                 try:
-                    job.result = job.work(db)
+                    job.result = finished(job.work(connection))
                 except AgentflowError as error:
                     job.error = error
             _put(db, puts)
@@ -174,7 +371,7 @@ class SqliteFile:
     def close(self) -> None:
         db, self._db = self._db, None
         if db is not None:
-            db.close()
+            db.db.close()
 
 
 def _put_alone(db: sqlite3.Connection, job: Job) -> bool:
@@ -184,18 +381,18 @@ def _put_alone(db: sqlite3.Connection, job: Job) -> bool:
     """
     if not isinstance(job, Put) or len(job.rows) != 1 or job.drop:
         return False
-    blobs: Blobs = {}
+    apart: Apart = {}
     try:
-        values = (*effect_values(job.run, job.rows[0], blobs), job.run, job.epoch)
+        values = (*put_values(job.run, job.rows[0], apart), job.run, job.epoch)
     except (TypeError, ValueError, RecursionError):
         return False
     job.error = None
-    if not blobs:
-        return db.execute(PUT_ALONE, values).rowcount == 1
+    if not apart:
+        return db.execute(_PUT_ALONE, values).rowcount == 1
     db.execute("begin immediate")
     try:
-        keep_blobs(db, blobs)
-        stored = db.execute(PUT_ALONE, values).rowcount == 1
+        keep_apart(db, apart)
+        stored = db.execute(_PUT_ALONE, values).rowcount == 1
         db.execute("commit" if stored else "rollback")
     except BaseException:  # nothing half-written stays
         if db.in_transaction:
@@ -209,7 +406,7 @@ def _put(db: sqlite3.Connection, jobs: Sequence[Put]) -> None:
         return
     epochs: dict[str, int | None] = {}
     values: list[tuple[Any, ...]] = []
-    blobs: Blobs = {}
+    apart: Apart = {}
     for job in jobs:
         if job.run not in epochs:
             row = db.execute("select epoch from af_run where run = ?", (job.run,)).fetchone()
@@ -218,7 +415,7 @@ def _put(db: sqlite3.Connection, jobs: Sequence[Put]) -> None:
             job.error = unknown_run(job.run) if epochs[job.run] is None else owned_run(job.run)
             continue
         try:
-            values += [effect_values(job.run, row, blobs) for row in job.rows]
+            values += [put_values(job.run, row, apart) for row in job.rows]
         except (TypeError, ValueError, RecursionError) as error:  # no JSON data: the others' rows are not to blame
             job.error = error
             continue
@@ -226,7 +423,7 @@ def _put(db: sqlite3.Connection, jobs: Sequence[Put]) -> None:
             db.executemany(PUT, values)
             values = []
             db.executemany("delete from af_effect where run = ? and key = ?", [(job.run, key) for key in job.drop])
-    keep_blobs(db, blobs)
+    keep_apart(db, apart)
     db.executemany(PUT, values)
 
 
@@ -236,6 +433,3 @@ def _unusable(path: Path, error: Exception) -> JournalError:
         code="durable/database",
         hint="name a file that can be written to: durable='sqlite:///runs.db'",
     )
-
-
-__all__ = ["SqliteFile", "Sync"]

@@ -151,6 +151,13 @@ class Writer(Generic[C]):
         self.submit(job)
         return await job.future
 
+    def submit_quietly(self, work: Callable[[C], Any], *, atomic: bool = True) -> None:
+        """Do ``work`` in the background; if that fails, or this is closed, it is left out."""
+        if not self.closed:
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self.submit(Job(future, work, atomic=atomic))
+
     def leave(self, within_s: float = LEAVING_S) -> None:
         """Wait for an unavailable database for some seconds more, and then no longer: jobs that it cannot do fail."""
         self._patience = min(self._patience, time.monotonic() + within_s)

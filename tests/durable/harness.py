@@ -32,10 +32,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from agentflow.journal.rows import change_run
 from agentflow.journal.urls import database_file, is_postgres
 from tests.durable.programs import PROGRAMS
 from tests.support.postgres import Server
+from tests.support.sqlite_runs import change_run
 
 TIMEOUT_S = 60.0
 """Seconds after which a run that was not killed counts as stuck."""

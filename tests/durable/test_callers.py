@@ -219,7 +219,7 @@ async def left_dead(database: str) -> None:
     if database.startswith("sqlite"):
         import sqlite3
 
-        from agentflow.journal.rows import change_run
+        from tests.support.sqlite_runs import change_run
 
         with sqlite3.connect(database.removeprefix("sqlite:///"), isolation_level=None) as db:
             for (run,) in db.execute("select run from af_run").fetchall():

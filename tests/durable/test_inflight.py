@@ -25,9 +25,9 @@ from agentflow.core.data.errors import JournalError
 from agentflow.core.data.messages import ModelRequest
 from agentflow.core.events.journal import EffectRow, EffectState, NewRun, OnInflight
 from agentflow.events import Event, Warning
-from agentflow.journal.rows import change_run
 from agentflow.journal.sqlite import SqliteJournal
 from tests.support.model_server import ModelServer
+from tests.support.sqlite_runs import change_run
 
 PROGRAM = '(list (pay (to "a")) (pay (to "b")) (content (look (at "c"))))'
 

@@ -27,7 +27,7 @@ async def test_a_commit_waits_for_the_disk_if_that_is_wanted(
 ) -> None:
     """``sync="full"`` is SQLite's level 2, a flush at every commit; a run goes on in either way with what was stored in the other."""
     file = SqliteFile(tmp_path / "other.db", sync)
-    with_level = file._connection().execute("pragma synchronous").fetchone()  # pyright: ignore[reportPrivateUsage]
+    with_level = file._connection().db.execute("pragma synchronous").fetchone()  # pyright: ignore[reportPrivateUsage]
     file.close()
     assert with_level == (level,)
     text = '(list (content (look (at "a"))) (ask-human "go on?") (content (look (at "b"))))'

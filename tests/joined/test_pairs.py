@@ -52,8 +52,8 @@ from agentflow.journal.blobs import BlobDirectory
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.postgres.queue import PostgresQueue
 from agentflow.journal.postgres.rates import PostgresRates
-from agentflow.journal.results import SqliteResults
-from agentflow.journal.sessions import SqliteSessions
+from agentflow.journal.results import Results
+from agentflow.journal.sessions import Sessions
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.memory.embeddings import EmbeddingSource
 from agentflow.memory.file_memory import FileMemory
@@ -781,7 +781,7 @@ PAIRS = [
     Pair("RunServices", "WorkflowLibrary", Engine, workflow_is_run),
     Pair("RunPort", "CallContext", Run, tool_calls_a_procedure),
     Pair("RunPort", "TurnLoop", Run, turn_loop_calls_a_tool),
-    Pair("ResultStore", "Reuse", SqliteResults, results_are_used_again),
+    Pair("ResultStore", "Reuse", Results, results_are_used_again),
     Pair("ReusePort", "TaskService", Reuse, results_are_used_again),
     Pair("ReusePort", "ToolRegistry", Reuse, results_are_used_again),
     Pair("JournalStore", "DurableRuns", SqliteJournal, durable_run_goes_on),
@@ -794,7 +794,7 @@ PAIRS = [
     Pair("EventStore", "RunCatalogue", EventFiles, run_is_recorded),
     Pair("NameFacts", "ProgramEstimator", Facts, bounds_are_worked_out),
     Pair("EventStore", "RunCatalogue", SqliteEvents, run_is_recorded),
-    Pair("SessionStore", "Conversations", SqliteSessions, session_lasts),
+    Pair("SessionStore", "Conversations", Sessions, session_lasts),
     Pair("Verdict", "branches", JournalVerdict, durable_run_goes_on),
     Pair("Clock", "recovery", JournalClock, durable_run_goes_on),
 ]

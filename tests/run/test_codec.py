@@ -305,7 +305,7 @@ def test_exchanges_are_counted_without_reading_them() -> None:
     """What an effect added to the conversation begins with the number of exchanges, unless it added anything else."""
 
     def text_of(data: dict[str, Any]) -> JsonText:
-        return JsonText(dump(data, {}))
+        return JsonText(dump(data))
 
     turns = [[{"role": "user", "parts": []}], []]
     assert exchanges_of(text_of(counted({"turns": turns}))) == exchanges_of(counted({"turns": turns})) == 2

@@ -12,8 +12,8 @@ import pytest
 from agentflow import AgentFlow
 from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.journal.postgres import PostgresJournal
-from agentflow.journal.postgres.rows import escape, unescape
 from agentflow.journal.postgres.schema import MIGRATIONS, VERSION
+from agentflow.journal.rows import escape, unescape
 from tests.cli.test_command import agentflow
 from tests.support.postgres import Server
 

@@ -1,7 +1,7 @@
 """Durable runs in PostgreSQL, for the processes of many machines. Needs asyncpg (``agentflow[postgres]``).
 
-Read ``store`` (the port), ``schema`` and ``link`` (tables and connections), then ``queue`` (which worker does what), and
-``shards`` (many databases as one store).
+Read ``store`` first, the leaf of :mod:`agentflow.journal.store`, with its ``rows``, the ``link`` to the server, and the ``owner`` that says which
+process lives; then the ``queue`` of workers with its ``jobs``, ``forks``, ``leases`` and ``schedules``. ``shards`` joins several databases.
 """
 
 from agentflow.journal.postgres.shards import ShardedJournal

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import asyncpg
 
-from agentflow.core.data.event_log import LogBounds
-from agentflow.core.events.journal import ENDED
-from agentflow.journal.cleaning import ROW_BYTES, excess
-from agentflow.journal.postgres import openings, summaries
+from agentflow.journal.cleaning import ROW_BYTES, Survey, keep_summaries, removable
 from agentflow.journal.postgres.connection import Connection
-
-_ENDED = ", ".join(f"'{status}'" for status in sorted(ENDED))
-_REMOVABLE = f"""
-select run, extract(epoch from updated)::float8 from af_run r where status in ({_ENDED})
-  and not exists (select from af_run d where d.base = r.run and d.status not in ({_ENDED})) order by updated
-"""
+from agentflow.journal.rows import Rows
+from agentflow.journal.sessions import remove_openings
 
 
 def _bytes(*columns: str) -> str:
@@ -45,56 +38,25 @@ _LOCK_MS = 500
 _RESULTS = f"select at, content, {ROW_BYTES} + {_bytes('value', 'turns')} from af_result"
 
 
-async def collect(db: Connection, before: float | None, bounds: LogBounds | None) -> int:
-    """Remove rows older than the unix time ``before``, then the oldest until the rest is within ``bounds``.
-
-    Runs that have not ended stay, and so do runs whose records they may need. Returns the number of removed runs.
-    """
-    runs: list[str] = []
-    results: list[bytes] = []
-    if before is not None:
-        runs = [run for run, updated in await db.fetch(_REMOVABLE) if updated < before]
-        results = [key for (key,) in await db.fetch("select content from af_result where at < $1", before)]
-    await remove(db, runs, results)
-    if bounds is not None:
-        kept = await survey(db)
-        more, results = excess(bounds, kept.sizes, kept.ended, kept.results)
-        await remove(db, more, results)
-        runs += more
-    return len(runs)
-
-
-class Survey(NamedTuple):
-    """What there is: bytes of all runs; those that may go, each with its time; time, key and bytes of results."""
-
-    sizes: dict[str, int]
-    ended: list[tuple[str, float]]
-    results: list[tuple[float, bytes, int]]
-
-
 async def survey(db: Connection) -> Survey:
     """What may be removed, and what it all takes."""
-    return Survey(
-        {run: size for run, size in await db.fetch(_SIZES)},
-        [(run, updated) for run, updated in await db.fetch(_REMOVABLE)],
-        [(at, key, size) for at, key, size in await db.fetch(_RESULTS)],
-    )
+    sizes = {run: size for run, size in await db.fetch(_SIZES)}
+    return Survey(sizes, await removable(db), [(at, key, size) for at, key, size in await db.fetch(_RESULTS)])
 
 
-async def remove(db: Connection, runs: list[str], results: list[bytes]) -> None:
+async def remove(rows: Rows, db: Connection, runs: Sequence[str], results: Sequence[bytes]) -> None:
     """Remove runs with all that they have, but for what is kept of them, and results."""
     await db.execute("delete from af_result where content = any($1)", results)
     emptied = [part for (part,) in await db.fetch(_EMPTIED, runs)]
     if runs:
-        await summaries.keep(db, runs)
+        await keep_summaries(rows, db, runs)
         rids = [rid for (rid,) in await db.fetch(_BESIDE, runs, emptied)]
         await db.execute("delete from af_effect where rid = any($1)", rids)
         await db.execute("delete from af_blob b using af_run r where r.run = any($1) and b.rid = r.rid", runs)
-        await db.execute("delete from af_run where run = any($1)", runs)
-        await db.execute("delete from af_fork where run = any($1)", runs)
-        await db.execute("delete from af_lease where run = any($1)", runs)
+        for table in ("af_run", "af_fork", "af_lease"):
+            await db.execute(f"delete from {table} where run = any($1)", runs)
         await db.execute("delete from af_budget where root = any($1)", runs)
-        await openings.remove(db, runs)
+        await remove_openings(db, runs)
     for part in emptied:
         await _drop(db, part)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
+
+from agentflow.journal import connection as journal
 
 CONNECT_S = 10
 """Seconds that a connection may take to be opened."""
@@ -15,27 +17,16 @@ COMMAND_S = 60
 """Seconds after which a statement is cancelled and tried again: the network may have lost it."""
 _SESSION = {"jit": "off", "application_name": "agentflow"}
 
-Row: TypeAlias = Sequence[Any]
 
-
-class Connection(Protocol):
+class Connection(journal.Connection, Protocol):
     """The methods of asyncpg's connection that are used here; asyncpg has no type hints."""
 
-    async def execute(self, query: str, *args: Any) -> str: ...
-    async def executemany(self, command: str, args: Sequence[Row]) -> None: ...
-    async def fetch(self, query: str, *args: Any) -> list[Row]: ...
-    async def fetchrow(self, query: str, *args: Any) -> Row | None: ...
-    async def fetchval(self, query: str, *args: Any) -> Any: ...
     def transaction(self) -> AbstractAsyncContextManager[None]: ...
     async def add_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
     def add_termination_listener(self, callback: Callable[..., None]) -> None: ...
     def is_closed(self) -> bool: ...
     async def close(self, *, timeout: float | None = None) -> None: ...
     def terminate(self) -> None: ...
-
-
-Work: TypeAlias = Callable[[Connection], Awaitable[Any]]
-"""Work within one transaction; it may be repeated if the commit fails."""
 
 
 async def connect(url: str, settings: Mapping[str, str] | None = None, patience_s: float | None = None) -> Connection:

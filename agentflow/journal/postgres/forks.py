@@ -14,10 +14,10 @@ from typing import Any
 
 from agentflow.core.events.journal import BranchEnd, EffectRow, EffectState, NewRun
 from agentflow.journal.errors import owned_run
-from agentflow.journal.openings import chained
-from agentflow.journal.postgres.blobs import Blobs
 from agentflow.journal.postgres.connection import Connection
-from agentflow.journal.postgres.rows import ADD, beginning, dump, effect_values, load
+from agentflow.journal.postgres.rows import ADD, PostgresRows, beginning
+from agentflow.journal.rows import dump, effect_values, load
+from agentflow.journal.sessions import store_exchanges
 
 _RUNS = """
 insert into af_run(run, program, digest, input, queue, tenant, priority, parent, fork)
@@ -64,12 +64,9 @@ async def begin(
     names = [name for name, _ in branches]
     columns = zip(*[beginning(new) for _, new in branches], strict=True)
     await db.execute(_RUNS, names, *[list(column) for column in columns], run, fork)
-    rows = chained(opening)
-    if rows:
-        await db.executemany("insert into af_exchange values ($1, $2, $3) on conflict do nothing", rows)
-        await db.execute(
-            "insert into af_opening select name, $2 from unnest($1::text[]) as b(name)", names, rows[-1][0]
-        )
+    last = await store_exchanges(db, opening)
+    if last is not None:
+        await db.execute("insert into af_opening select name, $2 from unnest($1::text[]) as b(name)", names, last)
     return True
 
 
@@ -98,7 +95,7 @@ async def is_wanted(db: Connection, run: str) -> bool:
     return await db.fetchval(query, run) in (_OPEN, None)
 
 
-async def ended(db: Connection, blobs: Blobs, run: str, end: BranchEnd) -> list[str]:
+async def ended(db: Connection, rows: PostgresRows, run: str, end: BranchEnd) -> list[str]:
     """Deliver the end of a branch, done by ``run``, to the run around it. Gives the runs that need a job.
 
     The first that settles the form cancels the other branches; of what ends after it only successes are kept, so that another
@@ -121,7 +118,7 @@ async def ended(db: Connection, blobs: Blobs, run: str, end: BranchEnd) -> list[
             record, path=f"{record.path}!{run}", state=EffectState.LOST, content=b"", value=None, turns=None
         )
     if counts or record.usage is not None:
-        [stored] = await blobs.offload(db, [row[1]], [effect_values(record)])
+        [stored] = await rows.offload(db, [row[1]], [effect_values(record)])
         await db.execute(ADD, rid, *stored)
     begun: list[str] = []
     if state == _OPEN and end.settles:

@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from agentflow.core.data.errors import ConfigurationError
-from agentflow.journal.postgres.connection import Connection, Row
+from agentflow.journal.connection import Row
+from agentflow.journal.postgres.connection import Connection
 from agentflow.journal.postgres.schema import has_table
 
 TABLE = "af_job"

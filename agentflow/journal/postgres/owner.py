@@ -18,6 +18,8 @@ import threading
 import asyncpg
 
 from agentflow.journal.postgres.connection import Connection, connect
+from agentflow.journal.rows import escape
+from agentflow.journal.writer import Writer
 
 BEAT_S = 5.0
 """Seconds between two beats of an owner."""
@@ -145,3 +147,45 @@ async def end_stale(db: Connection) -> None:
             await db.execute("select pg_terminate_backend($1)", pid)
         else:
             await db.execute("delete from af_owner where owner = $1", owner)
+
+
+class Opened:
+    """What ``owner`` has opened, for all processes: ``af_opened`` has a row for each conversation that is open."""
+
+    def __init__(self, writer: Writer[Connection], owner: OwnerSession) -> None:
+        self._writer = writer
+        self._owner = owner
+        self._open: set[str] = set()
+
+    async def acquire(self, name: str) -> bool:
+        """Open something; False if it is open already, here or in another process."""
+
+        async def work(db: Connection) -> bool:
+            opener = await db.fetchval(
+                "insert into af_opened(name, owner) values ($1, $2)"
+                " on conflict (name) do update set name = excluded.name returning owner",
+                escape(name),
+                self._owner.id,
+            )
+            if name in self._open or (opener != self._owner.id and await is_alive(db, opener)):
+                return False
+            await db.execute("update af_opened set owner = $2 where name = $1", escape(name), self._owner.id)
+            self._open.add(name)
+            return True
+
+        await self._writer.do(lambda db: db.fetchval("select 1"))
+        await asyncio.to_thread(self._owner.ensure)
+        try:
+            return await self._writer.do(work)
+        except asyncio.CancelledError:
+            self.release(name)
+            raise
+
+    def release(self, name: str) -> None:
+        """Close it, in the background."""
+
+        async def work(db: Connection) -> None:
+            self._open.discard(name)
+            await db.execute("delete from af_opened where name = $1 and owner = $2", escape(name), self._owner.id)
+
+        self._writer.submit_quietly(work)

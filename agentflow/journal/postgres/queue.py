@@ -40,7 +40,7 @@ from agentflow.journal.postgres.jobs import (
 )
 from agentflow.journal.postgres.link import PostgresDatabase
 from agentflow.journal.postgres.owner import OwnerSession
-from agentflow.journal.postgres.rows import unescape
+from agentflow.journal.rows import unescape
 from agentflow.journal.writer import Job, Writer
 
 IDLE_S = 1.0
@@ -209,8 +209,7 @@ class PostgresQueue:
             await self._work_on(slots, handle, queues, stop)
         finally:
             self._owner.build = self._owner.slots = None
-            if not self._writer.closed:
-                self._submit(self._owner.tell).add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._writer.submit_quietly(self._owner.tell)
 
     async def _work_on(
         self,

@@ -11,8 +11,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from agentflow.core.data.errors import ConfigurationError, cut
 from agentflow.core.events.journal import NewRun, Schedule
-from agentflow.journal.postgres.connection import Connection, Row
-from agentflow.journal.postgres.rows import beginning, load
+from agentflow.journal.connection import Row
+from agentflow.journal.postgres.connection import Connection
+from agentflow.journal.postgres.rows import beginning
+from agentflow.journal.rows import load
 
 _COLUMNS = "name, cron, zone, input, queue, extract(epoch from next)::float8, last"
 _DUE = f"select {_COLUMNS} from af_schedule where next <= now() order by next limit 100 for update skip locked"

@@ -37,8 +37,9 @@ from agentflow.core.events.journal import (
 )
 from agentflow.core.ports.store_ports import RateShare
 from agentflow.journal.cleaning import excess
+from agentflow.journal.events import removable
 from agentflow.journal.postgres.connection import name_of
-from agentflow.journal.postgres.events import PostgresEvents, removable
+from agentflow.journal.postgres.events import PostgresEvents
 from agentflow.journal.postgres.queue import Slots
 from agentflow.journal.postgres.rates import PostgresRates
 from agentflow.journal.postgres.store import PostgresJournal
@@ -297,7 +298,7 @@ class ShardedSessions(_Part):
 
     async def shard_of(self, name: str) -> PostgresJournal:
         """The shard of a conversation, and of all runs that continue it."""
-        return await self.shards.find(name, f"session {name}", lambda shard: shard.sessions.has(name))
+        return await self.shards.find(name, f"session {name}", lambda shard: shard.has_session(name))
 
     async def list(self, limit: int) -> list[Any]:
         return _newest("name")(await self.shards.all(lambda shard: shard.sessions.list(limit)), limit)

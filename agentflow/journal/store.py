@@ -1,0 +1,366 @@
+"""The :class:`~agentflow.core.ports.store_ports.JournalStore` that both databases are leaves of.
+
+Everything that a file and a server do alike is here, over :class:`~agentflow.journal.connection.Connection`. A leaf says who owns a run,
+how rows are laid out, how records are stored and what is removed; the hooks of runs that workers do have bodies for a store without workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Generic
+
+from agentflow.core.data.event_log import LogBounds
+from agentflow.core.events.journal import (
+    ENDED,
+    BranchEnd,
+    EffectRow,
+    EffectState,
+    NewRun,
+    OwnedRun,
+    PastRow,
+    RunRow,
+    RunStatus,
+    SessionChanges,
+)
+from agentflow.journal import cleaning, sessions
+from agentflow.journal.cleaning import Survey
+from agentflow.journal.connection import C, Row
+from agentflow.journal.errors import owned_run, unknown_run
+from agentflow.journal.results import Results
+from agentflow.journal.rows import OWNER, REF, Rows
+from agentflow.journal.writer import Put, Writer
+
+_IS_DUE = "status = 'queued' or (status = 'waiting' and wake_at <= now())"
+_OWN = """
+update af_run set status = 'running', epoch = epoch + 1, slice = slice + 1, wake_at = null, owner = $2, build = $3,
+  reached = $4, deaths = $5, spent_s = $6, updated = now() where run = $1
+"""
+_PARK = """
+update af_run set status = 'waiting', wake_at = to_timestamp($2), owner = null, deaths = 0, spent_s = spent_s + $3, updated = now()
+where run = $1
+"""
+FINISH = """
+update af_run set status = $2, result = $3, error = $4, spent_s = spent_s + $5, owner = null, deaths = 0, updated = now()
+where run = $1
+"""
+_TAKEN_OVER = "update af_run set status = 'cancelled', result = $2, owner = null, updated = now() where run = $1"
+_ANSWERED = """
+update af_run set seq = seq + 1, updated = now(), status = case when status = 'waiting' then 'queued' else status end
+where run = $1
+"""
+
+
+class Journal(ABC, Generic[C]):
+    """Durable runs that ``writer`` stores in ``rows``."""
+
+    def __init__(self, writer: Writer[C], rows: Rows) -> None:
+        self._writer = writer
+        self._rows = rows
+        self.results = Results(writer, rows)
+
+    # -- what a leaf says ---------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _me(self) -> tuple[Any, str | None]:
+        """This process as an owner of runs, and its build if it is a worker."""
+
+    @abstractmethod
+    async def _insert(self, db: C, run: str, new: NewRun) -> RunRow | None:
+        """Store a new, queued run, with its job; None if there is one of this id."""
+
+    @abstractmethod
+    async def _answer(self, db: C, row: Row, record: EffectRow) -> None:
+        """Store the answer of an open record, of the run whose columns are ``row``."""
+
+    @abstractmethod
+    async def _is_worked_on(self, db: C, row: Row) -> bool:
+        """Whether the owner of a running run lives and works on it."""
+
+    @abstractmethod
+    async def _begin_to_own(self, run: str) -> None:
+        """Get ready to own a run. Raises JournalError where another process works on it, or there is none."""
+
+    @abstractmethod
+    def _not_owned(self, run: str, error: BaseException) -> None:
+        """Undo :meth:`_begin_to_own`."""
+
+    @abstractmethod
+    def _release(self, run: str) -> None:
+        """Forget a run that this process does not work on any more."""
+
+    @abstractmethod
+    async def survey_in(self, db: C) -> Survey:
+        """What may be removed, and what all that is stored takes."""
+
+    @abstractmethod
+    async def remove_in(self, db: C, runs: Sequence[str], results: Sequence[bytes]) -> None:
+        """Remove ended runs with all that they have, and results; those that are not here do not matter."""
+
+    @abstractmethod
+    async def abandoned(self) -> list[RunRow]:
+        """As the port says."""
+
+    # -- hooks of runs that workers do ------------------------------------------------------------------------------------
+
+    async def _own_new(self, run: str) -> OwnedRun | None:
+        """Own a run that nobody has worked on, in one statement; None if it is to be looked at first."""
+
+    async def _finish_alone(self, epoch: int, *outcome: Any) -> bool | None:
+        """End a run that has nothing besides its own row, in one statement; None if it has. As :meth:`_ended` otherwise."""
+
+    async def _is_taken(self, db: C, row: Row) -> bool:
+        """Whether another process works on a run that this one is ready to own."""
+        return False
+
+    async def _owned_now(self, db: C, owned: OwnedRun, leased: bool) -> None:
+        """Note that this process owns a run; ``leased``: something of a budget is still set aside for it."""
+
+    async def _may_wait(self, db: C, row: RunRow) -> bool:
+        """Whether a run may wait: nothing has cancelled it."""
+        return True
+
+    async def _status_then(self, db: C, row: RunRow, status: RunStatus) -> RunStatus:
+        """The status in which a run is left that would be left in ``status``."""
+        return status
+
+    async def _ended(self, db: C, row: RunRow, status: RunStatus, then: RunStatus, branch: BranchEnd | None) -> None:
+        """Do what the end of a run, or of its slice, means for others."""
+
+    async def _enqueue(self, db: C, runs: Sequence[str]) -> None:
+        """Queue jobs for those of ``runs`` that workers are to resume."""
+
+    def _give_back(self, run: str, epoch: int | None = None) -> None:
+        """Give up a run that this process owns and does not work on."""
+        self._release(run)
+
+    def _tell(self, run: str) -> None:
+        """Say to those who follow a run of workers that there is something new of it."""
+
+    async def _sweep(self) -> None:
+        """Remove what nothing refers to any more."""
+
+    # -- the port -----------------------------------------------------------------------------------------------------------
+
+    async def create(self, run: str, new: NewRun) -> tuple[RunRow, bool]:
+        async def work(db: C) -> tuple[RunRow, bool]:
+            if new.base is not None and new.takes_over is not None:
+                await self._owned(db, new.base, new.takes_over)
+                await sessions.let_go(self._rows, db, new.base, None)
+                await db.execute(_TAKEN_OVER, new.base, await self._rows.put(db, {"successor": run}))
+            created = await self._insert(db, run, new)
+            if created is None:
+                return await self._shown(db, await self._row(db, run)), False
+            if new.session is not None:
+                await sessions.hold(self._rows, db, new.session, run)
+            if new.opening is not None:
+                await sessions.keep_opening(db, run, new.opening)
+            elif new.base is not None:
+                await sessions.keep_opening_of(db, run, new.base)
+            return created, True
+
+        created = await self._writer.do(work)
+        if new.base is not None and new.takes_over is not None:
+            self._release(new.base)
+        return created
+
+    async def own(self, run: str, slice: int | None = None) -> OwnedRun:
+        rows = self._rows
+        query = (
+            f"select {_IS_DUE}, {rows.leased}, {rows.reached}, {rows.deaths}, {rows.unsaid_s}, extract(epoch from now())::float8,"
+            f" {rows.run} from af_run r where run = $1 for update"
+        )
+
+        async def work(db: C) -> OwnedRun:
+            looked = await db.fetchrow(query, run)
+            if looked is None:
+                raise unknown_run(run)
+            due, leased, reached, deaths, unsaid_s, now, *row = looked
+            before = await rows.run_of(db, row)
+            died = before.status == "running"
+            if (died and await self._is_taken(db, row)) or (slice is not None and (slice != before.slice or not due)):
+                raise owned_run(run)
+            if before.status in ENDED:
+                await sessions.hold_again(rows, db, run)
+            deaths = deaths if died else 0 if before.queue is None else before.deaths
+            spent_s = before.spent_s + unsaid_s
+            me, build = self._me
+            await db.execute(_OWN, run, me, build, reached, deaths, spent_s)
+            records = await rows.effects(db, row[REF], rows.answers)
+            after = replace(
+                before,
+                status="running",
+                epoch=before.epoch + 1,
+                slice=before.slice + 1,
+                wake_at=None,
+                spent_s=spent_s,
+                deaths=deaths,
+                build=build,
+                updated=now,
+            )
+            usage, cost = await rows.spent(db, row[REF])
+            other = before.build if before.build is not None and build not in (None, before.build) else None
+            owned = OwnedRun(
+                run=after, records=records, usage=usage, cost=cost, leased=leased is not None, other_build=other
+            )
+            await self._owned_now(db, owned, bool(leased))
+            return owned
+
+        await self._begin_to_own(run)
+        try:
+            return (await self._own_new(run) if not slice else None) or await self._writer.do(work)
+        except BaseException as error:  # nobody works on it then, even when cancelled
+            self._not_owned(run, error)
+            raise
+
+    def put(self, run: str, epoch: int, rows: Sequence[EffectRow], drop: Sequence[bytes] = ()) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writer.submit(Put(future, run=run, epoch=epoch, rows=rows, drop=drop))
+        return future
+
+    async def park(self, run: str, epoch: int, seq: int, wake_at: float | None, *, spent_s: float = 0.0) -> bool:
+        shared = False
+
+        async def work(db: C) -> bool:
+            nonlocal shared
+            row = await self._owned(db, run, epoch)
+            shared = row.queue is not None
+            if row.seq != seq or not await self._may_wait(db, row):
+                return False
+            await db.execute(_PARK, run, wake_at, spent_s)
+            if wake_at is not None:
+                await self._enqueue(db, [run])
+            return True
+
+        try:
+            parked = await self._writer.do(work)
+        except BaseException:  # whatever became of it, this process does not work on it any more
+            self._give_back(run, epoch)
+            raise
+        if parked:
+            self._release(run)
+            if shared:
+                self._tell(run)
+        return parked
+
+    async def deliver(self, run: str, key: bytes, state: EffectState, value: Any) -> bool:
+        tried = False
+
+        async def work(db: C) -> bool:
+            nonlocal tried
+            before, tried = tried, True
+            row = await self._row(db, run, "for update")
+            await self._rows.run_of(db, row)
+            records = await self._rows.effects(db, row[REF], "key = $2", key)
+            if (
+                not records or records[0].state != EffectState.OPEN
+            ):  # perhaps the same answer, whose commit was not heard of
+                return before and [(each.state, each.value) for each in records] == [(state, value)]
+            await self._answer(db, row, replace(records[0], state=state, value=value, ended=time.time()))
+            await db.execute(_ANSWERED, run)
+            await self._enqueue(db, [run])
+            return True
+
+        return await self._writer.do(work)
+
+    async def finish(
+        self,
+        run: str,
+        epoch: int,
+        status: RunStatus,
+        *,
+        result: Any = None,
+        error: Any = None,
+        spent_s: float = 0.0,
+        session: SessionChanges | None = None,
+        branch: BranchEnd | None = None,
+    ) -> None:
+        async def work(db: C) -> bool:
+            row = await self._owned(db, run, epoch)
+            then = await self._status_then(db, row, status)
+            if status in ENDED:
+                await sessions.let_go(self._rows, db, run, session)
+            texts = [await self._rows.put(db, data) for data in (result, error)]
+            await db.execute(FINISH, run, then, *texts, spent_s)
+            await self._ended(db, row, status, then, branch)
+            return row.queue is not None
+
+        try:
+            alone = status in ENDED and branch is None
+            shared = await self._finish_alone(epoch, run, status, result, error, spent_s) if alone else None
+            if shared is None:
+                shared = await self._writer.do(work)
+        except BaseException:  # whatever became of it, this process does not work on it any more
+            self._give_back(run, epoch)
+            raise
+        self._release(run)
+        if shared:
+            self._tell(run)
+
+    async def find(self, run: str) -> RunRow | None:
+        async def work(db: C) -> RunRow | None:
+            row = await db.fetchrow(f"select {self._rows.run} from af_run where run = $1", run)
+            return None if row is None else await self._shown(db, row)
+
+        return await self._writer.ask(work)
+
+    async def list(self, *, limit: int = 100) -> list[RunRow]:
+        query = (
+            f"select {self._rows.run} from af_run where {self._rows.listed} order by af_run.updated desc, run limit $1"
+        )
+
+        async def work(db: C) -> list[RunRow]:
+            return [await self._shown(db, row) for row in await db.fetch(query, limit)]
+
+        return await self._writer.ask(work)
+
+    async def statuses(self, runs: Sequence[str]) -> dict[str, RunStatus]:
+        query = "select run, status from af_run where run = any($1)"
+        rows = await self._writer.ask(lambda db: db.fetch(query, list(runs)))
+        return {run: status for run, status in rows}
+
+    async def effects(self, run: str, state: EffectState | None = None) -> list[EffectRow]:
+        where = "true" if state is None else f"state = {int(state)}"
+
+        async def work(db: C) -> list[EffectRow]:
+            ref = await db.fetchval(f"select {self._rows.ref} from af_run where run = $1", run)
+            return [] if ref is None else await self._rows.effects(db, ref, where)
+
+        return await self._writer.ask(work)
+
+    async def gc(self, before: float | None, bounds: LogBounds | None = None, *, forget: float | None = None) -> int:
+        removed = await self._writer.do(lambda db: cleaning.collect(self, db, before, bounds))
+        if forget is not None:
+            await self._writer.do(lambda db: cleaning.forget_summaries(db, forget))
+        await self._sweep()
+        return removed
+
+    async def past(self, *, limit: int = 100) -> list[PastRow]:
+        return await self._writer.ask(lambda db: cleaning.read_summaries(self._rows, db, limit))
+
+    def leave(self) -> None:
+        self._writer.leave()
+
+    async def _row(self, db: C, run: str, lock: str = "") -> Row:
+        row = await db.fetchrow(f"select {self._rows.run} from af_run where run = $1 {lock}", run)
+        if row is None:
+            raise unknown_run(run)
+        return row
+
+    async def _owned(self, db: C, run: str, epoch: int) -> RunRow:
+        """A run that was owned with ``epoch``, locked. Raises JournalError (``durable/owned``)."""
+        row = await self._rows.run_of(db, await self._row(db, run, "for update"))
+        if row.epoch != epoch:
+            raise owned_run(run)
+        return row
+
+    async def _shown(self, db: C, row: Row) -> RunRow:
+        """A stored run; one whose owner is dead is ``queued``."""
+        run = await self._rows.run_of(db, row)
+        if run.status == "running" and (row[OWNER] is None or not await self._is_worked_on(db, row)):
+            return replace(run, status="queued")
+        return run
