@@ -1,0 +1,224 @@
+"""What is known of each function, method, form and primitive of both surfaces, a line for each: ``tests/lang/rows.json``.
+
+``python -m tests.support.language_rows --write`` writes the file again, so that a change of a row is read as a diff.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+# pyright: reportPrivateUsage=false
+from agentflow.exploration import constants, python_constants
+from agentflow.lang import charging, model_names, takes
+from agentflow.lang.bounds import flow, operations
+from agentflow.lang.bounds.python import flow as python_flow
+from agentflow.lang.bounds.python import functions as sizes
+from agentflow.lang.bounds.python.heap import scalar
+from agentflow.lang.bounds.values import number
+from agentflow.lang.builtins import PRIMITIVES, labelled, strict
+from agentflow.lang.forms import FORMS
+from agentflow.lang.python import labelled as python_labelled
+from agentflow.lang.python import long_calls, reference, strict_twins, words
+from agentflow.lang.python import strict as python_strict
+from agentflow.lang.python import takes as python_takes
+from agentflow.lang.python.builtins import BUILTINS, SORT
+from agentflow.lang.python.forms import FORMS as PYTHON_FORMS
+from agentflow.lang.python.methods import METHODS
+from agentflow.lang.python.table import Entry
+
+FILE = Path(__file__).resolve().parents[1] / "lang" / "rows.json"
+MODULES = (
+    *("builtins", "changes", "compare", "declarations", "expressions", "failure", "labelled", "methods", "requests"),
+    *("support", "texts", "values"),
+)
+"""The modules of functions that code of Python texts calls."""
+Row = dict[str, Any]
+
+
+def code_row(function: Callable[..., Any]) -> Row:
+    """What code that calls a function, and its twins, know of it."""
+    name = words.name_of(function)
+    own, strict_own = python_labelled._OWN.get(name), strict_twins._OWN.get(name)
+    maker = python_labelled._MAKERS.get(name)
+    return {
+        "flow": words.word_of(function),
+        "tested": words.tested(function),
+        "changes": words.is_change(function) and words.tested(function) is not None,
+        "keys": name in strict_twins._KEYED,
+        "within": name in strict_twins._LOOKED_WITHIN,
+        "silent": name in strict_twins._AS_THEY_ARE,
+        "twin": None if own is None else getattr(own, "__wrapped__", own).__name__,
+        "strict_twin": None if strict_own is None else strict_own.__name__,
+        "maker": None if maker is None else maker.__name__,
+        "long": long_calls.takes_long(function),
+        "long_in_boxes": long_calls.takes_long(function, labelled=True),
+    }
+
+
+def code_rows() -> Iterator[tuple[str, Row]]:
+    """Functions of the package that code of Python texts calls, of which anything is known."""
+    for module in MODULES:
+        there = vars(importlib.import_module(f"agentflow.lang.python.{module}"))
+        for name, each in there.items():
+            if inspect.isfunction(each) and each.__module__ == there["__name__"] and not name.startswith("_"):
+                row = code_row(each)
+                if any(row.values() if row["flow"] != "r" else [each for key, each in row.items() if key != "flow"]):
+                    yield f"code {module}.{name}", row
+    yield "code is_", code_row(operator.is_)
+    yield "code check_collection", code_row(charging.check_collection)
+
+
+_ALWAYS = {
+    "truth": sizes._TRUTH,
+    "text": sizes._TEXT,
+    "number": scalar(number(None, None, whole=False)),
+    "whole": scalar(number(None, None, whole=True)),
+}
+
+
+def size_rule(rule: Callable[..., Any]) -> str:
+    """The rule by which the bounds follow a function: its name, or what it gives if that is always the same."""
+    cells = [each.cell_contents for each in rule.__closure__ or ()]
+    words = [next((word for word, value in _ALWAYS.items() if value == each), str(each)) for each in cells]
+    return " ".join([rule.__qualname__.partition(".")[0].strip("_"), *words])
+
+
+def signature_row(entry: Entry) -> Row:
+    """What calls of a function are checked against."""
+    return {
+        "names": " ".join(entry.names),
+        "least": entry.least,
+        "positional": entry.positional,
+        "is_async": entry.is_async,
+    }
+
+
+def function_rows() -> Iterator[tuple[str, Row]]:
+    """Functions that Python texts call by name."""
+    documented = {each.name: each for each in reference.python_entries()}
+    for name in (*BUILTINS, "isinstance"):
+        entry = BUILTINS.get(name)
+        gives = python_takes._RESULTS.get(name)
+        yield (
+            f"function {name}",
+            {
+                **({} if entry is None else signature_row(entry) | code_row(entry.function)),
+                "takes": python_takes.WORDS.get(name),
+                "alone": python_takes.ALONE.get(name),
+                "hint": python_takes._USAGE.get(name),
+                "usage": documented[name].usage,
+                "doc": reference._OWN.get(name),
+                "gives": None if gives is None else gives.__name__,
+                "size": size_rule(sizes.FUNCTIONS[name]),
+                "calls": name in python_flow._CALLERS,
+                "short": name in _short(),
+            },
+        )
+
+
+def _short() -> frozenset[str]:
+    from agentflow.lang.python import calls
+
+    return calls._SHORT
+
+
+def method_rows() -> Iterator[tuple[str, Row]]:
+    """Methods of each type."""
+    documented = {(each.kind, each.name): each for each in reference.method_entries()}
+    for kind, methods in METHODS.items():
+        title = reference._TITLES[kind]
+        for name, entry in {**methods, **({"sort": SORT} if kind is list else {})}.items():
+            changes = python_strict._CHANGING.get(name)
+            yield (
+                f"method {title}.{name}",
+                {
+                    **signature_row(entry),
+                    "takes": python_takes.METHOD_WORDS.get(kind, {}).get(name),
+                    "hint": python_takes._USAGE.get(name),
+                    "usage": documented[f"method of {title}", name].usage,
+                    "doc": reference._OWN_METHODS.get(name),
+                    "keeps": "r" if kind is str else python_labelled._KEPT.get(name, "r"),
+                    "of_keys": name in python_labelled._OF_KEYS,
+                    "changes": changes if kind in (list, dict) or title == "set" else None,
+                    "puts": name not in python_flow._READING,
+                    "size": size_rule(sizes.METHOD_RULES[name]),
+                    "looks_up": name in python_constants._LOOKUPS,
+                    "compares": name in python_constants._COMPARES,
+                },
+            )
+
+
+def primitive_rows() -> Iterator[tuple[str, Row]]:
+    """Primitives of S-expressions."""
+    for name, each in PRIMITIVES.items():
+        main = each.canonical
+        yield (
+            f"primitive {name}",
+            {
+                **{
+                    key: getattr(each, key)
+                    for key in ("arity", "needs_rt", "is_async", "sliced", "canonical", "tails", "size", "flow")
+                },
+                "takes": takes.PRIMITIVES.get(main),
+                "asked": main in flow._ASKED,
+                "calls": main in flow._CALLERS,
+                "called": strict._CALLED.get(main),
+                "looked_at": main in strict._LOOKED_AT,
+                "last_opened": main in labelled._LAST_OPENED,
+                "elementwise": name in model_names._ELEMENTWISE,
+                "higher": main in operations.HIGHER,
+                "compares": main in constants._COMPARES,
+                "orders": main in constants._ORDERS,
+                "reads": main in constants._READS,
+                "parses": main in constants._PARSES,
+                "reads_numbers": main in constants._READS_NUMBERS,
+            },
+        )
+
+
+def form_rows() -> Iterator[tuple[str, Row]]:
+    """Forms of Python texts, and those of S-expressions with operations of the runtime."""
+    for name, form in PYTHON_FORMS.items():
+        gives = python_takes._RESULTS.get(name)
+        yield (
+            f"form {name}",
+            {
+                "usage": form.usage,
+                "takes": python_takes.WORDS.get(name),
+                "gives": None if gives is None else gives.__name__,
+                "runs": takes.RUNS.get(name, (1, 0) if name == "asyncio.wait_for" else None),
+                "asked": python_flow._ASKED.get(name),
+                "calls": name in python_flow._CALLERS,
+            },
+        )
+    for name in FORMS:
+        if name in takes.OPERATIONS:
+            yield f"sexp form {name}", {"takes": takes.OPERATIONS[name], "runs": takes.RUNS.get(name)}
+
+
+def _is_said(key: str, value: object) -> bool:
+    return value is not None and value is not False and (value != "" or key == "changes")
+
+
+def text() -> str:
+    """The content of the file: a line for each row, with what differs from nothing."""
+    rows = [*code_rows(), *function_rows(), *method_rows(), *primitive_rows(), *form_rows()]
+    lines = [
+        f"{json.dumps(title)}: {json.dumps({key: each for key, each in row.items() if _is_said(key, each)})}"
+        for title, row in rows
+    ]
+    return "{\n" + ",\n".join(sorted(lines)) + "\n}\n"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        FILE.write_text(text(), "utf-8")
+    else:
+        sys.stdout.write(text())
