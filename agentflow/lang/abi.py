@@ -6,8 +6,7 @@ that runs, one that records, one that replays and the one that expands macros al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 from agentflow.core.data.errors import AgentflowError
@@ -44,30 +43,6 @@ Operation: TypeAlias = Literal[
 """What a program asks of the runtime that is neither a call nor an effect; carried out by :meth:`Runtime.operation`."""
 
 OPERATIONS: frozenset[Operation] = frozenset(get_args(Operation))
-
-FLOWS: Mapping[Operation, str] = MappingProxyType(
-    {
-        "catch": "k",
-        "define-task": "kr",
-        "director-loop": "o",
-        "error": "r",
-        "eval-program": "krr",
-        "finally": "k",
-        "loop-config": "",
-        "parallel": "k",
-        "parallel-on": "r",
-        "pmap": "keo",
-        "pmap-on": "r",
-        "race": "k",
-        "race-on": "r",
-        "raise": "k",
-        "retry": "ok",
-        "solve": "krr",
-        "timeout": "ok",
-    }
-)
-"""What an operation does to its operands, as primitives say it (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`): those that
-are opened or read are where the runtime looks into a value itself. A director loop opens what its controller gives, too."""
 
 
 class Fork(Protocol):

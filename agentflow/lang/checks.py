@@ -27,7 +27,6 @@ from agentflow.lang.ir import IR, Lambda
 from agentflow.lang.literals import literal, mismatch
 from agentflow.lang.syntax import Node
 from agentflow.lang.takes import OPERATIONS, RUNS, misfit
-from agentflow.lang.takes import PRIMITIVES as TAKEN
 from agentflow.lib.text.suggest import did_you_mean
 
 SHORTEST_MISSPELLING = 4
@@ -73,7 +72,7 @@ def suspects(tree: IR) -> Suspects:
             pending.extend((each, caught) for each in node.args)
             continue
         if isinstance(node, ir.PrimCall):
-            word = TAKEN.get(node.primitive.canonical)
+            word = node.primitive.takes
             may_not_fit = word is not None and not all(type(each) in _UNCERTAIN for each in node.args)
             if may_not_fit or not node.primitive.accepts(len(node.args)):
                 result.primitives.append((node, caught))
@@ -216,7 +215,7 @@ class _Checks:
     def primitive(self, node: ir.PrimCall, assigned: set[str], caught: bool) -> None:
         primitive = node.primitive
         if primitive.accepts(len(node.args)):
-            word = TAKEN[primitive.canonical]
+            word = primitive.takes or "."
             self.argument(node.at, primitive.name, word, node.args, primitive.usage, assigned, caught)
             return
         wanted = describe_arity(primitive.arity)

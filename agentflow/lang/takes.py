@@ -40,44 +40,10 @@ TYPES: Final[dict[str, frozenset[type[Any]]]] = {
     "r": frozenset(),
 }
 """The types of which a literal fits where a letter stands. ``o``: a name may call, too. ``r``: none does, only what a call gives."""
-PRIMITIVES: Final[dict[str, str]] = {
-    name: word
-    for word, names in {
-        "n": "* + / < <= = > >= abs max min negative? number->string positive? zero?",
-        "nN": "-",
-        "nI": "round",
-        "i": "even? modulo odd? quotient random range remainder",
-        "x": "sleep",
-        "l": "append caddr cadr car cddr cdr first rest reverse zip",
-        ".l": "assoc assq assv cons member memq memv",
-        "o.": "apply reduce",
-        "ol": "filter for-each map",
-        "lo": "sort",
-        "li.": "nth",
-        "d": "keys merge values",
-        "d.": "put",
-        "dk.": "get",
-        "df": "get-field",
-        "z": "length",
-        "f": "gensym",
-        "s": "parse-json string->number string->symbol string-append string-contains? string-downcase "
-        "string-length string-replace string-trim string-upcase string<? string=? string>?",
-        "s.": "format",
-        "sd": "ask-human",
-        "ls": "string-join",
-        "sS": "string-split",
-        "siI": "substring",
-        "y": "symbol->string",
-        "r": "content status value-of",
-        "jI": "to-json",
-    }.items()
-    for name in names.split()
-}
-"""What primitives take; of one that is not here nothing is said. The last letter is that of all arguments that follow."""
 OPERATIONS: Final[dict[str, str]] = {"timeout": "x.", "retry": "i.", "pmap": "olI", "pmap-on": "ol"}
 """What forms take that are operations of the runtime."""
-RUNS: Final[dict[str, tuple[int, int]]] = {"timeout": (0, 1), "retry": (0, 1)}
-"""Forms with a number and something that they run: where each of the two stands."""
+RUNS: Final = frozenset(("timeout", "retry"))
+"""Those that take a number, and then something that they run."""
 
 
 @dataclass(frozen=True, slots=True)

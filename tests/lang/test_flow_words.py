@@ -1,4 +1,4 @@
-"""What becomes of the arguments of primitives and operations: kept, opened, given to procedures, or read."""
+"""What becomes of the arguments of primitives: kept, opened, given to procedures, or read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.errors import AgentflowError
-from agentflow.lang.abi import FLOWS, OPERATIONS
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.environment import SexpEnvironment
 from tests.support.world import World
@@ -102,22 +101,3 @@ async def test_what_reads_does_look(text: str) -> None:
     sealed = Sealed()
     with pytest.raises((AssertionError, AgentflowError)):
         await World({}).run(text, SexpEnvironment({"a": [sealed, sealed]}))
-
-
-def test_every_operation_says_what_it_looks_into() -> None:
-    """Each operation of the runtime has a word."""
-    assert set(FLOWS) == OPERATIONS
-    assert all(WORD.fullmatch(word) for word in FLOWS.values())
-    assert {name for name, word in FLOWS.items() if {*word} & {*"oer"}} == {
-        "define-task",
-        "director-loop",
-        "error",
-        "eval-program",
-        "parallel-on",
-        "pmap",
-        "pmap-on",
-        "race-on",
-        "retry",
-        "solve",
-        "timeout",
-    }

@@ -16,12 +16,9 @@ from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import compile_program
-from agentflow.lang.python import takes
 from agentflow.lang.python.builtins import BUILTINS
-from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.methods import METHODS
-from agentflow.lang.python.table import Entry
-from agentflow.lang.takes import PRIMITIVES as TAKEN
+from agentflow.lang.python.rows import Row
 from agentflow.lang.takes import TYPES, letter_at
 from agentflow.run.entry import run_program
 from agentflow.run.strand.budget import Budget
@@ -118,47 +115,39 @@ async def test_the_table_of_primitives_is_true(name: str) -> None:
         if count == 3:
             samples = {kind: values[:3] for kind, values in samples.items()}
         for index, wrong in enumerate(await refused(call, count, samples, "sexp")):
-            told = says(TAKEN.get(name, "."), index, samples)
+            told = says(PRIMITIVES[name].takes or ".", index, samples)
             assert told <= wrong, f"argument {index + 1} of {count}: refused without need"
             if name not in LEAVES_OPEN:
                 assert wrong - {Symbol, str} <= told, f"argument {index + 1} of {count}: not in the table"
 
 
-def entries() -> dict[str, tuple[Entry, str, str]]:
-    """Functions and methods by their names: how they are called, and their words."""
-    listed = {name: (entry, name, takes.WORDS.get(name, ".")) for name, entry in BUILTINS.items()}
+def entries() -> dict[str, tuple[Row, str]]:
+    """Functions and methods by their names, and how they are called."""
+    listed = {name: (row, name) for name, row in BUILTINS.items()}
     receivers = {str: "'a b'", list: "[[1, 2]]", dict: "{'a': 1}", tuple: "(1, 2)", OrderedSet: "set(['a'])"}
     for kind, methods in METHODS.items():
-        for name, entry in methods.items():
-            word = takes.METHOD_WORDS.get(kind, {}).get(name, ".")
-            listed[f"{kind.__name__}.{name}"] = (entry, f"x = {receivers[kind]}\n        x.{name}", word)
+        for name, row in methods.items():
+            listed[f"{kind.__name__}.{name}"] = (row, f"x = {receivers[kind]}\n        x.{name}")
     return listed
 
 
 @pytest.mark.parametrize("name", entries())
 async def test_the_tables_of_python_are_true(name: str) -> None:
     """The same for functions and methods of Python texts; what is called for each element is tried with elements."""
-    entry, call, word = entries()[name]
+    entry, call = entries()[name]
     procedure = await procedures()
     samples = together(
         DATA, {Closure: procedure, tuple: [(1, 2), ("a", "b"), (("a", 1),)], OrderedSet: [OrderedSet.of({"a": None})]}
     )
     most = entry.positional if entry.positional >= 0 else entry.least + 1
     for count in range(max(LEAST.get(name, entry.least), 1), min(most, 3) + 1):
-        word = takes.ALONE.get(name, word) if count == 1 else word
+        word = (entry.alone if count == 1 else None) or entry.takes or "."
         written = f"{call}({', '.join(f'c[{at}]' for at in range(count))})"
         for index, wrong in enumerate(await refused(written, count, samples, "python")):
             told = says(word, index, samples)
             assert told <= wrong, f"argument {index + 1} of {count}: refused without need"
             if name not in OPEN_IN_PYTHON and letter_at(word, index) != ".":
                 assert wrong <= told, f"argument {index + 1} of {count}: not in the table"
-
-
-def test_every_word_is_of_something_that_is_there() -> None:
-    """The tables name functions, forms and methods that there are."""
-    assert TAKEN.keys() <= PRIMITIVES.keys()
-    assert takes.WORDS.keys() <= BUILTINS.keys() | FORMS.keys()
-    assert all(words.keys() <= METHODS[kind].keys() for kind, words in takes.METHOD_WORDS.items())
 
 
 WRONG = {

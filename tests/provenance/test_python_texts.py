@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import Any
 
 import pytest
 
 from agentflow import AgentflowError, Labelled
-from agentflow.lang.python import labelled, long_calls
-from agentflow.lang.python.words import TESTED, WORDS
+from agentflow.lang.python import labelled
 from tests.support.mail import Open
 
 GET = 'page = fetch(url="u")\n'
@@ -131,16 +129,6 @@ async def test_injected_text_reaches_no_recipient(way: str, mail: Open) -> None:
         await made.flow.bounds(text, surface="python", bindings={"given": Labelled("eve", "mail")})
     ).authority.sinks
     assert [each.refused for each in sinks if (each.tool, each.argument) == ("send", "to")] != [()], "not foretold"
-
-
-def test_every_twin_has_its_function() -> None:
-    """The tables of twins name functions that are there: one that moved would be read whole, or not looked into at all."""
-    for name in (*WORDS, *TESTED, *long_calls._LONG, *long_calls._LONG_IN_BOXES, *labelled._OWN):  # pyright: ignore[reportPrivateUsage]
-        module, _, function = name.partition(".")
-        where = {"_operator": "operator", "charging": "agentflow.lang.charging"}.get(
-            module, f"agentflow.lang.python.{module}"
-        )
-        assert callable(getattr(importlib.import_module(where), function, None)), name
 
 
 PLAIN: dict[str, tuple[str, Any]] = {

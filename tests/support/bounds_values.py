@@ -33,7 +33,7 @@ from agentflow.lang.program import describer
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.compiling import checked
 from agentflow.lang.python.methods import METHODS
-from agentflow.lang.python.table import Entry
+from agentflow.lang.python.rows import Row
 from tests.support.world import World
 
 LIMITS = Limits(steps=20_000, wall_s=5.0, collection=2_000, string=5_000)
@@ -104,7 +104,7 @@ class _Author:
         self.names.append(f"x{len(self.names)}")
         return [f"{self.names[-1]} = {text}"]
 
-    def arguments(self, entry: Entry) -> str:
+    def arguments(self, entry: Row) -> str:
         most = entry.positional if entry.positional >= 0 else entry.least + 2
         count = self.rng.randint(entry.least, max(most, entry.least))
         return ", ".join(self.any() for _ in range(count))

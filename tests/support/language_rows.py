@@ -17,21 +17,18 @@ from typing import Any
 # pyright: reportPrivateUsage=false
 from agentflow.exploration import constants, python_constants
 from agentflow.lang import charging, model_names, takes
-from agentflow.lang.bounds import flow, operations
+from agentflow.lang.bounds import operations
 from agentflow.lang.bounds.python import flow as python_flow
 from agentflow.lang.bounds.python import functions as sizes
 from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.values import number
 from agentflow.lang.builtins import PRIMITIVES, labelled, strict
 from agentflow.lang.forms import FORMS
+from agentflow.lang.python import calls, reference, rows, strict_twins
 from agentflow.lang.python import labelled as python_labelled
-from agentflow.lang.python import long_calls, reference, strict_twins, words
-from agentflow.lang.python import strict as python_strict
-from agentflow.lang.python import takes as python_takes
-from agentflow.lang.python.builtins import BUILTINS, SORT
+from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE, SORT
 from agentflow.lang.python.forms import FORMS as PYTHON_FORMS
 from agentflow.lang.python.methods import METHODS
-from agentflow.lang.python.table import Entry
 
 FILE = Path(__file__).resolve().parents[1] / "lang" / "rows.json"
 MODULES = (
@@ -44,21 +41,20 @@ Row = dict[str, Any]
 
 def code_row(function: Callable[..., Any]) -> Row:
     """What code that calls a function, and its twins, know of it."""
-    name = words.name_of(function)
-    own, strict_own = python_labelled._OWN.get(name), strict_twins._OWN.get(name)
-    maker = python_labelled._MAKERS.get(name)
+    traits = rows.traits_of(function)
+    own, strict_own = python_labelled._OWN.get(function), strict_twins._OWN.get(function)
     return {
-        "flow": words.word_of(function),
-        "tested": words.tested(function),
-        "changes": words.is_change(function) and words.tested(function) is not None,
-        "keys": name in strict_twins._KEYED,
-        "within": name in strict_twins._LOOKED_WITHIN,
-        "silent": name in strict_twins._AS_THEY_ARE,
+        "flow": traits.flow,
+        "tested": traits.tested,
+        "changes": traits.stores,
+        "keys": traits.keys,
+        "within": traits.within,
+        "silent": traits.silent,
         "twin": None if own is None else getattr(own, "__wrapped__", own).__name__,
         "strict_twin": None if strict_own is None else strict_own.__name__,
-        "maker": None if maker is None else maker.__name__,
-        "long": long_calls.takes_long(function),
-        "long_in_boxes": long_calls.takes_long(function, labelled=True),
+        "maker": python_labelled._MAKERS[traits.maker].__name__ if traits.maker else None,
+        "long": rows.takes_long(function),
+        "long_in_boxes": rows.takes_long(function, labelled=True),
     }
 
 
@@ -76,7 +72,7 @@ def code_rows() -> Iterator[tuple[str, Row]]:
 
 
 _ALWAYS = {
-    "truth": sizes._TRUTH,
+    "truth": sizes._PLAIN,
     "text": sizes._TEXT,
     "number": scalar(number(None, None, whole=False)),
     "whole": scalar(number(None, None, whole=True)),
@@ -90,7 +86,7 @@ def size_rule(rule: Callable[..., Any]) -> str:
     return " ".join([rule.__qualname__.partition(".")[0].strip("_"), *words])
 
 
-def signature_row(entry: Entry) -> Row:
+def signature_row(entry: rows.Row) -> Row:
     """What calls of a function are checked against."""
     return {
         "names": " ".join(entry.names),
@@ -103,30 +99,22 @@ def signature_row(entry: Entry) -> Row:
 def function_rows() -> Iterator[tuple[str, Row]]:
     """Functions that Python texts call by name."""
     documented = {each.name: each for each in reference.python_entries()}
-    for name in (*BUILTINS, "isinstance"):
-        entry = BUILTINS.get(name)
-        gives = python_takes._RESULTS.get(name)
+    for name, entry in {**BUILTINS, "isinstance": ISINSTANCE}.items():
         yield (
             f"function {name}",
             {
-                **({} if entry is None else signature_row(entry) | code_row(entry.function)),
-                "takes": python_takes.WORDS.get(name),
-                "alone": python_takes.ALONE.get(name),
-                "hint": python_takes._USAGE.get(name),
+                **({} if entry is ISINSTANCE else signature_row(entry) | code_row(entry.function)),
+                "takes": entry.takes,
+                "alone": entry.alone,
+                "hint": entry.hint,
                 "usage": documented[name].usage,
-                "doc": reference._OWN.get(name),
-                "gives": None if gives is None else gives.__name__,
+                "doc": entry.doc if entry is not ISINSTANCE else None,
+                "gives": None if entry.gives is None else entry.gives.__name__,
                 "size": size_rule(sizes.FUNCTIONS[name]),
-                "calls": name in python_flow._CALLERS,
-                "short": name in _short(),
+                "calls": entry.calls,
+                "short": name in calls._SHORT,
             },
         )
-
-
-def _short() -> frozenset[str]:
-    from agentflow.lang.python import calls
-
-    return calls._SHORT
 
 
 def method_rows() -> Iterator[tuple[str, Row]]:
@@ -135,19 +123,19 @@ def method_rows() -> Iterator[tuple[str, Row]]:
     for kind, methods in METHODS.items():
         title = reference._TITLES[kind]
         for name, entry in {**methods, **({"sort": SORT} if kind is list else {})}.items():
-            changes = python_strict._CHANGING.get(name)
             yield (
                 f"method {title}.{name}",
                 {
                     **signature_row(entry),
-                    "takes": python_takes.METHOD_WORDS.get(kind, {}).get(name),
-                    "hint": python_takes._USAGE.get(name),
+                    "takes": entry.takes,
+                    "hint": entry.hint,
                     "usage": documented[f"method of {title}", name].usage,
-                    "doc": reference._OWN_METHODS.get(name),
-                    "keeps": "r" if kind is str else python_labelled._KEPT.get(name, "r"),
-                    "of_keys": name in python_labelled._OF_KEYS,
-                    "changes": changes if kind in (list, dict) or title == "set" else None,
-                    "puts": name not in python_flow._READING,
+                    "doc": entry.doc,
+                    "within": entry.within,
+                    "keeps": entry.flow,
+                    "of_keys": entry.keys,
+                    "changes": entry.changes,
+                    "puts": name in python_flow._PUTTING,
                     "size": size_rule(sizes.METHOD_RULES[name]),
                     "looks_up": name in python_constants._LOOKUPS,
                     "compares": name in python_constants._COMPARES,
@@ -166,10 +154,10 @@ def primitive_rows() -> Iterator[tuple[str, Row]]:
                     key: getattr(each, key)
                     for key in ("arity", "needs_rt", "is_async", "sliced", "canonical", "tails", "size", "flow")
                 },
-                "takes": takes.PRIMITIVES.get(main),
-                "asked": main in flow._ASKED,
-                "calls": main in flow._CALLERS,
-                "called": strict._CALLED.get(main),
+                "takes": each.takes,
+                "asked": each.asks,
+                "calls": each.calls == 0,
+                "called": None if each.tails else each.calls,
                 "looked_at": main in strict._LOOKED_AT,
                 "last_opened": main in labelled._LAST_OPENED,
                 "elementwise": name in model_names._ELEMENTWISE,
@@ -185,22 +173,22 @@ def primitive_rows() -> Iterator[tuple[str, Row]]:
 
 def form_rows() -> Iterator[tuple[str, Row]]:
     """Forms of Python texts, and those of S-expressions with operations of the runtime."""
+    importlib.import_module("agentflow.lang.python.compiling")  # declares the forms
     for name, form in PYTHON_FORMS.items():
-        gives = python_takes._RESULTS.get(name)
         yield (
             f"form {name}",
             {
                 "usage": form.usage,
-                "takes": python_takes.WORDS.get(name),
-                "gives": None if gives is None else gives.__name__,
-                "runs": takes.RUNS.get(name, (1, 0) if name == "asyncio.wait_for" else None),
-                "asked": python_flow._ASKED.get(name),
-                "calls": name in python_flow._CALLERS,
+                "takes": form.takes,
+                "gives": None if form.gives is None else form.gives.__name__,
+                "runs": form.runs,
+                "asked": form.asks,
+                "calls": form.calls,
             },
         )
     for name in FORMS:
         if name in takes.OPERATIONS:
-            yield f"sexp form {name}", {"takes": takes.OPERATIONS[name], "runs": takes.RUNS.get(name)}
+            yield f"sexp form {name}", {"takes": takes.OPERATIONS[name], "runs": (0, 1) if name in takes.RUNS else None}
 
 
 def _is_said(key: str, value: object) -> bool:

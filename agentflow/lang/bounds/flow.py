@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from agentflow.core.data.names import Template
 from agentflow.lang import ir
+from agentflow.lang.builtins import Primitive
 from agentflow.lang.checks import children
 
 Point: TypeAlias = Hashable
@@ -170,9 +171,6 @@ def variable(name: str) -> Point:
     return ("variable", name)
 
 
-_ASKED = frozenset({"ask-human", "log-message"})
-"""Primitives that are effects which a policy may guard."""
-_CALLERS = frozenset({"apply", "filter", "for-each", "map", "reduce"})
 _NONE: frozenset[type[Any]] = frozenset({ir.Const, ir.Quote, ir.Dynamic, ir.Environment, ir.Prim, ir.Lambda})
 _NAMES = (ir.Local, ir.Global, ir.Unknown)
 
@@ -203,7 +201,7 @@ class _Reader:
                 elif isinstance(node, _NAMES):
                     self.calls.give_away(_name(node))
                 elif isinstance(node, ir.Prim):
-                    self.asks(_primitive_name(node.primitive), [ANY_ARGUMENT], ANY_RESULT)
+                    self.asks(node.primitive, [ANY_ARGUMENT], ANY_RESULT)
         self.calls.join()
         return self.flows
 
@@ -248,7 +246,7 @@ class _Reader:
         if isinstance(operator, ir.Prim):
             self._followed.add(id(operator))
             self.into(result, arguments)
-            self.asks(_primitive_name(operator.primitive), points, id(result))
+            self.asks(operator.primitive, points, id(result))
             return
         if isinstance(operator, ir.Lambda):
             what = self._procedure(operator)
@@ -257,14 +255,10 @@ class _Reader:
         self._followed.add(id(operator))
         self.calls.call(what, id(operator), points, id(result), spread=spread)
 
-    def asks(self, name: str, arguments: Sequence[Point], result: Point) -> None:
+    def asks(self, primitive: Primitive, arguments: Sequence[Point], result: Point) -> None:
         """A primitive is called, which is perhaps an effect. Its arguments are read before the effect is asked for: each depends on all."""
-        if name in _ASKED:
-            self.flows.effects.append(Done("asked", name, [("*", each) for each in arguments], result))
-
-
-def _primitive_name(primitive: Any) -> str:
-    return str(primitive.canonical or primitive.name)
+        if primitive.asks:
+            self.flows.effects.append(Done("asked", primitive.canonical, [("*", each) for each in arguments], result))
 
 
 def _name(node: Any) -> str:
@@ -338,16 +332,14 @@ def _pair(r: _Reader, node: ir.Pair) -> None:
 
 
 def _primitive(r: _Reader, node: ir.PrimCall) -> None:
-    name = _primitive_name(node.primitive)
-    if name == "endorse":
+    primitive, at = node.primitive, node.primitive.calls
+    if primitive.canonical == "endorse":
         return
     r.into(node, node.args)
-    r.asks(name, [id(each) for each in node.args], id(node))
-    if name == "sort" and len(node.args) == 2:
-        r.apply(node.args[1], node.args[:1], node, spread=True)
-    elif name in _CALLERS and node.args:
-        others = [node] if name == "reduce" else node.args[1:]  # what its procedure gave, that is called with again
-        r.apply(node.args[0], others, node, spread=True)
+    r.asks(primitive, [id(each) for each in node.args], id(node))
+    if at is not None and at < len(node.args):
+        again = primitive.canonical == "reduce"  # what its procedure gave, that is called with again
+        r.apply(node.args[at], [node] if again else [*node.args[:at], *node.args[at + 1 :]], node, spread=True)
 
 
 def _effect(r: _Reader, node: ir.EffectCall) -> None:

@@ -18,7 +18,7 @@ MAX_INDENT = 16
 _BYTES_PER_OBJECT = 184
 
 
-@primitive("parse-json", usage="(parse-json string)", arity=(1, 1), sliced=True, size="data")
+@primitive("parse-json", usage="(parse-json string)", arity=(1, 1), sliced=True, size="data", takes="s")
 def parse_json(rt: Bounded, text: Any) -> Any:
     """The value of a JSON text: objects become dicts, arrays lists, ``null`` none.
 
@@ -56,7 +56,7 @@ def _parsed(source: str) -> Work[Any]:
         ) from None
 
 
-@primitive("to-json", usage="(to-json value [indent])", arity=(1, 2), sliced=True, size="text")
+@primitive("to-json", usage="(to-json value [indent])", arity=(1, 2), sliced=True, size="text", takes="jI")
 def to_json(rt: Bounded, value: Any, indent: Any = None) -> str:
     """The value as JSON text, on one line or indented by that many spaces.
 

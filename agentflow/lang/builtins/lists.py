@@ -75,7 +75,7 @@ def make_list(*values: Any) -> list[Any]:
     return list(values) if len(values) <= _AT_ONCE else cast("list[Any]", Sliced(_gathered([values])))
 
 
-@primitive("cons", usage="(cons value list)", arity=(2, 2), needs_rt=True, size="cons", flow="ko")
+@primitive("cons", usage="(cons value list)", arity=(2, 2), needs_rt=True, size="cons", flow="ko", takes=".l")
 def cons(rt: Bounded, value: Any, rest: Any) -> list[Any] | SharedList:
     """A new list: the value, then the elements of the list. There are no dotted pairs."""
     if isinstance(rest, SharedList):
@@ -89,13 +89,13 @@ def cons(rt: Bounded, value: Any, rest: Any) -> list[Any] | SharedList:
     return SharedList.of(tail).after(value)
 
 
-@primitive("first", usage="(first list)", arity=(1, 1), aliases=("car",), size="element", flow="o")
+@primitive("first", usage="(first list)", arity=(1, 1), aliases=("car",), size="element", flow="o", takes="l")
 def first(value: Any) -> Any:
     """The first element. An empty list is the error ``list/empty``."""
     return value.first() if isinstance(value, SharedList) else _not_empty("first", value)[0]
 
 
-@primitive("rest", usage="(rest list)", arity=(1, 1), needs_rt=True, aliases=("cdr",), size="rest", flow="o")
+@primitive("rest", usage="(rest list)", arity=(1, 1), needs_rt=True, aliases=("cdr",), size="rest", flow="o", takes="l")
 def rest(rt: Bounded, value: Any) -> list[Any] | SharedList:
     """A list of all elements but the first. An empty list is the error ``list/empty``."""
     if isinstance(value, SharedList):
@@ -107,25 +107,27 @@ def rest(rt: Bounded, value: Any) -> list[Any] | SharedList:
     return SharedList.of(elements).rest()
 
 
-@primitive("cadr", usage="(cadr list)", arity=(1, 1), size="element", flow="o")
+@primitive("cadr", usage="(cadr list)", arity=(1, 1), size="element", flow="o", takes="l")
 def second(value: Any) -> Any:
     """The second element. A shorter list is the error ``list/empty``."""
     return _at("cadr", value, 1)
 
 
-@primitive("caddr", usage="(caddr list)", arity=(1, 1), size="element", flow="o")
+@primitive("caddr", usage="(caddr list)", arity=(1, 1), size="element", flow="o", takes="l")
 def third(value: Any) -> Any:
     """The third element. A shorter list is the error ``list/empty``."""
     return _at("caddr", value, 2)
 
 
-@primitive("cddr", usage="(cddr list)", arity=(1, 1), needs_rt=True, size="rest-2", flow="o")
+@primitive("cddr", usage="(cddr list)", arity=(1, 1), needs_rt=True, size="rest-2", flow="o", takes="l")
 def after_second(rt: Bounded, value: Any) -> list[Any] | SharedList:
     """A list of all elements but the first two. A shorter list is the error ``list/empty``."""
     return rest(rt, rest(rt, value)) if _size(value) > 1 else list(_not_empty("cddr", []))
 
 
-@primitive("nth", usage="(nth list index [default])", arity=(2, 3), needs_rt=True, size="element", flow="ork")
+@primitive(
+    "nth", usage="(nth list index [default])", arity=(2, 3), needs_rt=True, size="element", flow="ork", takes="li."
+)
 def nth(rt: Bounded, value: Any, index: Any, *default: Any) -> Any:
     """The element at an index counted from 0. Outside the list: the default, or the error ``list/index``."""
     if isinstance(value, SharedList):
@@ -148,7 +150,7 @@ def _short(value: int) -> str:
     return str(value) if value.bit_length() <= 64 else "(a huge number)"
 
 
-@primitive("length", usage="(length list)", arity=(1, 1), size="length", flow="o")
+@primitive("length", usage="(length list)", arity=(1, 1), size="length", flow="o", takes="z")
 def length(value: Any) -> int:
     """The number of elements of a list, characters of a string, or keys of a dict."""
     if isinstance(value, str | list | tuple | SharedList) or is_dict(value):
@@ -170,7 +172,7 @@ def _gathered(lists: Sequence[Sequence[Any]]) -> Work[list[Any]]:
     return gathered
 
 
-@primitive("append", usage="(append list ...)", arity=(0, None), sliced=True, size="append", flow="o")
+@primitive("append", usage="(append list ...)", arity=(0, None), sliced=True, size="append", flow="o", takes="l")
 def append(rt: Bounded, *lists: Any) -> Any:
     """A list of all elements of the lists, in order. Texts are joined by ``string-append``.
 
@@ -208,7 +210,7 @@ def _appended(rt: Bounded, lists: tuple[Any, ...]) -> Work[list[Any] | SharedLis
     return last
 
 
-@primitive("reverse", usage="(reverse list)", arity=(1, 1), sliced=True, size="same-length", flow="o")
+@primitive("reverse", usage="(reverse list)", arity=(1, 1), sliced=True, size="same-length", flow="o", takes="l")
 def reverse(rt: Bounded, value: Any) -> Any:
     """A new list with the elements in reverse order."""
     elements = items("reverse", 1, value)
@@ -224,7 +226,7 @@ def _reversed(elements: list[Any]) -> Work[list[Any]]:
     return backwards
 
 
-@primitive("range", usage="(range [start] end [step])", arity=(1, 3), sliced=True, size="range")
+@primitive("range", usage="(range [start] end [step])", arity=(1, 3), sliced=True, size="range", takes="i")
 def integer_range(rt: Bounded, *bounds: Any) -> Any:
     """The integers from start (default 0) up to, not including, end, by step (default 1; may be negative)."""
     values = [integer("range", position, value) for position, value in enumerate(bounds, 1)]
@@ -248,7 +250,13 @@ def _integers(numbers: range) -> Work[list[int]]:
 
 
 @primitive(
-    "member", usage="(member value list)", arity=(2, 2), sliced=True, aliases=("memq", "memv"), size="found-rest"
+    "member",
+    usage="(member value list)",
+    arity=(2, 2),
+    sliced=True,
+    aliases=("memq", "memv"),
+    size="found-rest",
+    takes=".l",
 )
 def member(rt: Bounded, value: Any, within: Any) -> Any:
     """The part of the list from the first element equal to the value; false if there is none."""
@@ -275,7 +283,9 @@ def _member(value: Any, elements: list[Any]) -> Work[Any]:
     return False
 
 
-@primitive("assoc", usage="(assoc key pairs)", arity=(2, 2), sliced=True, aliases=("assq", "assv"), size="found")
+@primitive(
+    "assoc", usage="(assoc key pairs)", arity=(2, 2), sliced=True, aliases=("assq", "assv"), size="found", takes=".l"
+)
 def assoc(rt: Bounded, key: Any, pairs: Any) -> Any:
     """The first pair ``(key value)`` of a list whose key is equal; false if there is none."""
     return begun(_assoc(key, items("assoc", 2, pairs)))
@@ -311,7 +321,7 @@ def is_pair(value: Any) -> bool:
     return isinstance(value, list | tuple | SharedList) and len(cast("list[Any]", value)) > 0
 
 
-@primitive("zip", usage="(zip list ...)", arity=(1, None), sliced=True, size="zip", flow="o")
+@primitive("zip", usage="(zip list ...)", arity=(1, None), sliced=True, size="zip", flow="o", takes="l")
 def zip_lists(rt: Bounded, *lists: Any) -> Any:
     """A list of lists: the first elements of all lists, then the second ones, up to the shortest list."""
     columns = [items("zip", position, each) for position, each in enumerate(lists, 1)]

@@ -75,7 +75,7 @@ def _folded(rt: Bounded, who: str, function: Callable[..., Any], numbers: tuple[
     return result
 
 
-@primitive("+", usage="(+ number ...)", arity=(0, None), needs_rt=True, size="+")
+@primitive("+", usage="(+ number ...)", arity=(0, None), needs_rt=True, size="+", takes="n")
 def add(rt: Bounded, *numbers: Any) -> Number:
     """The sum; 0 without arguments. A float among them makes the sum a float; booleans count as 1 and 0."""
     if len(numbers) == 2:
@@ -98,7 +98,7 @@ def add(rt: Bounded, *numbers: Any) -> Number:
     return total
 
 
-@primitive("-", usage="(- number [number])", arity=(1, 2), needs_rt=True, size="-")
+@primitive("-", usage="(- number [number])", arity=(1, 2), needs_rt=True, size="-", takes="nN")
 def subtract(rt: Bounded, a: Any, b: Any = None) -> Number:
     """The first minus the second; with one argument, its negation."""
     left = number("-", 1, a)
@@ -114,7 +114,7 @@ def subtract(rt: Bounded, a: Any, b: Any = None) -> Number:
     return difference
 
 
-@primitive("*", usage="(* number ...)", arity=(0, None), needs_rt=True, size="*")
+@primitive("*", usage="(* number ...)", arity=(0, None), needs_rt=True, size="*", takes="n")
 def multiply(rt: Bounded, *numbers: Any) -> Number:
     """The product; 1 without arguments. A float among them makes the product a float."""
     if len(numbers) >= MANY_OPERANDS:
@@ -134,7 +134,7 @@ def multiply(rt: Bounded, *numbers: Any) -> Number:
     return product
 
 
-@primitive("/", usage="(/ number number ...)", arity=(1, None), needs_rt=True, size="/")
+@primitive("/", usage="(/ number number ...)", arity=(1, None), needs_rt=True, size="/", takes="n")
 def divide(rt: Bounded, *numbers: Any) -> Number:
     """The first divided by the others; with one argument, 1 divided by it.
 
@@ -170,7 +170,7 @@ def _divided(rt: Bounded, who: str, a: Any, b: Any) -> tuple[int, int]:
     return left, right
 
 
-@primitive("quotient", usage="(quotient integer integer)", arity=(2, 2), needs_rt=True, size="quotient")
+@primitive("quotient", usage="(quotient integer integer)", arity=(2, 2), needs_rt=True, size="quotient", takes="i")
 def quotient(rt: Bounded, a: Any, b: Any) -> int:
     """The integer quotient, rounded towards zero: ``(quotient -7 2)`` is -3."""
     left, right = _divided(rt, "quotient", a, b)
@@ -178,14 +178,14 @@ def quotient(rt: Bounded, a: Any, b: Any) -> int:
     return whole if (left < 0) == (right < 0) else -whole
 
 
-@primitive("modulo", usage="(modulo integer integer)", arity=(2, 2), needs_rt=True, size="modulo")
+@primitive("modulo", usage="(modulo integer integer)", arity=(2, 2), needs_rt=True, size="modulo", takes="i")
 def modulo(rt: Bounded, a: Any, b: Any) -> int:
     """The remainder with the sign of the divisor: ``(modulo -7 2)`` is 1."""
     left, right = _divided(rt, "modulo", a, b)
     return left % right
 
 
-@primitive("remainder", usage="(remainder integer integer)", arity=(2, 2), needs_rt=True, size="number")
+@primitive("remainder", usage="(remainder integer integer)", arity=(2, 2), needs_rt=True, size="number", takes="i")
 def remainder(rt: Bounded, a: Any, b: Any) -> int:
     """The remainder with the sign of the dividend: ``(remainder -7 2)`` is -1."""
     left, right = _divided(rt, "remainder", a, b)
@@ -220,7 +220,7 @@ def _holds(who: str, relation: Callable[[Any, Any], bool], numbers: tuple[Any, .
     return Sliced(work())
 
 
-@primitive("=", usage="(= number number ...)", arity=(1, None), size="plain")
+@primitive("=", usage="(= number number ...)", arity=(1, None), size="plain", takes="n")
 def equal_numbers(*numbers: Any) -> bool:
     """Whether all numbers are equal. Use ``equal?`` for other values."""
     if len(numbers) < MANY_OPERANDS and not _REAL.issuperset(map(type, numbers)):
@@ -230,7 +230,7 @@ def equal_numbers(*numbers: Any) -> bool:
     return _holds("=", operator.eq, numbers)
 
 
-@primitive("<", usage="(< number number ...)", arity=(1, None), size="plain")
+@primitive("<", usage="(< number number ...)", arity=(1, None), size="plain", takes="n")
 def less(*numbers: Any) -> bool:
     """Whether each number is less than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
@@ -238,7 +238,7 @@ def less(*numbers: Any) -> bool:
     return _holds("<", operator.lt, numbers)
 
 
-@primitive(">", usage="(> number number ...)", arity=(1, None), size="plain")
+@primitive(">", usage="(> number number ...)", arity=(1, None), size="plain", takes="n")
 def greater(*numbers: Any) -> bool:
     """Whether each number is greater than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
@@ -246,7 +246,7 @@ def greater(*numbers: Any) -> bool:
     return _holds(">", operator.gt, numbers)
 
 
-@primitive("<=", usage="(<= number number ...)", arity=(1, None), size="plain")
+@primitive("<=", usage="(<= number number ...)", arity=(1, None), size="plain", takes="n")
 def at_most(*numbers: Any) -> bool:
     """Whether no number is greater than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
@@ -254,7 +254,7 @@ def at_most(*numbers: Any) -> bool:
     return _holds("<=", operator.le, numbers)
 
 
-@primitive(">=", usage="(>= number number ...)", arity=(1, None), size="plain")
+@primitive(">=", usage="(>= number number ...)", arity=(1, None), size="plain", takes="n")
 def at_least(*numbers: Any) -> bool:
     """Whether no number is less than the next."""
     if len(numbers) == 2 and type(numbers[0]) is int and type(numbers[1]) is int:
@@ -275,19 +275,19 @@ def _chosen(who: str, choose: Callable[..., Any], numbers: tuple[Any, ...]) -> A
     return Sliced(work())
 
 
-@primitive("min", usage="(min number ...)", arity=(1, None), size="min")
+@primitive("min", usage="(min number ...)", arity=(1, None), size="min", takes="n")
 def smallest(*numbers: Any) -> Number:
     """The smallest number, the first of equal ones."""
     return min(_ordered("min", numbers)) if len(numbers) < MANY_OPERANDS else _chosen("min", min, numbers)
 
 
-@primitive("max", usage="(max number ...)", arity=(1, None), size="max")
+@primitive("max", usage="(max number ...)", arity=(1, None), size="max", takes="n")
 def largest(*numbers: Any) -> Number:
     """The largest number, the first of equal ones."""
     return max(_ordered("max", numbers)) if len(numbers) < MANY_OPERANDS else _chosen("max", max, numbers)
 
 
-@primitive("abs", usage="(abs number)", arity=(1, 1), size="absolute")
+@primitive("abs", usage="(abs number)", arity=(1, 1), size="absolute", takes="n")
 def absolute(value: Any) -> Number:
     """The absolute value."""
     return abs(number("abs", 1, value))
@@ -296,7 +296,7 @@ def absolute(value: Any) -> Number:
 MAX_ROUND_DIGITS = 1_000
 
 
-@primitive("round", usage="(round number [digits])", arity=(1, 2), size="number")
+@primitive("round", usage="(round number [digits])", arity=(1, 2), size="number", takes="nI")
 def round_number(value: Any, digits: Any = None) -> Number:
     """The nearest integer, halves to the even one; with ``digits``, the nearest float with that many decimals."""
     exact = number("round", 1, value)
@@ -319,31 +319,31 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-@primitive("zero?", usage="(zero? number)", arity=(1, 1), size="plain")
+@primitive("zero?", usage="(zero? number)", arity=(1, 1), size="plain", takes="n")
 def is_zero(value: Any) -> bool:
     """Whether the number is 0."""
     return number("zero?", 1, value) == 0
 
 
-@primitive("positive?", usage="(positive? number)", arity=(1, 1), size="plain")
+@primitive("positive?", usage="(positive? number)", arity=(1, 1), size="plain", takes="n")
 def is_positive(value: Any) -> bool:
     """Whether the number is greater than 0."""
     return number("positive?", 1, value) > 0
 
 
-@primitive("negative?", usage="(negative? number)", arity=(1, 1), size="plain")
+@primitive("negative?", usage="(negative? number)", arity=(1, 1), size="plain", takes="n")
 def is_negative(value: Any) -> bool:
     """Whether the number is less than 0."""
     return number("negative?", 1, value) < 0
 
 
-@primitive("even?", usage="(even? integer)", arity=(1, 1), size="plain")
+@primitive("even?", usage="(even? integer)", arity=(1, 1), size="plain", takes="i")
 def is_even(value: Any) -> bool:
     """Whether the integer is a multiple of 2."""
     return integer("even?", 1, value) % 2 == 0
 
 
-@primitive("odd?", usage="(odd? integer)", arity=(1, 1), size="plain")
+@primitive("odd?", usage="(odd? integer)", arity=(1, 1), size="plain", takes="i")
 def is_odd(value: Any) -> bool:
     """Whether the integer is no multiple of 2."""
     return integer("odd?", 1, value) % 2 == 1

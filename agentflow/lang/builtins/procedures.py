@@ -27,7 +27,16 @@ _LONG_TEXT = 512
 """Characters from which on comparing texts takes longer than looking at them."""
 
 
-@primitive("map", usage="(map procedure list ...)", arity=(2, None), is_async=True, flow="ke", size="called")
+@primitive(
+    "map",
+    usage="(map procedure list ...)",
+    arity=(2, None),
+    is_async=True,
+    flow="ke",
+    size="called",
+    takes="ol",
+    calls=0,
+)
 async def map_lists(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[Any]:
     """The results of calling the procedure on each element, in order; with several lists, on one element of each.
 
@@ -60,7 +69,16 @@ async def map_lists(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[An
     return results
 
 
-@primitive("filter", usage="(filter procedure list)", arity=(2, 2), is_async=True, flow="ke", size="called")
+@primitive(
+    "filter",
+    usage="(filter procedure list)",
+    arity=(2, 2),
+    is_async=True,
+    flow="ke",
+    size="called",
+    takes="ol",
+    calls=0,
+)
 async def filter_list(rt: Runtime, d: int, procedure: Any, elements: Any) -> list[Any]:
     """The elements for which the procedure returns a true value, in order."""
     kept: list[Any] = []
@@ -76,7 +94,16 @@ async def filter_list(rt: Runtime, d: int, procedure: Any, elements: Any) -> lis
     return kept
 
 
-@primitive("for-each", usage="(for-each procedure list ...)", arity=(2, None), is_async=True, flow="ke", size="called")
+@primitive(
+    "for-each",
+    usage="(for-each procedure list ...)",
+    arity=(2, None),
+    is_async=True,
+    flow="ke",
+    size="called",
+    takes="ol",
+    calls=0,
+)
 async def for_each(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[Any]:
     """Calls the procedure on every element, in order; with several lists, on one element of each. Returns nil.
 
@@ -90,7 +117,9 @@ async def for_each(rt: Runtime, d: int, procedure: Any, *lists: Any) -> list[Any
     return []
 
 
-@primitive("reduce", usage="(reduce procedure [initial] list)", arity=(2, 3), is_async=True, size="called")
+@primitive(
+    "reduce", usage="(reduce procedure [initial] list)", arity=(2, 3), is_async=True, size="called", takes="o.", calls=0
+)
 async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Combines the elements from the left: (procedure (procedure initial first) second) ...
 
@@ -118,7 +147,14 @@ async def reduce_list(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
 
 
 @primitive(
-    "apply", usage="(apply procedure [argument ...] list)", arity=(2, None), is_async=True, tails=True, size="called"
+    "apply",
+    usage="(apply procedure [argument ...] list)",
+    arity=(2, None),
+    is_async=True,
+    tails=True,
+    size="called",
+    takes="o.",
+    calls=0,
 )
 async def apply(rt: Runtime, d: int, procedure: Any, *rest: Any) -> Any:
     """Calls the procedure with the arguments, followed by the elements of the list."""
@@ -150,7 +186,7 @@ def _spread(rt: Runtime, primitive: Primitive, arguments: list[Any]) -> Work[Any
     return value if type(value) is not Sliced else (yield from value.work)
 
 
-@primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True, size="called")
+@primitive("sort", usage="(sort list [before?])", arity=(1, 2), is_async=True, size="called", takes="lo", calls=1)
 async def sort(rt: Runtime, d: int, elements: Any, *before: Any) -> list[Any]:
     """A new list in ascending order, of numbers or of strings; or in the order of `before?`, called on two elements.
 
@@ -224,7 +260,7 @@ async def _merge_sort(rt: Runtime, d: int, elements: list[Any], before: Any) -> 
     return runs[0] if runs else []
 
 
-@primitive("gensym", usage="(gensym [stem])", arity=(0, 1), needs_rt=True, size="text")
+@primitive("gensym", usage="(gensym [stem])", arity=(0, 1), needs_rt=True, size="text", takes="f")
 def gensym(rt: Runtime, *stem: Any) -> Symbol:
     """A new symbol, unlike any in the program: for the variables that a macro's template binds. `stem` is how it begins."""
     name = name_of(stem[0]) if stem else "g"
@@ -233,7 +269,7 @@ def gensym(rt: Runtime, *stem: Any) -> Symbol:
     return Symbol(rt.fresh_name(name))
 
 
-@primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True, size="text")
+@primitive("log-message", usage="(log-message value ...)", arity=(0, None), is_async=True, size="text", asks=True)
 async def log_message(rt: Runtime, d: int, *values: Any) -> str:
     """Publishes the values, as text separated by spaces, in the run's log and logger `agentflow.program`; returns the text."""
     texts = [exact(each) if isinstance(each, str) else await rt.work(_text(rt, each)) for each in values]

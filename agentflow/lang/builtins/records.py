@@ -100,7 +100,7 @@ def _in_parts(who: str, start: int, items: tuple[Any, ...]) -> Iterator[dict[Any
     return (_entries(who, start + at, items[at : at + PART]) for at in range(0, len(items), PART))
 
 
-@primitive("get", usage="(get dict key [default])", arity=(2, 3), size="entry", flow="ork")
+@primitive("get", usage="(get dict key [default])", arity=(2, 3), size="entry", flow="ork", takes="dk.")
 def get(record: Any, key: Any, *default: Any) -> Any:
     """The value of a key; if it is missing, the default, or nil. A model's declared fields are read like keys."""
     if isinstance(record, BaseModel | Record):
@@ -112,7 +112,7 @@ def get(record: Any, key: Any, *default: Any) -> Any:
     return default[0] if default else []
 
 
-@primitive("put", usage="(put dict key value ...)", arity=(1, None), sliced=True, size="put", flow="o(rk)")
+@primitive("put", usage="(put dict key value ...)", arity=(1, None), sliced=True, size="put", flow="o(rk)", takes="d.")
 def put(rt: Bounded, record: Any, *entries: Any) -> Any:
     """A copy of the dict with these keys set."""
     original = mapping("put", 1, record)
@@ -124,7 +124,7 @@ def put(rt: Bounded, record: Any, *entries: Any) -> Any:
     return {**original, **added}
 
 
-@primitive("keys", usage="(keys dict)", arity=(1, 1), needs_rt=True, size="keys", flow="o")
+@primitive("keys", usage="(keys dict)", arity=(1, 1), needs_rt=True, size="keys", flow="o", takes="d")
 def keys(rt: Bounded, record: Any) -> list[Any]:
     """A list of the keys, in insertion order."""
     entries = mapping("keys", 1, record)
@@ -132,7 +132,7 @@ def keys(rt: Bounded, record: Any) -> list[Any]:
     return list(entries)
 
 
-@primitive("values", usage="(values dict)", arity=(1, 1), needs_rt=True, size="values", flow="o")
+@primitive("values", usage="(values dict)", arity=(1, 1), needs_rt=True, size="values", flow="o", takes="d")
 def values(rt: Bounded, record: Any) -> list[Any]:
     """A list of the values, in the order of the keys."""
     entries = mapping("values", 1, record)
@@ -140,7 +140,7 @@ def values(rt: Bounded, record: Any) -> list[Any]:
     return list(entries.values())
 
 
-@primitive("merge", usage="(merge dict ...)", arity=(0, None), sliced=True, size="merge", flow="o")
+@primitive("merge", usage="(merge dict ...)", arity=(0, None), sliced=True, size="merge", flow="o", takes="d")
 def merge(rt: Bounded, *records: Any) -> Any:
     """A new dict with the entries of all dicts; for duplicate keys, the last dict wins."""
     if len(records) < MANY_OPERANDS:
@@ -168,7 +168,7 @@ def dict_predicate(value: Any) -> bool:
     return is_dict(value)
 
 
-@primitive("get-field", usage="(get-field value field)", arity=(2, 2), size="entry", flow="or")
+@primitive("get-field", usage="(get-field value field)", arity=(2, 2), size="entry", flow="or", takes="df")
 def get_field(value: Any, field: Any) -> Any:
     """The value of a key of a dict, or of a declared field of a model, dataclass or named tuple; nil if missing.
 

@@ -38,8 +38,9 @@ class Primitive:
     ``async def f(rt, d, *arguments)`` and may call procedures; with ``sliced``, and for many operands, it may give
     :class:`~agentflow.lang.calling.Sliced` work in place of a value. ``topic`` is the module that defines it, ``canonical`` the main name of an alias.
     ``size`` is a word of :mod:`agentflow.lang.bounds.primitives` for how the form of the result follows from the arguments, or
-    ``called`` where that depends on procedures that it calls. ``flow`` says what becomes of its arguments, see :meth:`flow_at`. ``of_many``, of twins,
-    is the work of a call with the strand and a tuple of very many arguments, which is not copied on the way.
+    ``called`` where that depends on procedures that it calls. ``flow`` says what becomes of its arguments, see :meth:`flow_at`. ``takes`` is a word
+    of :mod:`agentflow.lang.takes` for their types, ``calls`` the position of the one that it calls. It ``asks`` for an effect that a policy may
+    guard. ``of_many``, of twins, is the work of a call with the strand and a tuple of very many arguments, which is not copied on the way.
     """
 
     is_procedure: ClassVar[bool] = True
@@ -57,6 +58,9 @@ class Primitive:
     tails: bool = False
     size: str = ""
     flow: str = ""
+    takes: str | None = None
+    calls: int | None = None
+    asks: bool = False
     of_many: Callable[[Any, tuple[Any, ...]], Work[Any]] | None = None
 
     def flow_at(self, position: int) -> FlowLetter:
@@ -113,6 +117,9 @@ def primitive(
     tails: bool = False,
     size: str = "",
     flow: str = "",
+    takes: str | None = None,
+    calls: int | None = None,
+    asks: bool = False,
 ) -> Callable[[F], F]:
     """Declare the decorated function as the primitive ``name``, with ``aliases``.
 
@@ -145,6 +152,9 @@ def primitive(
                 tails=tails,
                 size=size,
                 flow=flow,
+                takes=takes,
+                calls=calls,
+                asks=asks,
             )
             for each in (name, *aliases)
         ]

@@ -25,7 +25,7 @@ def result(who: str, value: object) -> TaskResult:
     wrong_type(who, 1, "the result of a task or tool", value, hint="plain values need no unwrapping")
 
 
-@primitive("value-of", usage="(value-of result)", arity=(1, 1), size="value", flow="o")
+@primitive("value-of", usage="(value-of result)", arity=(1, 1), size="value", flow="o", takes="r")
 def value_of(value: Any) -> Any:
     """The parsed content of a COMPLETE result, or its content if it has none.
 
@@ -43,13 +43,13 @@ def value_of(value: Any) -> Any:
     raise cast("ErrorInfo", described).exception() from problem
 
 
-@primitive("content", usage="(content result)", arity=(1, 1), size="text", flow="o")
+@primitive("content", usage="(content result)", arity=(1, 1), size="text", flow="o", takes="r")
 def content(value: Any) -> str:
     """The result's text, whatever its status."""
     return result("content", value).content
 
 
-@primitive("status", usage="(status result)", arity=(1, 1), size="status", flow="o")
+@primitive("status", usage="(status result)", arity=(1, 1), size="status", flow="o", takes="r")
 def status(value: Any) -> str:
     """The result's status: ``"COMPLETE"``, ``"CONTINUATION"`` or ``"FAILED"``."""
     return result("status", value).status

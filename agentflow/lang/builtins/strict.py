@@ -19,10 +19,8 @@ from agentflow.lang.builtins.labelled import box_elements, letters_of, opened, t
 from agentflow.lang.builtins.registry import Primitive
 from agentflow.lang.calling import TAIL, Sliced, begun, bounce, whole
 
-_CALLED = {"map": 0, "for-each": 0, "reduce": 0, "filter": 0, "sort": 1}
-"""Primitives that call a procedure, and which argument that is."""
 _LOOKED_AT = frozenset({"filter", "sort"})
-"""Those that look at what it gives."""
+"""Primitives that look at what the procedure gives that they call."""
 
 
 class Called:
@@ -101,7 +99,7 @@ def _noticed(rt: StrictRuntime, arguments: tuple[Any, ...], work: Work[Any]) -> 
 def _async(primitive: Primitive) -> Callable[..., Any]:
     function = primitive.function
     name = primitive.canonical or primitive.name
-    at = _CALLED.get(name)
+    at = None if primitive.tails else primitive.calls
     look = look_outside if name in _LOOKED_AT else None
 
     async def twin(rt: Any, d: int, *arguments: Any) -> Any:

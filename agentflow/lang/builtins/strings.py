@@ -57,28 +57,28 @@ def _both(rt: Bounded, who: str, a: Any, b: Any) -> tuple[str, str]:
     return left, right
 
 
-@primitive("string=?", usage="(string=? a b)", arity=(2, 2), needs_rt=True, size="plain")
+@primitive("string=?", usage="(string=? a b)", arity=(2, 2), needs_rt=True, size="plain", takes="s")
 def string_equal(rt: Bounded, a: Any, b: Any) -> bool:
     """Whether two strings are equal. Use ``equal?`` for other values."""
     left, right = _both(rt, "string=?", a, b)
     return left == right
 
 
-@primitive("string<?", usage="(string<? a b)", arity=(2, 2), needs_rt=True, size="plain")
+@primitive("string<?", usage="(string<? a b)", arity=(2, 2), needs_rt=True, size="plain", takes="s")
 def string_less(rt: Bounded, a: Any, b: Any) -> bool:
     """Whether the first string comes before the second, by code point; the order of ``sort``."""
     left, right = _both(rt, "string<?", a, b)
     return left < right
 
 
-@primitive("string>?", usage="(string>? a b)", arity=(2, 2), needs_rt=True, size="plain")
+@primitive("string>?", usage="(string>? a b)", arity=(2, 2), needs_rt=True, size="plain", takes="s")
 def string_greater(rt: Bounded, a: Any, b: Any) -> bool:
     """Whether the first string comes after the second, by code point."""
     left, right = _both(rt, "string>?", a, b)
     return left > right
 
 
-@primitive("string-length", usage="(string-length string)", arity=(1, 1), size="length")
+@primitive("string-length", usage="(string-length string)", arity=(1, 1), size="length", takes="s")
 def string_length(value: Any) -> int:
     """The number of characters."""
     return len(string("string-length", 1, value))
@@ -90,7 +90,7 @@ def is_string(value: Any) -> bool:
     return isinstance(value, str)
 
 
-@primitive("string-append", usage="(string-append string ...)", arity=(0, None), needs_rt=True, size="text")
+@primitive("string-append", usage="(string-append string ...)", arity=(0, None), needs_rt=True, size="text", takes="s")
 def string_append(rt: Bounded, *strings: Any) -> str:
     """The strings concatenated. Use ``format`` for other values."""
     if len(strings) >= MANY_OPERANDS:
@@ -111,7 +111,7 @@ def _appended(rt: Bounded, strings: tuple[Any, ...]) -> Work[str]:
     return (yield from _concatenated(parts, ""))
 
 
-@primitive("string-join", usage="(string-join strings [separator])", arity=(1, 2), sliced=True, size="text")
+@primitive("string-join", usage="(string-join strings [separator])", arity=(1, 2), sliced=True, size="text", takes="ls")
 def string_join(rt: Bounded, strings: Any, separator: Any = " ") -> Any:
     """The strings of a list joined by the separator (default: one space)."""
     hint = "the list comes first, then the separator"
@@ -147,7 +147,9 @@ def _concatenated(parts: list[str], between: str) -> Work[str]:
     return between.join(joined)
 
 
-@primitive("string-split", usage="(string-split string [separator])", arity=(1, 2), sliced=True, size="pieces")
+@primitive(
+    "string-split", usage="(string-split string [separator])", arity=(1, 2), sliced=True, size="pieces", takes="sS"
+)
 def string_split(rt: Bounded, text: Any, separator: Any = None) -> Any:
     """The parts of a string between separators; without a separator, its words."""
     source = string("string-split", 1, text)
@@ -203,7 +205,9 @@ def _empty(who: str, what: str) -> SexpEvaluationError:
     return SexpEvaluationError(f"{who}: the {what} is empty", code="string/empty", hint="give at least one character")
 
 
-@primitive("string-replace", usage="(string-replace string old new)", arity=(3, 3), needs_rt=True, size="text")
+@primitive(
+    "string-replace", usage="(string-replace string old new)", arity=(3, 3), needs_rt=True, size="text", takes="s"
+)
 def string_replace(rt: Bounded, text: Any, old: Any, new: Any) -> str:
     """The string with every ``old`` replaced by ``new``. Both are plain text, not patterns."""
     source, before, after = (string("string-replace", at, each) for at, each in enumerate((text, old, new), 1))
@@ -214,7 +218,7 @@ def string_replace(rt: Bounded, text: Any, old: Any, new: Any) -> str:
     return source.replace(before, after)
 
 
-@primitive("string-trim", usage="(string-trim string)", arity=(1, 1), needs_rt=True, size="text")
+@primitive("string-trim", usage="(string-trim string)", arity=(1, 1), needs_rt=True, size="text", takes="s")
 def string_trim(rt: Bounded, text: Any) -> str:
     """The string without leading and trailing white space."""
     source = string("string-trim", 1, text)
@@ -233,7 +237,7 @@ def _recased(source: str, change: Callable[[str], str]) -> Work[str]:
     return "".join(out)
 
 
-@primitive("string-upcase", usage="(string-upcase string)", arity=(1, 1), sliced=True, size="text")
+@primitive("string-upcase", usage="(string-upcase string)", arity=(1, 1), sliced=True, size="text", takes="s")
 def string_upcase(rt: Bounded, text: Any) -> Any:
     """The string in upper case."""
     source = string("string-upcase", 1, text)
@@ -241,7 +245,7 @@ def string_upcase(rt: Bounded, text: Any) -> Any:
     return begun(_recased(source, str.upper))
 
 
-@primitive("string-downcase", usage="(string-downcase string)", arity=(1, 1), sliced=True, size="text")
+@primitive("string-downcase", usage="(string-downcase string)", arity=(1, 1), sliced=True, size="text", takes="s")
 def string_downcase(rt: Bounded, text: Any) -> Any:
     """The string in lower case."""
     source = string("string-downcase", 1, text)
@@ -249,7 +253,7 @@ def string_downcase(rt: Bounded, text: Any) -> Any:
     return begun(_recased(source, str.lower))
 
 
-@primitive("substring", usage="(substring string start [end])", arity=(2, 3), needs_rt=True, size="text")
+@primitive("substring", usage="(substring string start [end])", arity=(2, 3), needs_rt=True, size="text", takes="siI")
 def substring(rt: Bounded, text: Any, start: Any, end: Any = None) -> str:
     """The characters from start up to, not including, end (default: the string's end). Outside: ``string/index``."""
     source = string("substring", 1, text)
@@ -265,7 +269,9 @@ def substring(rt: Bounded, text: Any, start: Any, end: Any = None) -> str:
     return source[first:last]
 
 
-@primitive("string-contains?", usage="(string-contains? string part)", arity=(2, 2), needs_rt=True, size="plain")
+@primitive(
+    "string-contains?", usage="(string-contains? string part)", arity=(2, 2), needs_rt=True, size="plain", takes="s"
+)
 def string_contains(rt: Bounded, text: Any, part: Any) -> bool:
     """Whether the part occurs in the string. Case matters."""
     sought, source = string("string-contains?", 2, part), string("string-contains?", 1, text)
@@ -273,7 +279,7 @@ def string_contains(rt: Bounded, text: Any, part: Any) -> bool:
     return sought in source
 
 
-@primitive("number->string", usage="(number->string number)", arity=(1, 1), needs_rt=True, size="text")
+@primitive("number->string", usage="(number->string number)", arity=(1, 1), needs_rt=True, size="text", takes="n")
 def number_to_string(rt: Bounded, value: Any) -> str:
     """The number as text that reads as the same number. More than 4,300 digits are refused."""
     exact = number("number->string", 1, value)
@@ -281,7 +287,7 @@ def number_to_string(rt: Bounded, value: Any) -> str:
     return write_number(exact)
 
 
-@primitive("string->number", usage="(string->number string)", arity=(1, 1), needs_rt=True, size="number")
+@primitive("string->number", usage="(string->number string)", arity=(1, 1), needs_rt=True, size="number", takes="s")
 def string_to_number(rt: Bounded, text: Any) -> Any:
     """The number that a text denotes, ignoring surrounding white space; false if none. At most 4,300 digits."""
     source = string("string->number", 1, text)
@@ -313,7 +319,7 @@ def _too_many_digits(count: int) -> LimitExceeded:
     )
 
 
-@primitive("symbol->string", usage="(symbol->string symbol)", arity=(1, 1), size="text")
+@primitive("symbol->string", usage="(symbol->string symbol)", arity=(1, 1), size="text", takes="y")
 def symbol_to_string(value: Any) -> str:
     """The symbol's name as a string."""
     if isinstance(value, Symbol):
@@ -321,7 +327,7 @@ def symbol_to_string(value: Any) -> str:
     wrong_type("symbol->string", 1, "a symbol", value)
 
 
-@primitive("string->symbol", usage="(string->symbol string)", arity=(1, 1), size="text")
+@primitive("string->symbol", usage="(string->symbol string)", arity=(1, 1), size="text", takes="s")
 def string_to_symbol(text: Any) -> Symbol:
     """The symbol of that name."""
     return Symbol(string("string->symbol", 1, text))
@@ -350,7 +356,7 @@ _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PLACE_NAME = re.compile(r"[^\s.\[\]!:{}]+")
 
 
-@primitive("format", usage="(format template value ... [dict])", arity=(1, None), sliced=True, size="text")
+@primitive("format", usage="(format template value ... [dict])", arity=(1, None), sliced=True, size="text", takes="s.")
 def format_text(rt: Bounded, template: Any, *values: Any) -> Any:
     """The template with its slots filled in.
 

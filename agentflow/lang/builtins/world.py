@@ -23,7 +23,7 @@ async def now(rt: Runtime, d: int) -> float:
     return await rt.perform(Draw("now"), None)
 
 
-@primitive("random", usage="(random [n])", arity=(0, 1), is_async=True, size="number")
+@primitive("random", usage="(random [n])", arity=(0, 1), is_async=True, size="number", takes="i")
 async def random(rt: Runtime, d: int, *below: Any) -> float | int:
     """A random float from 0 up to, but not including, 1; with `n`, a random integer from 0 up to, but not including, n."""
     limit = below[0] if below else None
@@ -38,7 +38,7 @@ async def uuid(rt: Runtime, d: int) -> str:
     return await rt.perform(Draw("uuid"), None)
 
 
-@primitive("sleep", usage="(sleep seconds)", arity=(1, 1), is_async=True, size="nil")
+@primitive("sleep", usage="(sleep seconds)", arity=(1, 1), is_async=True, size="nil", takes="x")
 async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
     """Waits so many seconds, and returns nil. A durable run that has nothing else to do takes up no memory meanwhile."""
     seconds = exact(seconds)
@@ -47,7 +47,15 @@ async def sleep(rt: Runtime, d: int, seconds: Any) -> list[Any]:
     return await rt.perform(Timer(float(seconds)), None)
 
 
-@primitive("ask-human", usage='(ask-human "question" [schema])', arity=(1, 2), is_async=True, size="data")
+@primitive(
+    "ask-human",
+    usage='(ask-human "question" [schema])',
+    arity=(1, 2),
+    is_async=True,
+    size="data",
+    takes="sd",
+    asks=True,
+)
 async def ask_human(rt: Runtime, d: int, question: Any, *schema: Any) -> Any:
     """Asks somebody, and returns the answer. `schema`, a JSON Schema as a dict or fields by name, is what the answer has to fit.
 

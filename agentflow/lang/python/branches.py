@@ -40,7 +40,7 @@ def _sent(g: Emitter, operation: Operation, node: ast.Call, call: ast.Call, leas
     return g.operation_at(operation, node, *[g.value(each) for each in node.args])
 
 
-@form("parallel(f(a), g(b), ...)", "asyncio.gather")
+@form("parallel(f(a), g(b), ...)", "asyncio.gather", gives=list)
 def parallel(g: Emitter, node: ast.Call) -> ast.expr:
     """Runs its arguments at the same time; gives the list of their values. ``parallel(*[f(x) for x in xs])`` too.
 
@@ -92,7 +92,7 @@ def _items(g: Emitter, node: ast.expr) -> ast.expr:
     return g.long(items) if g.labelled else items
 
 
-@form("pmap(f, xs, limit=8)")
+@form("pmap(f, xs, limit=8)", takes="pcI", gives=list, calls=True)
 def pmap(g: Emitter, node: ast.Call) -> ast.expr:
     """Calls a function with each element at the same time, at most ``limit`` at once; gives the list of values, in order.
 
@@ -126,7 +126,7 @@ def race(g: Emitter, node: ast.Call) -> ast.expr:
     return g.operation_at("race", node, arms)
 
 
-@form("timeout(30, f(x))")
+@form("timeout(30, f(x))", takes="x.", runs=(0, 1))
 def timeout(g: Emitter, node: ast.Call) -> ast.expr:
     """The value of its second argument, or TimeoutError after so many seconds."""
     return _bounded(g, node, "timeout")
@@ -140,7 +140,7 @@ def _bounded(g: Emitter, node: ast.Call, operation: Operation) -> ast.expr:
     return g.operation_at(operation, node, number, thunk(g, node.args[1]))
 
 
-@form("asyncio.wait_for(f(x), 30)")
+@form("asyncio.wait_for(f(x), 30)", takes=".x", runs=(1, 0))
 def wait_for(g: Emitter, node: ast.Call) -> ast.expr:
     """As timeout(30, f(x))."""
     options = keywords_of(g, node, 1, 2, "timeout")
@@ -152,7 +152,7 @@ def wait_for(g: Emitter, node: ast.Call) -> ast.expr:
     return g.operation_at("timeout", node, seconds, thunk(g, node.args[0]))
 
 
-@form("retry(3, f(x))")
+@form("retry(3, f(x))", takes="i.", runs=(0, 1))
 def retry(g: Emitter, node: ast.Call) -> ast.expr:
     """The value of its second argument, which is tried so often if it fails."""
     return _bounded(g, node, "retry")

@@ -13,26 +13,26 @@ from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.python.errors import article, kind_of, wrong_type
 from agentflow.lang.python.labelled import twin_of
 from agentflow.lang.python.methods import method
+from agentflow.lang.python.rows import Row
 from agentflow.lang.python.strict_twins import strict_twin_of
-from agentflow.lang.python.table import Entry
 
 
-def builtin(entry: Entry) -> Closure:
+def builtin(row: Row) -> Closure:
     """The closure of a function of the table."""
 
     async def code(rt: Runtime, d: int, *arguments: Any) -> Any:
         rt.fuel -= 1
         if rt.fuel < 0:
             await rt.tick()
-        problem = entry.problem(len(arguments), ())
+        problem = row.problem(len(arguments), ())
         if problem is not None:
             raise problem
-        if entry.is_async:
-            return await entry.function(rt, d, *arguments)
-        value = entry.function(rt, *arguments)
+        if row.is_async:
+            return await row.function(rt, d, *arguments)
+        value = row.function(rt, *arguments)
         return await rt.work(value.work) if type(value) is Sliced else value
 
-    return _closure(entry.name, code)
+    return _closure(row.name, code)
 
 
 def method_of(kind: type[Any], name: str, title: str, *, labelled: Following = False) -> Closure:

@@ -21,10 +21,10 @@ from agentflow.lang.python.changes import as_keys, entries_of
 from agentflow.lang.python.compare import NUMBERS
 from agentflow.lang.python.errors import article, kind_of, wanted, wrong_type, wrong_value
 from agentflow.lang.python.keyed import AT_ONCE
+from agentflow.lang.python.rows import Row, named, on, rows_in
 from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.sorting import sorted_values
 from agentflow.lang.python.support import call
-from agentflow.lang.python.table import Entry, table
 from agentflow.lang.python.values import (
     MISSING,
     SEQUENCES,
@@ -43,10 +43,12 @@ _LONG_DIGITS = 4_300
 # -- numbers ------------------------------------------------------------------------------------------------------
 
 
+@named(takes="n", size="absolute")
 def abs_(rt: Runtime, x: Any) -> Any:
     return abs(_number("abs", x))
 
 
+@named(takes="nI")
 def round_(rt: Runtime, number: Any, ndigits: Any = None) -> Any:
     value = _number("round", number)
     if ndigits is not None and (type(ndigits) is not int or abs(ndigits) > _LONG_DIGITS):
@@ -54,14 +56,17 @@ def round_(rt: Runtime, number: Any, ndigits: Any = None) -> Any:
     return _finite("round", lambda: round(value, ndigits))
 
 
+@named(takes="n", size="pair")
 def divmod_(rt: Runtime, x: Any, y: Any) -> tuple[Any, Any]:
     return floor_divide(rt, x, y), modulo(rt, x, y)
 
 
+@named(takes="n", doc="Equivalent to base ** exp.")
 def pow_(rt: Runtime, base: Any, exp: Any) -> Any:
     return power(rt, base, exp)
 
 
+@named(takes="ct", size="sum", long="always")
 def sum_(rt: Runtime, iterable: Any, start: Any = 0) -> Any:
     values = elements(rt, iterable, "sum")
     if type(start) is str:
@@ -87,10 +92,12 @@ def _sum(rt: Runtime, values: Any, start: Any) -> Work[Any]:
     return start
 
 
+@named(alone="c", size="min", hint="min(xs), or min(a, b)")
 async def min_(rt: Runtime, d: int, *values: Any, key: Any = None, default: Any = MISSING) -> Any:
     return await _extreme(rt, d, "min", values, key, default)
 
 
+@named(alone="c", size="max", hint="max(xs), or max(a, b)")
 async def max_(rt: Runtime, d: int, *values: Any, key: Any = None, default: Any = MISSING) -> Any:
     return await _extreme(rt, d, "max", values, key, default)
 
@@ -124,6 +131,7 @@ def _best(numbers: Any, best_of: Callable[[Any], Any]) -> Work[Any]:
     return best
 
 
+@named(takes="v.", gives=int, size="int")
 def int_(rt: Runtime, x: Any = 0, base: Any = 10) -> Any:
     if type(x) is str:
         if len(x) > _LONG_DIGITS or type(base) is not int:
@@ -135,6 +143,7 @@ def int_(rt: Runtime, x: Any = 0, base: Any = 10) -> Any:
     return _finite("int", lambda: int(_number("int", x)))
 
 
+@named(takes="v", gives=float)
 def float_(rt: Runtime, x: Any = 0.0) -> float:
     if type(x) is str:
         if len(x) > _LONG_DIGITS:
@@ -164,20 +173,24 @@ def _finite(who: str, work: Callable[[], Any]) -> Any:
 # -- texts --------------------------------------------------------------------------------------------------------
 
 
+@named(gives=str, size="text", long="always")
 def str_(rt: Runtime, object: Any = "") -> Any:
     return texts.text(rt, object)
 
 
+@named(gives=str, size="text", long="always")
 def repr_(rt: Runtime, object: Any) -> Any:
     return texts.written(rt, object)
 
 
+@named(takes="i", gives=str, size="text")
 def chr_(rt: Runtime, i: Any) -> str:
     if type(i) is not int or not 0 <= i <= 0x10FFFF:
         wrong_value("chr takes the number of a character")
     return chr(i)
 
 
+@named(takes="s", gives=int, size="whole")
 def ord_(rt: Runtime, c: Any) -> int:
     if type(c) is not str or len(c) != 1:
         wrong_type("ord takes one character")
@@ -187,24 +200,38 @@ def ord_(rt: Runtime, c: Any) -> int:
 # -- collections --------------------------------------------------------------------------------------------------
 
 
+@named(flow="o", gives=bool)
 def bool_(rt: Runtime, x: Any = False) -> bool:
     return truth(x)
 
 
+@named(flow="n", takes="c", gives=int, size="length", long="boxed")
 def len_(rt: Runtime, obj: Any) -> int:
     if type(obj) in SEQUENCES or type(obj) is dict or type(obj) is OrderedSet:
         return len(obj)
     return len(elements(rt, obj, "len"))
 
 
+@named(flow="n", takes="c", gives=list, size="collected", long="always")
 def list_(rt: Runtime, iterable: Any = ()) -> Any:
     return _in_parts(_few(rt, iterable, "list"), list)
 
 
+@named(flow="n", takes="c", gives=tuple, size="collected")
 def tuple_(rt: Runtime, iterable: Any = ()) -> tuple[Any, ...]:
     return tuple(_few(rt, iterable, "tuple"))
 
 
+@named(
+    flow="n",
+    keys=True,
+    within=True,
+    takes="c",
+    gives=OrderedSet,
+    size="collected",
+    long="always",
+    doc="A set of the elements, in the order in which they first stand.",
+)
 def set_(rt: Runtime, iterable: Any = ()) -> Any:
     return begun(_set(_few(rt, iterable, "set")))
 
@@ -213,6 +240,16 @@ def _set(values: Any) -> Work[OrderedSet]:
     return OrderedSet.of((yield from as_keys(values)))
 
 
+@named(
+    flow="n",
+    keys=True,
+    within=True,
+    takes="c",
+    gives=dict,
+    size="dict",
+    long="always",
+    doc="A dict of pairs, or a copy of a dict.",
+)
 def dict_(rt: Runtime, pairs: Any = ()) -> Any:
     return begun(_dict(rt, pairs))
 
@@ -241,6 +278,15 @@ def _few(rt: Runtime, iterable: Any, who: str) -> Any:
     return values
 
 
+@named(
+    takes="w",
+    gives=list,
+    size="range",
+    long="always",
+    usage="range(stop), range(start, stop, step)",
+    hint="range(stop), or range(start, stop)",
+    doc="A list of the integers from a start, or 0, up to a stop, without it.",
+)
 def range_(rt: Runtime, *bounds: Any) -> Any:
     numbers = rounds(*bounds)
     charge_collection(rt, len(numbers), "range")
@@ -261,6 +307,14 @@ def rounds(*bounds: Any) -> range:
     return range(*bounds)
 
 
+@named(
+    flow="nr",
+    takes="ci",
+    gives=list,
+    size="enumerate",
+    long="always",
+    doc="A list of pairs: a number, and the element.",
+)
 def enumerate_(rt: Runtime, iterable: Any, start: Any = 0) -> Any:
     if type(start) is not int:
         wanted("enumerate", "an integer as start", start)
@@ -272,6 +326,16 @@ def enumerate_(rt: Runtime, iterable: Any, start: Any = 0) -> Any:
     return _in_parts(range(len(values)), numbered)
 
 
+@named(
+    flow="n",
+    takes="c",
+    gives=list,
+    size="zip",
+    long="always",
+    usage="zip(iterable, ..., strict=...)",
+    hint="zip(xs, ys)",
+    doc="A list of tuples: of the first elements, of the second ones, and so on.",
+)
 def zip_(rt: Runtime, *iterables: Any, strict: Any = False) -> Any:
     columns = [_few(rt, each, "zip") for each in iterables]
     if truth(strict) and len({len(each) for each in columns}) > 1:
@@ -282,14 +346,17 @@ def zip_(rt: Runtime, *iterables: Any, strict: Any = False) -> Any:
     return _in_parts(shortest, lambda part: [row for _, row in zip(part, zip(*rest, strict=False), strict=False)])
 
 
+@named(flow="n", takes="c", gives=list, size="collected", doc="A list of the elements in reverse.")
 def reversed_(rt: Runtime, sequence: Any) -> list[Any]:
     return list(_few(rt, sequence, "reversed")[::-1])
 
 
+@named(takes="c", gives=bool, long="always")
 def all_(rt: Runtime, iterable: Any) -> Any:
     return begun(_settled(elements(rt, iterable, "all"), all, False))
 
 
+@named(takes="c", gives=bool, long="always")
 def any_(rt: Runtime, iterable: Any) -> Any:
     return begun(_settled(elements(rt, iterable, "any"), any, True))
 
@@ -303,6 +370,7 @@ def _settled(values: Any, test: Callable[[Iterable[bool]], bool], settles: bool)
     return not settles
 
 
+@named(takes="c", gives=list, size="sorted", hint="sorted(xs, key=f)")
 async def sorted_(rt: Runtime, d: int, iterable: Any, *, key: Any = None, reverse: Any = False) -> list[Any]:
     if type(reverse) not in (bool, int):
         wanted("sorted", "True or False as reverse", reverse)
@@ -311,6 +379,7 @@ async def sorted_(rt: Runtime, d: int, iterable: Any, *, key: Any = None, revers
     return await rt.work(sorted_values(rt, values, keys, reverse=bool(reverse)))
 
 
+@on(list, changes="", size="sort")
 async def sort(rt: Runtime, d: int, value: Any, *, key: Any = None, reverse: Any = False) -> None:
     """``value.sort(...)``."""
     if type(value) is not list:
@@ -319,11 +388,30 @@ async def sort(rt: Runtime, d: int, value: Any, *, key: Any = None, reverse: Any
     value[:] = await sorted_(rt, d, value, key=key, reverse=reverse)
 
 
+@named(
+    flow="ki",
+    takes="pc",
+    gives=list,
+    size="map",
+    calls=True,
+    usage="map(function, iterable, ...)",
+    hint="map(f, xs)",
+    doc="A list of what a function gives for each element.",
+)
 async def map_(rt: Runtime, d: int, function: Any, *iterables: Any) -> list[Any]:
     rows = await _done(rt, zip_(rt, *iterables))
     return [await call(rt, d, function, row) for row in rows]
 
 
+@named(
+    flow="ki",
+    takes="Pc",
+    gives=list,
+    size="filter",
+    calls=True,
+    hint="filter(f, xs)",
+    doc="A list of the elements for which a function gives what counts as true.",
+)
 async def filter_(rt: Runtime, d: int, function: Any, iterable: Any) -> list[Any]:
     values = _few(rt, iterable, "filter")
     if bare(function) is None:
@@ -339,12 +427,14 @@ async def _done(rt: Runtime, value: Any) -> Any:
 # -- json and math ------------------------------------------------------------------------------------------------
 
 
+@named("json.loads", takes="s", size="data", long="always", doc="The value of a JSON text.")
 def loads(rt: Runtime, s: Any) -> Any:
     if type(s) is not str:
         wanted("json.loads", "text", s)
     return parse_json(rt, s)
 
 
+@named("json.dumps", gives=str, size="text", long="always", doc="The JSON text of a value.")
 def dumps(rt: Runtime, obj: Any, *, indent: Any = None, ensure_ascii: Any = False) -> Any:
     if truth(ensure_ascii):
         wrong_value("json.dumps leaves texts as they are", "leave out ensure_ascii")
@@ -363,27 +453,6 @@ def _math(name: str) -> Callable[..., Any]:
     return one
 
 
-_MATH = (
-    "atan",
-    "ceil",
-    "cos",
-    "degrees",
-    "exp",
-    "floor",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "isqrt",
-    "log10",
-    "log2",
-    "radians",
-    "sin",
-    "sqrt",
-    "tan",
-    "trunc",
-)
-
-
 def _math_of_two(name: str) -> Callable[..., Any]:
     native: Callable[..., Any] = getattr(math, name)
 
@@ -394,6 +463,7 @@ def _math_of_two(name: str) -> Callable[..., Any]:
     return two
 
 
+@named("math.gcd", takes="i", gives=int)
 def gcd(rt: Runtime, a: Any, b: Any) -> int:
     for each in (a, b):
         if type(each) is not int:
@@ -402,11 +472,13 @@ def gcd(rt: Runtime, a: Any, b: Any) -> int:
     return math.gcd(a, b)
 
 
+@named("math.isclose", takes="n")
 def isclose(rt: Runtime, a: Any, b: Any, *, rel_tol: Any = 1e-9, abs_tol: Any = 0.0) -> bool:
     x, y, relative, absolute = (_number("isclose", each) for each in (a, b, rel_tol, abs_tol))
     return _finite("isclose", lambda: math.isclose(x, y, rel_tol=relative, abs_tol=absolute))
 
 
+@named("math.prod", takes="c.", long="always")
 def prod(rt: Runtime, iterable: Any, start: Any = 1) -> Any:
     return begun(_prod(rt, elements(rt, iterable, "prod"), start))
 
@@ -422,46 +494,43 @@ def _prod(rt: Runtime, values: Any, product: Any) -> Work[Any]:
     return product
 
 
+@named("math.log", takes="nN", doc="Return the logarithm of x to the given base, or the natural one.")
 def log(rt: Runtime, x: Any, base: Any = None) -> float:
     value, other = _number("log", x), base if base is None else _number("log", base)
     return _finite("log", lambda: math.log(value) if other is None else math.log(value, other))
 
 
-BUILTINS: dict[str, Entry] = {
-    **table(
-        (
-            *(
-                abs_,
-                round_,
-                divmod_,
-                pow_,
-                sum_,
-                int_,
-                float_,
-                str_,
-                repr_,
-                chr_,
-                ord_,
-                bool_,
-                len_,
-                list_,
-                tuple_,
-                set_,
-            ),
-            *(dict_, range_, enumerate_, zip_, reversed_, all_, any_),
-        ),
-        1,
-    ),
-    **table((min_, max_, sorted_, map_, filter_), 2),
-    "json.loads": Entry.of("json.loads", loads, 1),
-    "json.dumps": Entry.of("json.dumps", dumps, 1),
-    **{f"math.{name}": Entry.of(f"math.{name}", _math(name), 1) for name in _MATH},
-    **{f"math.{name}": Entry.of(f"math.{name}", _math_of_two(name), 1) for name in ("atan2", "hypot")},
-    **{f"math.{each.__name__}": Entry.of(f"math.{each.__name__}", each, 1) for each in (gcd, isclose, log, prod)},
+@named(
+    "isinstance",
+    flow="ok",
+    gives=bool,
+    usage="isinstance(value, (int, str))",
+    doc="Whether a value is of a type: int float str bool list dict tuple set.",
+)
+def is_instance(value: Any, kinds: tuple[type[Any], ...]) -> bool:
+    """``isinstance(value, ...)``."""
+    return type(value) in kinds
+
+
+_MATH: dict[str, dict[str, Any]] = {
+    **{each: {} for each in ("atan", "ceil", "cos", "degrees", "exp", "floor", "isfinite", "isinf", "isnan")},
+    "isqrt": {"takes": "w", "gives": int},
+    **{each: {} for each in ("log10", "log2", "radians", "sin")},
+    "sqrt": {"gives": float},
+    **{each: {} for each in ("tan", "trunc")},
 }
+BUILTINS: dict[str, Row] = rows_in(
+    (
+        *(each for each in globals().values() if each is not is_instance),
+        *(named(f"math.{name}", **{"takes": "n", **columns})(_math(name)) for name, columns in _MATH.items()),
+        *(named(f"math.{name}", takes="n")(_math_of_two(name)) for name in ("atan2", "hypot")),
+    )
+)
 """The functions by name."""
 CONSTANTS: dict[str, float] = {"math.pi": math.pi, "math.e": math.e, "math.inf": math.inf, "math.nan": math.nan}
-SORT = Entry.of("sort", sort, 3)
+ISINSTANCE = rows_in((is_instance,))["isinstance"]
+"""Its calls are written by a rule of their own (``calls.py``): its types are names and no values."""
+SORT = rows_in((sort,), list)["sort"]
 KINDS: dict[str, tuple[type[Any], ...]] = {
     "int": (int, bool),
     "float": (float,),
@@ -473,8 +542,3 @@ KINDS: dict[str, tuple[type[Any], ...]] = {
     "set": (OrderedSet,),
 }
 """What ``isinstance`` knows."""
-
-
-def is_instance(value: Any, kinds: tuple[type[Any], ...]) -> bool:
-    """``isinstance(value, ...)``."""
-    return type(value) in kinds

@@ -19,18 +19,16 @@ from agentflow.lang.python.forms import FORMS, Form
 from agentflow.lang.python.functions import code_name, known_function
 from agentflow.lang.python.kinds import as_counted
 from agentflow.lang.python.labelled import labelled_entry
-from agentflow.lang.python.long_calls import takes_long
 from agentflow.lang.python.methods import ALL_METHODS, OF_TEXTS, method
 from agentflow.lang.python.names import Function
 from agentflow.lang.python.native import appended, got
+from agentflow.lang.python.rows import Row, takes_long
 from agentflow.lang.python.strict import CHANGING
 from agentflow.lang.python.strict_twins import set_default, strict_entry
 from agentflow.lang.python.support import call, rebound
-from agentflow.lang.python.table import Entry
 from agentflow.lang.python.takes import check_builtin, check_form, check_method
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import MISSING
-from agentflow.lang.python.words import word_of
 from agentflow.lib.text.suggest import did_you_mean, meant, suggest
 
 _OF_LISTS = {
@@ -425,7 +423,7 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
 
         result = unless_boxed(
             g,
-            word_of(entry.function)[0] * count,
+            entry.flow[0] * count,
             args,
             lambda values: g.call(itself, [*first, *values]),
             boxed,
@@ -442,7 +440,7 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
     return g.long(result) if takes_long(entry.function) else result
 
 
-def _entry(g: Emitter, entry: Entry) -> Entry:
+def _entry(g: Emitter, entry: Row) -> Row:
     """An entry of a table with the function that this code calls."""
     if g.followed is not None:
         return strict_entry(entry)

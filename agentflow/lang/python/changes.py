@@ -18,6 +18,7 @@ from agentflow.lang.python.compare import key
 from agentflow.lang.python.errors import outside, wanted, wrong_value
 from agentflow.lang.python.keyed import AT_ONCE, combined, merged
 from agentflow.lang.python.repeated import Repeated
+from agentflow.lang.python.rows import code, on
 from agentflow.lang.python.sharing import allowed, changing
 from agentflow.lang.python.values import add, bitwise, element, elements, subtract
 
@@ -38,6 +39,7 @@ def _after(work: Work[None], function: Callable[..., Any], arguments: tuple[Any,
 # -- elements -----------------------------------------------------------------------------------------------------
 
 
+@code(tested="ooo", stores=True, long="always")
 def store(rt: Runtime, new: Any, value: Any, at: Any) -> Any:
     """``value[at] = new``; the parameters are in the order in which Python evaluates these. Gives None, or work."""
     kind = type(value)
@@ -61,6 +63,7 @@ def store(rt: Runtime, new: Any, value: Any, at: Any) -> Any:
     return None
 
 
+@code(long="always")
 def remove(rt: Runtime, value: Any, at: Any) -> Any:
     """``del value[at]``. Gives None, or work."""
     if type(value) not in (dict, list):
@@ -83,6 +86,7 @@ def _unchangeable(value: Any) -> NoReturn:
 # -- operators ----------------------------------------------------------------------------------------------------
 
 
+@code("oi", long="always")
 def add_to(rt: Runtime, a: Any, b: Any) -> Any:
     """``a += b``: a list is extended in place."""
     if type(a) is not list:
@@ -96,6 +100,7 @@ def add_to(rt: Runtime, a: Any, b: Any) -> Any:
     return a
 
 
+@code("kne", long="always")
 def bitwise_to(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
     """``a |= b`` and its like: sets and dicts are changed in place, dicts by pairs too."""
     if sign == "|" and type(a) is dict:
@@ -106,6 +111,7 @@ def bitwise_to(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
     return bitwise(rt, sign, a, b)
 
 
+@code("nn", long="always")
 def subtract_from(rt: Runtime, a: Any, b: Any) -> Any:
     """``a -= b``: a set is changed in place."""
     if type(a) is OrderedSet and type(b) is OrderedSet:
@@ -124,6 +130,7 @@ def _combined(rt: Runtime, sign: str, a: OrderedSet, b: OrderedSet) -> Work[Orde
 # -- entries ------------------------------------------------------------------------------------------------------
 
 
+@on(dict, changes="d", puts=True, flow="i", takes="m", size="update", doc="Take over what another one has.")
 def update(rt: Runtime, value: dict[Any, Any], other: Any) -> Any:
     """``value.update(other)``."""
     return begun(_update(rt, value, other, "update"))
@@ -141,6 +148,16 @@ def _update(rt: Runtime, value: dict[Any, Any], other: Any, who: str) -> Work[No
     yield from merged(value, entries)
 
 
+@on(
+    OrderedSet,
+    name="update",
+    changes="d",
+    puts=True,
+    flow="i",
+    takes="c",
+    size="update",
+    doc="Take over what another one has.",
+)
 def set_update(rt: Runtime, value: OrderedSet, *others: Any) -> Any:
     """``value.update(...)`` of a set."""
     return begun(_set_update(rt, value, others))

@@ -19,6 +19,7 @@ from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.python.errors import article, kind_of, wanted
 from agentflow.lang.python.keyed import included
+from agentflow.lang.python.rows import code
 
 NUMBERS = frozenset((int, float, bool))
 _ORDERED = frozenset((list, tuple))
@@ -35,6 +36,7 @@ _SYMBOLS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
+@code(tested="rr", long="always")
 def eq(rt: Runtime, a: Any, b: Any) -> Any:
     """``a == b``."""
     if type(a) in LEAVES and type(b) in LEAVES and (type(a) is not str or _is_quick(a, b)):
@@ -42,6 +44,7 @@ def eq(rt: Runtime, a: Any, b: Any) -> Any:
     return begun(_same(a, b))
 
 
+@code(tested="rr", long="always")
 def ne(rt: Runtime, a: Any, b: Any) -> Any:
     """``a != b``."""
     if type(a) in LEAVES and type(b) in LEAVES and (type(a) is not str or _is_quick(a, b)):
@@ -162,6 +165,7 @@ def _too_deep() -> LimitExceeded:
     )
 
 
+@code(tested="rr", long="always")
 def ordered(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
     """``a < b`` and its like: numbers, texts, lists and tuples of them, and sets by inclusion."""
     kind = type(a)
@@ -213,6 +217,7 @@ def incomparable(sign: str, a: Any, b: Any) -> SexpEvaluationError:
     )
 
 
+@code(tested="rc", long="always")
 def contains(rt: Runtime, value: Any, container: Any) -> Any:
     """``value in container``."""
     kind = type(container)
@@ -304,6 +309,7 @@ def is_key(value: Any) -> bool:
     return True
 
 
+@code("k", within=True)
 def key(value: Any) -> Any:
     """``value`` as a key of a dict or an element of a set. Raises ``dict/key``."""
     if type(value) is str or is_key(value):

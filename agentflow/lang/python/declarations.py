@@ -17,6 +17,7 @@ from agentflow.lang.python.emitter import Emitter, statement
 from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.functions import DECORATORS, is_literal
 from agentflow.lang.python.names import all_parameters, parameters
+from agentflow.lang.python.rows import code
 from agentflow.lib.option_table import FIELDS, hint_for, options_of
 from agentflow.lib.text.slots import SLOT, not_filled, not_used, single_braces, unused
 from agentflow.lib.text.suggest import did_you_mean
@@ -177,6 +178,7 @@ def record(g: Emitter, node: ast.ClassDef) -> list[ast.stmt]:
     return []
 
 
+@code("k", silent=True)
 def declared(env: SexpEnvironment, name: str, record: RecordInfo) -> None:
     """Tell later texts in the environment of a class."""
     env.define_record(name, record)

@@ -29,12 +29,12 @@ from agentflow.lang.python.names import Names as Scopes
 from agentflow.lang.python.names import Scope, Var
 from agentflow.lang.python.nodes import Nodes
 from agentflow.lang.python.reader import fields_of, span_of
+from agentflow.lang.python.rows import traits_of
 from agentflow.lang.python.strict_code import StrictPython
 from agentflow.lang.python.strict_twins import strict_twin_of
 from agentflow.lang.python.support import check_global, unbound_name
 from agentflow.lang.python.unboxed import unless_boxed
 from agentflow.lang.python.values import truth
-from agentflow.lang.python.words import is_change, tested
 from agentflow.lang.stack import LEVELS, on_fresh_stack
 
 Describe = Callable[[str], NameInfo]
@@ -245,14 +245,15 @@ class Emitter(Nodes):
         code = self.const_param(function, f"P_{function.__name__}")
         if not self.labelled:
             return self.call(code, arguments)
-        letters = tested(function)
+        traits = traits_of(function)
+        letters = traits.tested
         if letters is None or len(arguments) < len(letters):
             return self.boxed(function, arguments)
         hidden = arguments[: len(arguments) - len(letters)]
 
         def plain(values: Sequence[ast.expr]) -> ast.expr:
             done = self.call(code, [*hidden, *values])
-            if self.followed is None or not is_change(function):
+            if self.followed is None or not traits.stores:
                 return done
             return self.ifexp(self.rt("ambient"), self.boxed(function, [*hidden, *values]), done)
 

@@ -25,6 +25,7 @@ from agentflow.lang.python.native import (
     text_of,
 )
 from agentflow.lang.python.repeated import Repeated, set_of
+from agentflow.lang.python.rows import code
 from agentflow.lang.python.strict import keyed
 from agentflow.lang.python.texts import formatted, text, written
 from agentflow.lib.text.suggest import did_you_mean
@@ -116,6 +117,7 @@ def _collected(g: Emitter, items: list[ast.expr]) -> ast.expr | None:
     return g.ours(gathered, g.name("rt"), *parts)
 
 
+@code("k", within=True, maker="gathered")
 def gathered(rt: Any, *parts: tuple[bool, Any]) -> list[Any]:
     """The items of ``[a, *b]``."""
     items: list[Any] = []
@@ -128,11 +130,13 @@ def gathered(rt: Any, *parts: tuple[bool, Any]) -> list[Any]:
     return items
 
 
+@code("k", within=True, maker="items")
 def as_tuple(items: list[Any]) -> Any:
     """The tuple of items, in a flow with a policy."""
     return tuple(items)
 
 
+@code("k", keys=True, within=True, long="always", maker="items")
 def as_set(items: list[Any]) -> Any:
     """The set of items."""
     return begun(_as_set(items))
@@ -162,6 +166,7 @@ def _spread(g: Emitter, code: ast.expr) -> ast.expr:
     return g.long(value) if g.labelled else value
 
 
+@code("e", long="boxed")
 def spread_dict(value: Any) -> Any:
     """``value`` of ``{**value}``."""
     if type(value) is not dict:
@@ -169,6 +174,7 @@ def spread_dict(value: Any) -> Any:
     return cast("dict[Any, Any]", value)
 
 
+@code("k", keys=True, within=True, long="always", maker="entries")
 def entries(rt: Any, *parts: tuple[bool, Any, Any]) -> Any:
     """The dict of ``{key: value, **more}``."""
     return begun(_entries(rt, parts))
@@ -250,6 +256,7 @@ def named(g: Emitter, node: ast.NamedExpr) -> ast.expr:
     return ast.NamedExpr(cast("ast.Name", g.target(node.target.id)), value, **g.loc)
 
 
+@code("k")
 def assigned(cell: Any, value: Any) -> Any:
     """``name := value`` of a variable of the environment."""
     cell.v = value

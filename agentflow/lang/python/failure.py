@@ -8,6 +8,7 @@ from typing import Any
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, TaskError
 from agentflow.lang.builtins.records import field_of
 from agentflow.lang.python.errors import article, kind_of
+from agentflow.lang.python.rows import code
 
 PARENTS: dict[str, str] = {
     "KeyError": "LookupError",
@@ -70,6 +71,7 @@ class Failure:
         return self._error
 
 
+@code(silent=True)
 def caught(raised: Exception, value: Any) -> Failure:
     """The failure of an exception, which the runtime has turned into ``value``."""
     code = str(field_of(value, "code", ""))
@@ -98,16 +100,19 @@ def _above(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(classes)
 
 
+@code(silent=True)
 def matches(failure: Failure, names: tuple[str, ...]) -> bool:
     """Whether ``except`` with these classes catches a failure."""
     return not failure._names.isdisjoint(names)  # pyright: ignore[reportPrivateUsage]
 
 
+@code(silent=True)
 def raised(name: str, message: str) -> AgentflowError:
     """The error of ``raise name(message)``."""
     return SexpEvaluationError(message or name, code="program/raised", details={"class": name})
 
 
+@code(silent=True)
 def raised_again(value: Any) -> Any:
     """What raises a caught failure again. Raises ``type/argument`` for anything else."""
     if isinstance(value, Failure):

@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from agentflow.lang.python.emitter import Emitter
 
@@ -14,26 +15,36 @@ Write = Callable[[Emitter, ast.Call], ast.expr]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form: ``usage`` is how it is called, ``about`` what it does, ``write`` the rule that writes its code."""
+    """A form: ``usage`` is how it is called, ``about`` what it does, ``write`` the rule that writes its code.
+
+    ``takes`` is a word of :mod:`agentflow.lang.takes` for the types of its arguments, ``gives`` the type of its value. Of one with a number
+    and something that it ``runs``, that says where each of the two stands. ``asks`` names the effect which a policy may guard. ``calls``: its first
+    argument is called.
+    """
 
     name: str
     usage: str
     about: str
     write: Write
+    takes: str | None = None
+    gives: type[Any] | None = None
+    runs: tuple[int, int] | None = None
+    asks: str | None = None
+    calls: bool = False
 
 
 FORMS: dict[str, Form] = {}
 """The forms by name. What has a dot is what models write unasked, of ``asyncio`` and its like."""
 
 
-def form(usage: str, *also: str) -> Callable[[Write], Write]:
-    """Declare that the function writes the calls of a form, and of the names ``also``."""
+def form(usage: str, *also: str, **columns: Any) -> Callable[[Write], Write]:
+    """Declare that the function writes the calls of a form, and of the names ``also``. The columns are those of :class:`Form`."""
 
     def mark(write: Write) -> Write:
         name = usage.partition("(")[0]
         about = inspect.getdoc(write) or ""
         for each in (name, *also):
-            FORMS[each] = Form(each, usage, about, write)
+            FORMS[each] = Form(each, usage, about, write, **columns)
         return write
 
     return mark

@@ -33,11 +33,10 @@ from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.core.data.work import Work
 from agentflow.lang.builtins.labelled import called
 from agentflow.lang.calling import Sentinel, Sliced, begun
-from agentflow.lang.python import changes, compare, failure, support, values
+from agentflow.lang.python import builtins, changes, compare, failure, support, values
 from agentflow.lang.python.blaming import blaming
 from agentflow.lang.python.errors import wrong_value
-from agentflow.lang.python.long_calls import takes_long
-from agentflow.lang.python.methods import method
+from agentflow.lang.python.methods import METHOD_ROWS, method
 from agentflow.lang.python.opening import (
     KEYED,
     all_bare,
@@ -49,13 +48,13 @@ from agentflow.lang.python.opening import (
     pushed,
     sources_of_keys,
 )
+from agentflow.lang.python.rows import Row, code, takes_long, traits_of
 from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.sorting import sorted_values
-from agentflow.lang.python.table import Entry
 from agentflow.lang.python.values import MISSING
-from agentflow.lang.python.words import name_of, word_of
 
 
+@code("o")
 def negated(value: Any) -> bool:
     """``not value``."""
     return not values.truth(value)
@@ -68,13 +67,13 @@ def twin_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
-    own = _OWN.get(name_of(function))
+    own = _OWN.get(function)
     if own is not None:
         return own
-    maker = _MAKERS.get(name_of(function))
-    if maker is not None:
-        return maker(function)
-    word = word_of(function)
+    traits = traits_of(function)
+    if traits.maker:
+        return _MAKERS[traits.maker](function)
+    word = traits.flow
     if set(word) == {"k"}:
         return function
     hidden = _hidden(function)
@@ -215,12 +214,10 @@ def _branched(rt: Any, value: Label) -> Work[list[Any]]:
 
 
 def _rounds(*bounds: Any) -> Iterable[int]:
-    from agentflow.lang.python.builtins import rounds
-
     if UNBOXED.issuperset(map(type, bounds)):
-        return rounds(*bounds)
+        return builtins.rounds(*bounds)
     opened, sources = few_opened("r", bounds)
-    numbers: Any = rounds(*opened)
+    numbers: Any = builtins.rounds(*opened)
     return (box(each, sources) for each in numbers) if sources else numbers
 
 
@@ -278,12 +275,11 @@ def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _MAKERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-    "expressions.as_set": _of_items,
-    "expressions.as_tuple": _of_items,
-    "expressions.entries": _entries,
-    "expressions.gathered": _gathered,
+    "entries": _entries,
+    "gathered": _gathered,
+    "items": _of_items,
 }
-"""How twins are made of functions in modules that import this one."""
+"""How twins are made of functions of parts (:class:`~agentflow.lang.python.rows.Traits`)."""
 
 
 def _remove(rt: Any, value: Any, at: Any) -> Any:
@@ -308,19 +304,12 @@ def _found(rt: Any, value: Any, container: Any) -> Work[Any]:
     return (yield from result.work) if type(result) is Sliced else result
 
 
-_KEPT = {
-    "append": "k",
-    "insert": "rk",
-    "extend": "i",
-    "update": "i",
-    "add": "k",
-    "setdefault": "kk",
-    "get": "rk",
-    "pop": "rk",
-}
-"""What methods of lists, sets and dicts do with their arguments; the others read them."""
-_OF_KEYS = frozenset(("keys", "values", "items", "union", "intersection", "difference", "issubset", "issuperset"))
+_KEPT = {row.name: row.flow for row in METHOD_ROWS if str not in row.kinds}
+"""What methods of lists, tuples, sets and dicts do with their arguments."""
+_OF_KEYS = frozenset(row.name for row in METHOD_ROWS if row.keys)
 """Methods of dicts and sets that give what depends on which keys there are."""
+WITHIN = frozenset(row.name for row in METHOD_ROWS if row.within)
+"""Methods of lists and tuples that look at what is in them."""
 
 
 def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
@@ -338,7 +327,7 @@ def _method_opened(
     word = "r" if type(value) is str else _KEPT.get(name, "r")
     opened, more = yield from opened_by(word, arguments)
     sources = joined(sources, more)
-    if type(value) in (list, tuple) and name in ("index", "count", "remove"):
+    if type(value) in (list, tuple) and name in WITHIN:
         read, more = yield from stripped(value)
         sources = joined(sources, more)
         if name == "remove" and read is not value:
@@ -393,8 +382,6 @@ async def _log_text(rt: Any, separator: Any, parts: tuple[Any, ...]) -> Any:
 
 
 async def _extreme(rt: Any, d: int, who: str, arguments: tuple[Any, ...], key: Any, default: Any) -> Any:
-    from agentflow.lang.python import builtins
-
     function = builtins.min_ if who == "min" else builtins.max_
     if bare(key) is None:
         opened, sources = await rt.work(opened_by("r", (*arguments, key)))
@@ -434,8 +421,6 @@ async def _sorted(rt: Any, d: int, iterable: Any, *, key: Any = None, reverse: A
 
 
 async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = False) -> None:
-    from agentflow.lang.python import builtins
-
     inner = bare(value)
     if type(inner) is not list:
         await builtins.sort(rt, d, inner, key=key, reverse=reverse)
@@ -444,34 +429,34 @@ async def _sort(rt: Any, d: int, value: Any, *, key: Any = None, reverse: Any = 
     inner[:] = bare(await _sorted(rt, d, value, key=key, reverse=reverse))
 
 
-_EXTENDED = _plain(changes.add_to, word_of(changes.add_to), 1)
+_EXTENDED = _plain(changes.add_to, traits_of(changes.add_to).flow, 1)
 _ADDED = _plain(changes.add_to, "oo", 1)
-_OWN: dict[str, Callable[..., Any]] = {
-    "values.truth": _truth,
-    "values.iterated": blaming(_iterated),
-    "values.elements": _elements,
-    "values.unpacked": _unpacked,
-    "support.listed": _listed,
-    "changes.add_to": _add_to,
-    "changes.store": blaming(_store),
-    "changes.remove": blaming(_remove),
-    "compare.contains": _contains,
-    "methods.method": blaming(_method),
-    "support.call": _call,
-    "support.log_text": blaming(_log_text),
-    "failure.raised": _raised,
-    "failure.raised_again": _raised_again,
-    "failure.caught": _caught,
-    "failure.matches": _matches,
-    "builtins.rounds": blaming(_rounds),
-    "builtins.min_": blaming(_min),
-    "builtins.max_": blaming(_max),
-    "builtins.sorted_": blaming(_sorted),
-    "builtins.sort": blaming(_sort),
+_OWN: dict[Callable[..., Any], Callable[..., Any]] = {
+    values.truth: _truth,
+    values.iterated: blaming(_iterated),
+    values.elements: _elements,
+    values.unpacked: _unpacked,
+    support.listed: _listed,
+    changes.add_to: _add_to,
+    changes.store: blaming(_store),
+    changes.remove: blaming(_remove),
+    compare.contains: _contains,
+    method: blaming(_method),
+    support.call: _call,
+    support.log_text: blaming(_log_text),
+    failure.raised: _raised,
+    failure.raised_again: _raised_again,
+    failure.caught: _caught,
+    failure.matches: _matches,
+    builtins.rounds: blaming(_rounds),
+    builtins.min_: blaming(_min),
+    builtins.max_: blaming(_max),
+    builtins.sorted_: blaming(_sorted),
+    builtins.sort: blaming(_sort),
 }
 
 
 @cache
-def labelled_entry(entry: Entry) -> Entry:
-    """An entry of a table with the twin of its function."""
+def labelled_entry(entry: Row) -> Row:
+    """A row with the twin of its function."""
     return replace(entry, function=twin_of(entry.function))

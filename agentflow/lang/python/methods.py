@@ -4,7 +4,6 @@
 # Tests of exact types make list[Unknown] of Any.
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 from agentflow.core.data.errors import SexpEvaluationError, cut
@@ -14,16 +13,19 @@ from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements
-from agentflow.lang.python.changes import after, keys_of, set_update, update
+from agentflow.lang.python import changes
+from agentflow.lang.python.builtins import SORT
+from agentflow.lang.python.changes import after, keys_of
 from agentflow.lang.python.compare import key, position, times
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_value
 from agentflow.lang.python.keyed import AT_ONCE, chosen, included, joined
+from agentflow.lang.python.rows import Row, code, no_such, on, rows_in
 from agentflow.lang.python.sharing import allowed, changing
-from agentflow.lang.python.table import Entry, no_such, table
 from agentflow.lang.python.text_methods import TEXT_METHODS
 from agentflow.lang.python.values import MISSING, elements
 
 
+@code(long="always")
 def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywords: tuple[str, ...] = ()) -> Any:
     """``value.name(...)``; the last arguments are those by ``keywords``. For long work, that."""
     kind = cast("type[Any]", type(value))
@@ -52,6 +54,8 @@ def method(rt: Runtime, name: str, value: Any, arguments: tuple[Any, ...], keywo
     return entry.function(rt, value, *arguments[:count], **dict(zip(keywords, arguments[count:], strict=True)))
 
 
+@code("ok", long="always")
+@on(list, changes="", puts=True, flow="k", size="put")
 def append(rt: Runtime, value: Any, item: Any) -> Any:
     """``value.append(item)``. Every 64th element pays for the 64 before it (``native.py`` appends those). Gives None, or work."""
     if type(value) is not list:
@@ -69,6 +73,7 @@ def append(rt: Runtime, value: Any, item: Any) -> Any:
 # -- lists --------------------------------------------------------------------------------------------------------
 
 
+@on(list, changes="i", puts=True, flow="i", takes="c", size="update")
 def extend(rt: Runtime, value: list[Any], iterable: Any) -> Any:
     more = elements(rt, iterable, "extend")
     check_collection(rt, len(value) + len(more), "extend")
@@ -80,6 +85,7 @@ def extend(rt: Runtime, value: list[Any], iterable: Any) -> Any:
     return None
 
 
+@on(list, changes="i", puts=True, flow="rk", takes="i.", size="put")
 def insert(rt: Runtime, value: list[Any], index: Any, item: Any) -> Any:
     if type(index) is not int:
         wanted("insert", "an integer as index", index)
@@ -92,6 +98,7 @@ def insert(rt: Runtime, value: list[Any], index: Any, item: Any) -> Any:
     return None
 
 
+@on(list, changes="a", within=True, size="removed")
 def remove_(rt: Runtime, value: list[Any], item: Any) -> Any:
     return begun(_remove(rt, value, item))
 
@@ -104,6 +111,7 @@ def _remove(rt: Runtime, value: list[Any], item: Any) -> Work[None]:
     del value[at]
 
 
+@on(list, changes="i", flow="rk", takes="i", size="removed")
 def pop(rt: Runtime, value: list[Any], index: Any = -1) -> Any:
     if type(index) is not int:
         wanted("pop", "an integer as index", index)
@@ -117,6 +125,7 @@ def pop(rt: Runtime, value: list[Any], index: Any = -1) -> Any:
     return value.pop(index)
 
 
+@on(list, dict, OrderedSet, changes="", size="removed")
 def clear(rt: Runtime, value: Any) -> Any:
     return begun(_clear(rt, value))
 
@@ -126,6 +135,7 @@ def _clear(rt: Runtime, value: Any) -> Work[None]:
     (value.items if type(value) is OrderedSet else value).clear()
 
 
+@on(list, tuple, changes=None, within=True, size="whole")
 def index(rt: Runtime, value: Any, item: Any) -> Any:
     return begun(_index(value, item))
 
@@ -137,6 +147,7 @@ def _index(value: Any, item: Any) -> Work[int]:
     return at
 
 
+@on(list, tuple, changes=None, within=True, size="whole")
 def count(rt: Runtime, value: Any, item: Any) -> Any:
     return begun(_count(value, item))
 
@@ -148,6 +159,7 @@ def _count(value: Any, item: Any) -> Work[int]:
     return total
 
 
+@on(list, changes="", size="removed")
 def reverse(rt: Runtime, value: list[Any]) -> Any:
     return begun(_reverse(rt, value))
 
@@ -158,6 +170,7 @@ def _reverse(rt: Runtime, value: list[Any]) -> Work[None]:
     value.reverse()
 
 
+@on(list, dict, OrderedSet, changes=None, size="copy", doc="A copy, with the same elements in it.")
 def copy(rt: Runtime, value: Any) -> Any:
     charge_collection(rt, len(value), "copy")
     return OrderedSet.of(value.items.copy()) if type(value) is OrderedSet else value.copy()
@@ -166,20 +179,24 @@ def copy(rt: Runtime, value: Any) -> Any:
 # -- dicts --------------------------------------------------------------------------------------------------------
 
 
+@on(dict, changes=None, flow="rk", takes="k.", size="entry")
 def get(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = None) -> Any:
     return value.get(key(key_), default)
 
 
+@on(dict, changes=None, keys=True, size="keys", doc="A list of the keys.")
 def keys(rt: Runtime, value: dict[Any, Any]) -> list[Any]:
     charge_collection(rt, len(value), "keys")
     return list(value)
 
 
+@on(dict, changes=None, keys=True, size="values", doc="A list of the values.")
 def values(rt: Runtime, value: dict[Any, Any]) -> list[Any]:
     charge_collection(rt, len(value), "values")
     return list(value.values())
 
 
+@on(dict, changes=None, keys=True, size="items", doc="A list of pairs: a key and its value.")
 def items(rt: Runtime, value: dict[Any, Any]) -> Any:
     charge_collection(rt, len(value), "items")
     return list(value.items()) if len(value) <= AT_ONCE else begun(_items(list(value), list(value.values())))
@@ -193,6 +210,7 @@ def _items(names: list[Any], values: list[Any]) -> Work[list[tuple[Any, Any]]]:
     return pairs
 
 
+@on(dict, name="pop", changes="i", flow="rk", takes="k.", size="removed")
 def pop_key(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = MISSING) -> Any:
     name = key(key_)
     if name in value:
@@ -203,6 +221,7 @@ def pop_key(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = MISSIN
     return default
 
 
+@on(dict, changes="i", puts=True, flow="kk", takes="k.", size="setdefault")
 def setdefault(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = None) -> Any:
     name = key(key_)
     if name not in value:
@@ -217,6 +236,7 @@ def setdefault(rt: Runtime, value: dict[Any, Any], key_: Any, default: Any = Non
 # -- sets ---------------------------------------------------------------------------------------------------------
 
 
+@on(OrderedSet, changes="i", puts=True, flow="k", takes="k", size="put")
 def add_(rt: Runtime, value: OrderedSet, item: Any) -> Any:
     name = key(item)
     if name not in value.items:
@@ -228,6 +248,7 @@ def add_(rt: Runtime, value: OrderedSet, item: Any) -> Any:
     return None
 
 
+@on(OrderedSet, changes="i", takes="k", size="removed")
 def discard(rt: Runtime, value: OrderedSet, item: Any) -> Any:
     return begun(_discard(rt, value, key(item)))
 
@@ -237,6 +258,7 @@ def _discard(rt: Runtime, value: OrderedSet, name: Any) -> Work[None]:
     value.items.pop(name, None)
 
 
+@on(OrderedSet, name="remove", changes="a", takes="k", size="removed")
 def remove_element(rt: Runtime, value: OrderedSet, item: Any) -> Any:
     name = key(item)
     if name not in value.items:
@@ -244,6 +266,7 @@ def remove_element(rt: Runtime, value: OrderedSet, item: Any) -> Any:
     return begun(_discard(rt, value, name))
 
 
+@on(OrderedSet, changes=None, keys=True, takes="c", size="union")
 def union(rt: Runtime, value: OrderedSet, *others: Any) -> Any:
     charge_collection(rt, len(value.items), "union")
     return begun(_union(rt, value, others))
@@ -253,10 +276,12 @@ def _union(rt: Runtime, value: OrderedSet, others: tuple[Any, ...]) -> Work[Orde
     return OrderedSet.of((yield from joined(value.items, (yield from keys_of(rt, others)))))
 
 
+@on(OrderedSet, changes=None, keys=True, takes="c", size="fewer")
 def intersection(rt: Runtime, value: OrderedSet, other: Any) -> Any:
     return begun(_chosen(rt, value, (other,), True))
 
 
+@on(OrderedSet, changes=None, keys=True, takes="c", size="fewer")
 def difference(rt: Runtime, value: OrderedSet, *others: Any) -> Any:
     return begun(_chosen(rt, value, others, False))
 
@@ -267,10 +292,12 @@ def _chosen(rt: Runtime, value: OrderedSet, others: tuple[Any, ...], within: boo
     return OrderedSet.of((yield from chosen(value.items, more, within)))
 
 
+@on(OrderedSet, changes=None, keys=True, takes="c")
 def issubset(rt: Runtime, value: OrderedSet, other: Any) -> Any:
     return begun(_included(rt, "<=", value, other))
 
 
+@on(OrderedSet, changes=None, keys=True, takes="c")
 def issuperset(rt: Runtime, value: OrderedSet, other: Any) -> Any:
     return begun(_included(rt, ">=", value, other))
 
@@ -279,25 +306,12 @@ def _included(rt: Runtime, sign: str, value: OrderedSet, other: Any) -> Work[boo
     return (yield from included(sign, value.items, (yield from keys_of(rt, (other,)))))
 
 
-def _named(name: str, function: Callable[..., Any]) -> dict[str, Entry]:
-    return {name: Entry.of(name, function, 2)}
-
-
-METHODS: dict[type[Any], dict[str, Entry]] = {
+METHODS: dict[type[Any], dict[str, Row]] = {
     str: TEXT_METHODS,
-    list: {
-        **table((extend, insert, remove_, pop, clear, index, count, reverse, copy), 2),
-        **_named("append", append),
-    },
-    tuple: table((index, count), 2),
-    dict: {**table((get, keys, values, items, setdefault, update, clear, copy), 2), **_named("pop", pop_key)},
-    OrderedSet: {
-        **table((add_, discard, union, intersection, difference, issubset, issuperset, clear, copy), 2),
-        **_named("remove", remove_element),
-        **_named("update", set_update),
-    },
+    **{kind: rows_in((*globals().values(), *vars(changes).values()), kind) for kind in (list, tuple, dict, OrderedSet)},
 }
 """The methods of each type; ``sort`` is a function of its own (``builtins.py``), because it calls its key."""
-ALL_METHODS = frozenset(name for methods in METHODS.values() for name in methods) | {"sort"}
+METHOD_ROWS = (*(row for methods in METHODS.values() for row in methods.values()), SORT)
+ALL_METHODS = frozenset(row.name for row in METHOD_ROWS)
 OF_TEXTS = frozenset(TEXT_METHODS) - {name for kind, methods in METHODS.items() if kind is not str for name in methods}
 """The methods that texts alone have: none leaves its work to be carried out in slices."""

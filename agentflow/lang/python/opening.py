@@ -1,4 +1,4 @@
-"""Opening values in boxes by the words of functions (:mod:`agentflow.lang.python.words`)."""
+"""Opening values in boxes by the words of functions (:mod:`agentflow.lang.python.rows`)."""
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 from __future__ import annotations

@@ -8,12 +8,12 @@ import math
 import re
 
 from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, SORT
+from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, ISINSTANCE, SORT
 from agentflow.lang.python.declarations import OPTIONS
 from agentflow.lang.python.failure import CLASSES, PARENTS
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.methods import METHODS
-from agentflow.lang.python.table import Entry as Function
+from agentflow.lang.python.rows import Row
 from agentflow.lang.reference import Entry
 
 _DECORATORS = (
@@ -26,41 +26,16 @@ _DECORATORS = (
 )
 _NATIVE: dict[type[object], type[object]] = {OrderedSet: set}
 _TITLES: dict[type[object], str] = {str: "str", list: "list", dict: "dict", tuple: "tuple", OrderedSet: "set"}
-_OWN = {
-    "json.loads": "The value of a JSON text.",
-    "json.dumps": "The JSON text of a value.",
-    "zip": "A list of tuples: of the first elements, of the second ones, and so on.",
-    "map": "A list of what a function gives for each element.",
-    "filter": "A list of the elements for which a function gives what counts as true.",
-    "range": "A list of the integers from a start, or 0, up to a stop, without it.",
-    "enumerate": "A list of pairs: a number, and the element.",
-    "reversed": "A list of the elements in reverse.",
-    "dict": "A dict of pairs, or a copy of a dict.",
-    "set": "A set of the elements, in the order in which they first stand.",
-    "pow": "Equivalent to base ** exp.",
-    "math.log": "Return the logarithm of x to the given base, or the natural one.",
-}
-_OWN_METHODS = {
-    "keys": "A list of the keys.",
-    "values": "A list of the values.",
-    "items": "A list of pairs: a key and its value.",
-    "update": "Take over what another one has.",
-    "copy": "A copy, with the same elements in it.",
-}
-_USAGES = {
-    "map": "map(function, iterable, ...)",
-    "zip": "zip(iterable, ..., strict=...)",
-    "range": "range(stop), range(start, stop, step)",
-}
 
 
 def python_entries() -> list[Entry]:
     """All documented names of Python texts, sorted."""
     listed = [Entry(name, usage, doc, "form", "Workflow") for name, usage, doc in _DECORATORS]
     listed += [Entry(name, form.usage, form.about, "form", "Workflow") for name, form in FORMS.items()]
-    listed += [Entry(name, _usage(each), _about(name), "function", "Python") for name, each in BUILTINS.items()]
-    kinds = "isinstance(value, (int, str))", "Whether a value is of a type: int float str bool list dict tuple set."
-    listed.append(Entry("isinstance", *kinds, "function", "Python"))
+    listed += [
+        Entry(name, _usage(each), each.doc or _about(name), "function", "Python") for name, each in BUILTINS.items()
+    ]
+    listed.append(Entry(ISINSTANCE.name, ISINSTANCE.usage, ISINSTANCE.doc, "function", "Python"))
     listed += [Entry(name, name, f"The number {value}.", "constant", "Python") for name, value in CONSTANTS.items()]
     listed += [Entry(name, name, _about_error(name), "class of errors", "Python") for name in CLASSES]
     return sorted(listed, key=lambda entry: entry.name)
@@ -72,7 +47,7 @@ def method_entries() -> list[Entry]:
         Entry(
             name,
             f"x.{_usage(each)}",
-            _OWN_METHODS.get(name) or _sentence(getattr(_NATIVE.get(kind, kind), name, None)),
+            each.doc or _sentence(getattr(_NATIVE.get(kind, kind), name, None)),
             f"method of {title}",
             "Python",
         )
@@ -87,9 +62,9 @@ def _about_error(name: str) -> str:
     return f'{within}: `raise {name}("what is wrong")`, `except {name} as e`.'
 
 
-def _usage(function: Function) -> str:
-    if function.name in _USAGES:
-        return _USAGES[function.name]
+def _usage(function: Row) -> str:
+    if function.usage:
+        return function.usage
     if function.positional < 0:
         shown = ["*values", *(f"{each}=..." for each in function.names)]
     else:
@@ -99,8 +74,6 @@ def _usage(function: Function) -> str:
 
 def _about(name: str) -> str:
     """The first sentence of Python's own documentation."""
-    if name in _OWN:
-        return _OWN[name]
     native = getattr(math, name.removeprefix("math."), None) if "." in name else getattr(builtins, name)
     return _sentence(native)
 

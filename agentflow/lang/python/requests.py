@@ -13,6 +13,7 @@ from agentflow.lang.builtins.results import value_of
 from agentflow.lang.builtins.world import sources
 from agentflow.lang.python.copies import own_copy
 from agentflow.lang.python.errors import wanted
+from agentflow.lang.python.rows import code
 
 _LONGEST_S = 1e9
 _LARGEST = 1 << 60
@@ -46,11 +47,13 @@ def program_text(text: Any) -> Source:
     return Source.unnamed(text, "python")
 
 
+@code("o")
 def unwrapped(result: Any) -> Any:
     """The data or text of a result. Raises the error of a failed one."""
     return value_of(result) if isinstance(result, TaskResult) else result
 
 
+@code("k", silent=True)
 async def endorsed(rt: Runtime, value: Any, reason: Any, span: Span) -> Any:
     """The value of ``endorse(...)``: a copy, for what is done later to what was endorsed, nobody has answered for."""
     await rt.perform(Endorse((value, reason)), span)
@@ -58,6 +61,7 @@ async def endorsed(rt: Runtime, value: Any, reason: Any, span: Span) -> Any:
     return (await rt.work(own_copy(bare)))[0]
 
 
+@code("k", silent=True, long="always")
 def sources_of(rt: Runtime, value: Any) -> Any:
     """The value of ``sources(...)``."""
     return sources(rt, value)

@@ -32,6 +32,7 @@ from agentflow.lang.changeable import CONTAINERS
 from agentflow.lang.environment import UNBOUND, Cell
 from agentflow.lang.python import values
 from agentflow.lang.python.errors import kind_of
+from agentflow.lang.python.methods import METHOD_ROWS
 from agentflow.lang.python.opening import KEYED, sources_of_keys
 from agentflow.lang.trace import too_early
 
@@ -189,28 +190,13 @@ def permit(rt: StrictRuntime, reference: Any, more: Sources) -> None:
 
 
 _CHANGING: dict[str, str] = {
-    "append": "",
-    "insert": "i",
-    "pop": "i",
-    "extend": "i",
-    "clear": "",
-    "reverse": "",
-    "sort": "",
-    "remove": "a",
-    "update": "d",
-    "setdefault": "i",
-    "add": "i",
-    "discard": "i",
+    **{row.name: row.changes for row in METHOD_ROWS if row.changes is not None},
     "[]=": "i",
     "del": "i",
     "+=": "i",
-    "|=": "d",
-    "&=": "d",
-    "-=": "d",
-    "^=": "d",
+    **dict.fromkeys(("|=", "&=", "-=", "^="), "d"),
 }
-"""How methods and statements change containers: by nothing that has sources of its own, by their first argument as an index or a key, by what is in their
-arguments, or by comparing all that there is."""
+"""By what methods and statements change containers (:class:`~agentflow.lang.python.rows.Row`)."""
 CHANGING = frozenset(_CHANGING)
 
 

@@ -34,6 +34,7 @@ from agentflow.lang.changeable import CONTAINERS
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
 from agentflow.lang.python import builtins, changes, labelled, methods, strict, support, values
 from agentflow.lang.python.copies import own_copy
+from agentflow.lang.python.rows import Row, traits_of
 from agentflow.lang.python.sharing import allowed
 from agentflow.lang.python.strict import (
     CHANGING,
@@ -46,8 +47,6 @@ from agentflow.lang.python.strict import (
     permit,
     sources_of_key,
 )
-from agentflow.lang.python.table import Entry
-from agentflow.lang.python.words import name_of, word_of
 
 _STORE = labelled.twin_of(changes.store)
 _REMOVE = labelled.twin_of(changes.remove)
@@ -65,32 +64,6 @@ def _unbound_name(rt: Any, env: SexpEnvironment, name: str, near: str | None = N
     return support.unbound_name(rt, env, name, near)
 
 
-_KEYED = frozenset(
-    (
-        "expressions.entries",
-        "expressions.as_set",
-        "builtins.set_",
-        "builtins.dict_",
-        "values.bitwise",
-        "values.subtract",
-    )
-)
-"""Functions that make dicts and sets."""
-_LOOKED_WITHIN = frozenset(
-    (
-        "values.unpacked",
-        "expressions.gathered",
-        "expressions.entries",
-        "expressions.as_set",
-        "expressions.as_tuple",
-        "compare.key",
-        "builtins.set_",
-        "builtins.dict_",
-    )
-)
-"""Functions that keep their arguments, and fail because of what is in them."""
-
-
 def strict_twin_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """The twin of a function that code calls, which takes the strand first."""
     return _twin(function)
@@ -98,41 +71,16 @@ def strict_twin_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _twin(function: Callable[..., Any]) -> Callable[..., Any]:
-    name = name_of(function)
-    own = _OWN.get(name)
+    own = _OWN.get(function)
     if own is not None or function.__module__ in (__name__, strict.__name__):
         return own or function
-    twin = labelled.twin_of(function)
+    twin, traits = labelled.twin_of(function), traits_of(function)
     needs_rt = _needs_rt(function)
     if inspect.iscoroutinefunction(function):
-        return twin if name in _AS_THEY_ARE else _waiting(twin)
-    if name in _AS_THEY_ARE:
+        return twin if traits.silent else _waiting(twin)
+    if traits.silent:
         return twin if needs_rt else _without_rt(twin)
-    word = "r" if name in _LOOKED_WITHIN else word_of(function)
-    return _telling(twin, word, needs_rt, keys=name in _KEYED)
-
-
-_AS_THEY_ARE = frozenset(
-    (
-        "support.filled",
-        "support.missing_keyword",
-        "support.binding",
-        "declarations.declared",
-        "support.check_global",
-        "support.task_procedure",
-        "support.outcome_of",
-        "support.outcome_of_dict",
-        "support.log_text",
-        "requests.endorsed",
-        "requests.sources_of",
-        "failure.raised",
-        "failure.raised_again",
-        "failure.caught",
-        "failure.matches",
-        "charging.check_collection",
-    )
-)
-"""Functions that look at nothing, raise what says itself where it came from, or do effects, of which the strand is told."""
+    return _telling(twin, "r" if traits.within else traits.flow, needs_rt, keys=traits.keys)
 
 
 def _needs_rt(function: Callable[..., Any]) -> bool:
@@ -338,7 +286,7 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
         if name in CHANGING:
             permit(rt, value, depends(name, value, arguments))
         if rt.trying:
-            whole = name in ("index", "count", "remove") or type(container) is OrderedSet
+            whole = name in labelled.WITHIN or type(container) is OrderedSet
             rt.raise_to(joined(sources_of(value) if whole else outer_sources(value), sources_of(list(arguments))))
     elif rt.trying:
         rt.raise_to(sources_of([value, *arguments]))
@@ -386,30 +334,30 @@ def set_default(rt: Any, value: Any, key: Any, default: Any) -> Any:
     return result
 
 
-_OWN: dict[str, Callable[..., Any]] = {
-    "values.iterated": _iterated,
-    "values.truth": decides,
-    "builtins.rounds": _rounds,
-    "builtins.map_": _map,
-    "builtins.filter_": _filter,
-    "builtins.sort": _sort,
-    "changes.store": _store,
-    "changes.remove": _remove,
-    "changes.add_to": _added_to,
-    "changes.bitwise_to": _bitwise_to,
-    "changes.subtract_from": _subtract_from,
-    "methods.append": _append,
-    "methods.method": _method,
-    "support.call": _call,
-    "support.listed": _listed,
-    "support.unbound_name": _unbound_name,
-    "support.rebound": _rebound,
-    "support.data_of": _data_of,
-    "support.data_of_dict": _data_of_dict,
+_OWN: dict[Callable[..., Any], Callable[..., Any]] = {
+    values.iterated: _iterated,
+    values.truth: decides,
+    builtins.rounds: _rounds,
+    builtins.map_: _map,
+    builtins.filter_: _filter,
+    builtins.sort: _sort,
+    changes.store: _store,
+    changes.remove: _remove,
+    changes.add_to: _added_to,
+    changes.bitwise_to: _bitwise_to,
+    changes.subtract_from: _subtract_from,
+    methods.append: _append,
+    methods.method: _method,
+    support.call: _call,
+    support.listed: _listed,
+    support.unbound_name: _unbound_name,
+    support.rebound: _rebound,
+    support.data_of: _data_of,
+    support.data_of_dict: _data_of_dict,
 }
 
 
 @cache
-def strict_entry(entry: Entry) -> Entry:
-    """An entry of a table with the twin of its function."""
+def strict_entry(entry: Row) -> Row:
+    """A row with the twin of its function."""
     return replace(entry, function=strict_twin_of(entry.function))

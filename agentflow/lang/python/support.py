@@ -16,6 +16,7 @@ from agentflow.lang.calling import TAIL, Sliced, bounce
 from agentflow.lang.closure import Closure, LambdaInfo
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
 from agentflow.lang.python.errors import article, kind_of
+from agentflow.lang.python.rows import code
 from agentflow.lang.python.texts import joined, text
 from agentflow.lang.python.values import MISSING, elements
 from agentflow.lang.surface_hints import fit_result
@@ -58,6 +59,7 @@ def placed(function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> 
     return tuple(order)
 
 
+@code("k", silent=True)
 def filled(code: Code, info: LambdaInfo, by_position: int) -> Code:
     """``code``, whose arguments are all given, as a procedure that may be called without those that have defaults."""
     least, most = len(info.params), len(info.params) + len(info.optional)
@@ -85,6 +87,7 @@ def as_procedure(code: Code, info: LambdaInfo, env: SexpEnvironment, grants: fro
     return Closure(filled(code, info, len(info.params) + len(info.optional)), arity, info, env, grants)
 
 
+@code("k")
 def unbound_name(rt: Runtime, env: SexpEnvironment, name: str, near: str | None = None) -> Any:
     """The value of a name whose cell holds none: bound meanwhile further out. Raises UnboundSymbolError."""
     cell = env.find(name)
@@ -94,6 +97,7 @@ def unbound_name(rt: Runtime, env: SexpEnvironment, name: str, near: str | None 
     raise unbound(name, f"'{name}' is not bound", hint, "name/unbound")
 
 
+@code("k", silent=True)
 def check_global(rt: Runtime, env: SexpEnvironment, name: str) -> None:
     """Refuse to assign a variable of the environment within a branch."""
     if rt.branch and env.owner is not rt:
@@ -107,6 +111,7 @@ def check_global(rt: Runtime, env: SexpEnvironment, name: str) -> None:
 # -- tasks and tools ----------------------------------------------------------------------------------------------
 
 
+@code("k", silent=True)
 async def outcome_of(
     rt: Runtime, d: int, env: SexpEnvironment, name: str, names: tuple[str, ...], values: tuple[Any, ...], span: Span
 ) -> Any:
@@ -118,6 +123,7 @@ async def outcome_of(
     return fit_result(result) if isinstance(result, TaskResult) and result.failed else result
 
 
+@code("k")
 async def data_of(
     rt: Runtime, d: int, env: SexpEnvironment, name: str, names: tuple[str, ...], values: tuple[Any, ...], span: Span
 ) -> Any:
@@ -139,6 +145,7 @@ def _value_in(result: Label) -> Any:
         raise
 
 
+@code("k", silent=True)
 async def outcome_of_dict(
     rt: Runtime, d: int, env: SexpEnvironment, name: str, span: Span, arguments: dict[str, Any]
 ) -> Any:
@@ -146,6 +153,7 @@ async def outcome_of_dict(
     return await outcome_of(rt, d, env, name, tuple(arguments), tuple(arguments.values()), span)
 
 
+@code("k")
 async def data_of_dict(
     rt: Runtime, d: int, env: SexpEnvironment, name: str, span: Span, arguments: dict[str, Any]
 ) -> Any:
@@ -153,6 +161,7 @@ async def data_of_dict(
     return await data_of(rt, d, env, name, tuple(arguments), tuple(arguments.values()), span)
 
 
+@code("kke", long="boxed")
 def arguments_of(names: tuple[str, ...], values: tuple[Any, ...], *dicts: Any) -> dict[str, Any]:
     """The arguments of a call by name, those written out and those of dicts."""
     arguments = dict(zip(names, values, strict=True))
@@ -166,6 +175,7 @@ def arguments_of(names: tuple[str, ...], values: tuple[Any, ...], *dicts: Any) -
     return arguments
 
 
+@code("k", silent=True)
 def task_procedure(rt: Runtime, env: SexpEnvironment, name: str, names: tuple[str, ...], span: Span) -> Closure:
     """A task or tool as a procedure of its parameters, in order."""
 
@@ -177,11 +187,13 @@ def task_procedure(rt: Runtime, env: SexpEnvironment, name: str, names: tuple[st
     return Closure(code, len(names), info, env, rt.grants)
 
 
+@code(long="boxed")
 def listed(rt: Runtime, value: Any) -> list[Any]:
     """The elements that branches go over."""
     return list(elements(rt, value, "pmap"))
 
 
+@code(silent=True)
 async def log_text(rt: Runtime, separator: Any, values: tuple[Any, ...]) -> str:
     """The text of ``print(...)``."""
     parts: list[str] = []
@@ -191,6 +203,7 @@ async def log_text(rt: Runtime, separator: Any, values: tuple[Any, ...]) -> str:
     return joined(rt, (separator if type(separator) is str else " ").join(parts))
 
 
+@code("o")
 def context_paths(context: Any) -> list[Any]:
     """What a question to memory gives, as a list."""
     return list(context)
@@ -199,6 +212,7 @@ def context_paths(context: Any) -> list[Any]:
 # -- programs -----------------------------------------------------------------------------------------------------
 
 
+@code("k")
 def rebound(rt: Runtime, env: SexpEnvironment, cell: Cell, name: str) -> Code:
     """The code behind a variable of the environment that may have been bound anew since the program was linked."""
     value = cell.v
@@ -213,11 +227,13 @@ def rebound(rt: Runtime, env: SexpEnvironment, cell: Cell, name: str) -> Code:
     return code
 
 
+@code("k", silent=True)
 def missing_keyword(name: str) -> NoReturn:
     """Raise ``arity/closure``: a parameter that is given by keyword only was not."""
     raise SexpEvaluationError(f"the call misses '{name}'", code="arity/closure", hint=f"write {name}=...")
 
 
+@code("k", silent=True)
 def binding(env: SexpEnvironment, name: str, required: bool) -> Any:
     """What the host bound to a parameter of ``main``. Raises UnboundSymbolError."""
     cell = env.find(name)

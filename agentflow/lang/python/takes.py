@@ -9,67 +9,18 @@ from typing import Any
 from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.lang.closure import Closure
 from agentflow.lang.literals import ANYTHING
-from agentflow.lang.python.builtins import BUILTINS
+from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE
 from agentflow.lang.python.compare import NUMBERS
 from agentflow.lang.python.emitter import Emitter
 from agentflow.lang.python.errors import article, kind_of_type
 from agentflow.lang.python.forms import FORMS
 from agentflow.lang.python.functions import known_function
 from agentflow.lang.python.methods import METHODS
-from agentflow.lang.python.table import Entry
-from agentflow.lang.takes import RUNS, misfit
+from agentflow.lang.python.rows import Row
+from agentflow.lang.takes import misfit
 
-WORDS: dict[str, str] = {
-    name: word
-    for word, names in {
-        "n": "abs divmod pow math.atan math.atan2 math.ceil math.cos math.degrees math.exp math.floor math.hypot math.isclose "
-        "math.isfinite math.isinf math.isnan math.log10 math.log2 math.radians math.sin math.sqrt math.tan math.trunc",
-        "nN": "math.log",
-        "nI": "round",
-        "i": "chr math.gcd random",
-        "w": "range math.isqrt",
-        "x": "sleep asyncio.sleep time.sleep",
-        "v.": "int",
-        "v": "float",
-        "s": "ord json.loads ask_human remember recall eval_program",
-        "c": "len list tuple set dict zip reversed all any sorted",
-        "ct": "sum",
-        "c.": "math.prod",
-        "ci": "enumerate",
-        "pc": "map",
-        "Pc": "filter",
-        "pcI": "pmap",
-        "x.": "timeout",
-        ".x": "asyncio.wait_for",
-        "i.": "retry",
-    }.items()
-    for name in names.split()
-}
-"""What functions and forms take, by the letters of :mod:`agentflow.lang.takes`; of one that is not here nothing is said."""
-ALONE: dict[str, str] = {"min": "c", "max": "c"}
-"""The same for functions that take a collection if they are given one argument."""
 KEYWORDS: dict[str, str] = {"key": "P", "reverse": "w", "limit": "I", "timeout": "x"}
 """What arguments take that are given by keyword alone, or of forms."""
-METHOD_WORDS: dict[type[Any], dict[str, str]] = {
-    kind: {name: word for word, names in words.items() for name in names.split()}
-    for kind, words in {
-        str: {
-            "S": "strip lstrip rstrip",
-            "Si": "split rsplit",
-            "c": "join",
-            "ssi": "replace",
-            "ui": "startswith endswith",
-            "s": "removeprefix removesuffix partition rpartition",
-            "si": "count find rfind index rindex",
-            "i": "zfill",
-            "is": "ljust rjust center",
-        },
-        list: {"c": "extend", "i.": "insert", "i": "pop"},
-        dict: {"k.": "get setdefault pop", "m": "update"},
-        OrderedSet: {"k": "add discard remove", "c": "union intersection difference issubset issuperset update"},
-    }.items()
-}
-"""What methods take, by the type that has them."""
 _WHAT = {
     **dict.fromkeys("nNx", "a number"),
     **dict.fromkeys("iIw", "an integer"),
@@ -81,16 +32,6 @@ _WHAT = {
     "c": "a list, or another collection",
     "k": "a key",
     "m": "a dict, or a list of pairs",
-}
-_USAGE = {
-    "map": "map(f, xs)",
-    "filter": "filter(f, xs)",
-    "zip": "zip(xs, ys)",
-    "range": "range(stop), or range(start, stop)",
-    "min": "min(xs), or min(a, b)",
-    "max": "max(xs), or max(a, b)",
-    "sorted": "sorted(xs, key=f)",
-    "join": '", ".join(xs)',
 }
 _DISPLAYS: dict[type[ast.AST], type[Any]] = {
     ast.JoinedStr: str,
@@ -107,21 +48,6 @@ _DISPLAYS: dict[type[ast.AST], type[Any]] = {
 _NUMBERS = (int, float)
 _JOINED = (str, list, tuple)
 """What '+' joins with its like."""
-_RESULTS: dict[str, type[Any]] = {
-    name: kind
-    for kind, names in {
-        int: "int len ord math.isqrt math.gcd",
-        float: "float math.sqrt now random.random",
-        str: "str repr chr json.dumps uuid",
-        bool: "bool all any isinstance",
-        list: "list sorted range enumerate zip map filter reversed pmap parallel",
-        tuple: "tuple",
-        dict: "dict",
-        OrderedSet: "set",
-    }.items()
-    for name in names.split()
-}
-"""The types of which functions give a value, if they give any."""
 
 
 def type_of(g: Emitter, node: ast.expr) -> type[Any] | None:
@@ -155,8 +81,8 @@ def _result(g: Emitter, node: ast.Call) -> type[Any] | None:
         name, root = f"{function.value.id}.{function.attr}", function.value.id
     else:
         return None
-    kind = _RESULTS.get(name)
-    return kind if kind is not None and g.scope.find(root) is None and g.kind(root) == "unknown" else None
+    row = FORMS.get(name) or BUILTINS.get(name) or (ISINSTANCE if name == ISINSTANCE.name else None)
+    return row.gives if row is not None and g.scope.find(root) is None and g.kind(root) == "unknown" else None
 
 
 def check_sum(g: Emitter, node: ast.BinOp) -> None:
@@ -171,25 +97,24 @@ def check_sum(g: Emitter, node: ast.BinOp) -> None:
     g.fails(node, "type/argument", f"'+' does not work on {kinds}", hint)
 
 
-def check_builtin(g: Emitter, node: ast.Call, entry: Entry) -> None:
-    """Note an argument of a function of the table that it certainly does not take."""
-    alone = ALONE.get(entry.name) if len(node.args) == 1 else None
-    word = alone or WORDS.get(entry.name)
-    usage = _USAGE.get(entry.name) or f"{entry.name}({', '.join(entry.names)})"
-    _check(g, node, entry.name, word, usage, () if entry.positional < 0 else entry.names[: entry.positional])
+def check_builtin(g: Emitter, node: ast.Call, row: Row) -> None:
+    """Note an argument of a function that it certainly does not take."""
+    word = (row.alone if len(node.args) == 1 else None) or row.takes
+    usage = row.hint or f"{row.name}({', '.join(row.names)})"
+    _check(g, node, row.name, word, usage, () if row.positional < 0 else row.names[: row.positional])
 
 
 def check_form(g: Emitter, node: ast.Call, name: str) -> None:
     """The same of a form; and whether a number stands where what it runs belongs."""
-    usage = FORMS[name].usage
-    number, run = RUNS.get(name, (1, 0) if name == "asyncio.wait_for" else (0, 0))
+    form = FORMS[name]
+    usage, (number, run) = form.usage, form.runs or (0, 0)
     if number != run and len(node.args) > max(number, run):
         first, second = node.args[number], node.args[run]
         if type_of(g, second) in _NUMBERS and isinstance(first, ast.Call | ast.Await | ast.Lambda):
             message = f"{name} runs its {'second' if run else 'first'} argument, and that is a number here"
             g.fails(node, "type/argument", message, f"the other way round: {usage}")
             return
-    _check(g, node, name, WORDS.get(name), usage, ())
+    _check(g, node, name, form.takes, usage, ())
 
 
 def check_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> None:
@@ -200,7 +125,7 @@ def check_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> None:
     if kind is not None and kind not in having:
         shown = article(kind_of_type(kind))
         if str in having and len(node.args) == 1 and name == "join":
-            hint = _USAGE["join"]
+            hint = METHODS[str][name].hint
         else:
             hint = f"it is a method of {' and '.join(kind_of_type(each) for each in having)}"
         g.fails(node, "name/not-here", f"{shown} has no method '{name}'", hint)
@@ -212,15 +137,14 @@ def check_method(g: Emitter, node: ast.Call, function: ast.Attribute) -> None:
         if first is not None and all(each is not None for each in problems):
             g.fails(node, first.code, first.message, first.hint)
             return
-    words = [METHOD_WORDS.get(each, {}).get(name) for each in having if kind in (None, each)]
+    words = [each.takes for each in entries]
     if None in words:
         return
     kinds = _kinds(g, node.args)
     wrong = [misfit(each, kinds) for each in words if each is not None]
     if wrong and all(each is not None for each in wrong):
-        usage = _USAGE.get(name) if name == "join" else None
         entry = METHODS[having[0]][name]
-        usage = usage or f"x.{name}({', '.join(entry.names)})"
+        usage = entry.hint or f"x.{name}({', '.join(entry.names)})"
         _check(g, node, name, words[0], usage, ())
 
 

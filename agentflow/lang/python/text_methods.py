@@ -8,7 +8,7 @@ from typing import Any, cast
 from agentflow.lang.abi import Runtime
 from agentflow.lang.charging import charge_collection, charge_string, touch_text
 from agentflow.lang.python.errors import kind_of, wanted, wrong_type, wrong_value
-from agentflow.lang.python.table import Entry, table
+from agentflow.lang.python.rows import F, Row, on, rows_in
 from agentflow.lang.python.values import elements
 
 _GROWING = 3
@@ -43,6 +43,10 @@ _TESTS = (
 )
 
 
+def _text_method(size: str = "text", **columns: Any) -> Callable[[F], F]:
+    return on(str, changes=None, size=size, **columns)
+
+
 def _text(who: str, value: Any) -> str:
     if type(value) is not str:
         wanted(who, "text", value)
@@ -59,16 +63,19 @@ def _maybe(who: str, value: Any) -> str | None:
     return None if value is None else _text(who, value)
 
 
+@_text_method(takes="S")
 def strip(rt: Runtime, value: str, chars: Any = None) -> str:
     touch_text(rt, len(value))
     return value.strip(_few(chars))
 
 
+@_text_method(takes="S")
 def lstrip(rt: Runtime, value: str, chars: Any = None) -> str:
     touch_text(rt, len(value))
     return value.lstrip(_few(chars))
 
 
+@_text_method(takes="S")
 def rstrip(rt: Runtime, value: str, chars: Any = None) -> str:
     touch_text(rt, len(value))
     return value.rstrip(_few(chars))
@@ -81,10 +88,12 @@ def _few(chars: Any) -> str | None:
     return text
 
 
+@_text_method(takes="Si", size="texts")
 def split(rt: Runtime, value: str, sep: Any = None, maxsplit: Any = -1) -> list[str]:
     return _split(rt, value, sep, maxsplit, "split")
 
 
+@_text_method(takes="Si", size="texts")
 def rsplit(rt: Runtime, value: str, sep: Any = None, maxsplit: Any = -1) -> list[str]:
     return _split(rt, value, sep, maxsplit, "rsplit")
 
@@ -99,6 +108,7 @@ def _split(rt: Runtime, value: str, sep: Any, maxsplit: Any, who: str) -> list[s
     return value.split(sep, most) if who == "split" else value.rsplit(sep, most)
 
 
+@_text_method(size="texts")
 def splitlines(rt: Runtime, value: str, keepends: Any = False) -> list[str]:
     charge_string(rt, len(value), "splitlines")
     lines = value.splitlines(keepends is True)
@@ -106,6 +116,7 @@ def splitlines(rt: Runtime, value: str, keepends: Any = False) -> list[str]:
     return lines
 
 
+@_text_method(takes="c", hint='", ".join(xs)')
 def join(rt: Runtime, value: str, iterable: Any) -> str:
     parts = elements(rt, iterable, "join")
     size = len(value) * max(len(parts) - 1, 0)
@@ -117,6 +128,7 @@ def join(rt: Runtime, value: str, iterable: Any) -> str:
     return value.join(parts)
 
 
+@_text_method(takes="ssi")
 def replace(rt: Runtime, value: str, old: Any, new: Any, count: Any = -1) -> str:
     old, new, most = _text("replace", old), _text("replace", new), _number("replace", count)
     touch_text(rt, len(value))
@@ -126,10 +138,12 @@ def replace(rt: Runtime, value: str, old: Any, new: Any, count: Any = -1) -> str
     return value.replace(old, new, most)
 
 
+@_text_method(takes="ui")
 def startswith(rt: Runtime, value: str, prefix: Any, start: Any = 0) -> bool:
     return value.startswith(_affixes("startswith", prefix), _number("startswith", start))
 
 
+@_text_method(takes="ui")
 def endswith(rt: Runtime, value: str, suffix: Any) -> bool:
     return value.endswith(_affixes("endswith", suffix))
 
@@ -140,31 +154,37 @@ def _affixes(who: str, value: Any) -> str | tuple[str, ...]:
     return _text(who, value)
 
 
+@_text_method(takes="s")
 def removeprefix(rt: Runtime, value: str, prefix: Any) -> str:
     touch_text(rt, len(value))
     return value.removeprefix(_text("removeprefix", prefix))
 
 
+@_text_method(takes="s")
 def removesuffix(rt: Runtime, value: str, suffix: Any) -> str:
     touch_text(rt, len(value))
     return value.removesuffix(_text("removesuffix", suffix))
 
 
+@_text_method(takes="si", size="whole")
 def count(rt: Runtime, value: str, sub: Any) -> int:
     touch_text(rt, len(value))
     return value.count(_text("count", sub))
 
 
+@_text_method(takes="si", size="whole")
 def find(rt: Runtime, value: str, sub: Any, start: Any = 0) -> int:
     touch_text(rt, len(value))
     return value.find(_text("find", sub), _number("find", start))
 
 
+@_text_method(takes="si", size="whole")
 def rfind(rt: Runtime, value: str, sub: Any, start: Any = 0) -> int:
     touch_text(rt, len(value))
     return value.rfind(_text("rfind", sub), _number("rfind", start))
 
 
+@_text_method(takes="si", size="whole")
 def index(rt: Runtime, value: str, sub: Any, start: Any = 0) -> int:
     at = find(rt, value, sub, start)
     if at < 0:
@@ -172,6 +192,7 @@ def index(rt: Runtime, value: str, sub: Any, start: Any = 0) -> int:
     return at
 
 
+@_text_method(takes="si", size="whole")
 def rindex(rt: Runtime, value: str, sub: Any, start: Any = 0) -> int:
     at = rfind(rt, value, sub, start)
     if at < 0:
@@ -179,10 +200,12 @@ def rindex(rt: Runtime, value: str, sub: Any, start: Any = 0) -> int:
     return at
 
 
+@_text_method(takes="s", size="three")
 def partition(rt: Runtime, value: str, sep: Any) -> tuple[str, str, str]:
     return _parted(rt, value, sep, str.partition)
 
 
+@_text_method(takes="s", size="three")
 def rpartition(rt: Runtime, value: str, sep: Any) -> tuple[str, str, str]:
     return _parted(rt, value, sep, str.rpartition)
 
@@ -196,19 +219,23 @@ def _parted(
     return parted(value, sep)
 
 
+@_text_method(takes="i")
 def zfill(rt: Runtime, value: str, width: Any) -> str:
     charge_string(rt, max(len(value), _number("zfill", width)), "zfill")
     return value.zfill(width)
 
 
+@_text_method(takes="is")
 def ljust(rt: Runtime, value: str, width: Any, fillchar: Any = " ") -> str:
     return _justified(rt, value, width, fillchar, str.ljust)
 
 
+@_text_method(takes="is")
 def rjust(rt: Runtime, value: str, width: Any, fillchar: Any = " ") -> str:
     return _justified(rt, value, width, fillchar, str.rjust)
 
 
+@_text_method(takes="is")
 def center(rt: Runtime, value: str, width: Any, fillchar: Any = " ") -> str:
     return _justified(rt, value, width, fillchar, str.center)
 
@@ -220,14 +247,7 @@ def _justified(rt: Runtime, value: str, width: Any, fill: Any, justified: Callab
     return justified(value, width, fill)
 
 
-TEXT_METHODS: dict[str, Entry] = {
-    **{name: Entry.of(name, _plain(name), 2) for name in (*_CASES, *_TESTS)},
-    **table(
-        (
-            *(strip, lstrip, rstrip, split, rsplit, splitlines, join, replace, startswith, endswith, removeprefix),
-            *(removesuffix, count, find, rfind, index, rindex, partition, rpartition, zfill, ljust, rjust, center),
-        ),
-        2,
-    ),
-}
+TEXT_METHODS: dict[str, Row] = rows_in(
+    (*(_text_method(name=name)(_plain(name)) for name in (*_CASES, *_TESTS)), *globals().values()), str
+)
 """The methods of a text by name."""

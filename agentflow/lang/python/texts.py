@@ -22,6 +22,7 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.printer import opaque
 from agentflow.lang.python.errors import article, kind_of, wrong_type, wrong_value
 from agentflow.lang.python.failure import Failure
+from agentflow.lang.python.rows import code
 
 _DIGITS_BITS = 14_000
 """Bits of an integer that Python writes in decimal."""
@@ -30,6 +31,7 @@ _SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?(\d*)[,_]?(?:\.(\d+))?[bcdeEfFgGos
 _BRACKETS: dict[type[Any], tuple[str, str]] = {list: ("[", "]"), dict: ("{", "}"), OrderedSet: ("{", "}")}
 
 
+@code(long="always")
 def text(rt: Runtime, value: Any) -> Any:
     """``str(value)``; for large values the work of writing them."""
     if type(value) is str:
@@ -47,6 +49,7 @@ async def whole_text(rt: Runtime, value: Any) -> str:
     return await rt.work(result.work) if type(result) is Sliced else result
 
 
+@code(long="always")
 def written(rt: Runtime, value: Any) -> Any:
     """``repr(value)``; for large values the work of writing them."""
     if type(value) in LEAVES:

@@ -33,6 +33,7 @@ from agentflow.lang.closure import Closure
 from agentflow.lang.python.compare import NUMBERS, key
 from agentflow.lang.python.errors import article, kind_of, outside, wanted, wrong_type, wrong_value
 from agentflow.lang.python.keyed import combined, joined
+from agentflow.lang.python.rows import code
 from agentflow.lib.text.suggest import did_you_mean
 
 MISSING = Sentinel("missing")
@@ -43,6 +44,7 @@ _LARGE = 1 << 256
 # -- arithmetic ---------------------------------------------------------------------------------------------------
 
 
+@code("oo", tested="oo")
 def add(rt: Runtime, a: Any, b: Any) -> Any:
     """``a + b``: numbers; texts, lists or tuples joined."""
     kind = type(a)
@@ -60,6 +62,7 @@ def add(rt: Runtime, a: Any, b: Any) -> Any:
     _unsupported("+", a, b, "str(x) makes text of a number" if str in (kind, type(b)) else None)
 
 
+@code("nn", tested="nn", keys=True, long="always")
 def subtract(rt: Runtime, a: Any, b: Any) -> Any:
     """``a - b``: numbers; of sets, the elements that ``b`` has not."""
     if type(a) in NUMBERS and type(b) in NUMBERS:
@@ -70,6 +73,7 @@ def subtract(rt: Runtime, a: Any, b: Any) -> Any:
     _unsupported("-", a, b)
 
 
+@code("oo", tested="oo")
 def multiply(rt: Runtime, a: Any, b: Any) -> Any:
     """``a * b``: numbers; a text, list or tuple repeated."""
     if type(a) in NUMBERS and type(b) in NUMBERS:
@@ -86,11 +90,13 @@ def multiply(rt: Runtime, a: Any, b: Any) -> Any:
     _unsupported("*", a, b)
 
 
+@code(tested="oo")
 def divide(rt: Runtime, a: Any, b: Any) -> Any:
     """``a / b``."""
     return _quotient(rt, operator.truediv, "/", a, b)
 
 
+@code(tested="oo")
 def floor_divide(rt: Runtime, a: Any, b: Any) -> Any:
     """``a // b``."""
     if type(a) is int and type(b) is int and 0 < b < _LARGE and -_LARGE < a < _LARGE:
@@ -98,6 +104,7 @@ def floor_divide(rt: Runtime, a: Any, b: Any) -> Any:
     return _quotient(rt, operator.floordiv, "//", a, b)
 
 
+@code(tested="oo")
 def modulo(rt: Runtime, a: Any, b: Any) -> Any:
     """``a % b`` of numbers."""
     if type(a) is int and type(b) is int and 0 < b < _LARGE and -_LARGE < a < _LARGE:
@@ -153,6 +160,7 @@ def shift(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
 _BITS: dict[str, Callable[[Any, Any], Any]] = {"&": operator.and_, "|": operator.or_, "^": operator.xor}
 
 
+@code("knn", keys=True, long="always")
 def bitwise(rt: Runtime, sign: str, a: Any, b: Any) -> Any:
     """``a & b``, ``a | b``, ``a ^ b`` of integers and of sets; ``|`` of dicts too."""
     if type(a) in (int, bool) and type(b) in (int, bool):
@@ -189,6 +197,7 @@ def inverted(rt: Runtime, a: Any) -> Any:
     return -a - 1
 
 
+@code("k")
 def bounded(rt: Runtime, value: Any, who: str) -> Any:
     """``value``, which may be an integer that has grown past 256 bits. Raises LimitExceeded."""
     if type(value) is int and not -_LARGE < value < _LARGE:
@@ -210,6 +219,7 @@ def _unsupported(sign: str, a: Any, b: Any, hint: str | None = None) -> Any:
 _TRUTHS = frozenset((bool, int, float, str, list, dict, tuple, type(None)))
 
 
+@code(tested="o")
 def truth(value: Any) -> bool:
     """Whether a value counts as true, as in Python. Objects of the host do, whatever their class says."""
     if type(value) in _TRUTHS:
@@ -219,6 +229,7 @@ def truth(value: Any) -> bool:
     return True
 
 
+@code("k")
 def iterated(rt: Runtime, value: Any) -> Iterable[Any]:
     """What ``for`` goes over: a list as it is, for the rest the elements that there are now."""
     if type(value) is list or type(value) is tuple:
@@ -226,6 +237,7 @@ def iterated(rt: Runtime, value: Any) -> Iterable[Any]:
     return elements(rt, value, "for")
 
 
+@code(long="boxed")
 def elements(rt: Runtime, value: Any, who: str) -> Sequence[Any]:
     """The elements of a list, tuple, set or text, the keys of a dict; a new list unless it is a list or tuple."""
     kind = type(value)
@@ -243,6 +255,7 @@ def elements(rt: Runtime, value: Any, who: str) -> Sequence[Any]:
     wanted(who, "a list, tuple, set, dict or text", value)
 
 
+@code(within=True, long="boxed")
 def unpacked(rt: Runtime, value: Any, shape: tuple[Any, ...]) -> list[Any]:
     """The parts of a value for the targets of an assignment, flat.
 
@@ -268,6 +281,7 @@ def unpacked(rt: Runtime, value: Any, shape: tuple[Any, ...]) -> list[Any]:
     return flat
 
 
+@code("or", tested="or")
 def element(rt: Runtime, value: Any, at: Any) -> Any:
     """``value[at]``."""
     kind = type(value)
@@ -300,6 +314,7 @@ def _no_key(name: Any, entries: Iterable[Any]) -> SexpEvaluationError:
     )
 
 
+@code("or", tested="oooo")
 def part(rt: Runtime, value: Any, start: Any, stop: Any, step: Any) -> Any:
     """``value[start:stop:step]``."""
     if type(value) is SharedList:
@@ -320,6 +335,7 @@ _FIELDLESS = frozenset((*SEQUENCES, *LEAVES, OrderedSet, SharedList, Closure, Sy
 """Types of values that have no fields."""
 
 
+@code("ok", tested="oo")
 def member(rt: Runtime, value: Any, name: str) -> Any:
     """``value.name``: a key of a dict, or a declared field of a record. Nothing else is ever read of a value."""
     if type(value) is dict or isinstance(value, Entries):

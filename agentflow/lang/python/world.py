@@ -58,7 +58,7 @@ def _task_name(g: Emitter, function: ast.expr) -> str | None:
     return name if name is not None and g.kind(name) in ("task", "tool") else None
 
 
-@form("print(a, b, ...)")
+@form("print(a, b, ...)", asks="log-message")
 def print_(g: Emitter, node: ast.Call) -> ast.expr:
     """Writes a message of the run's log."""
     options = {each.arg: each.value for each in node.keywords}
@@ -100,7 +100,7 @@ def ask(g: Emitter, node: ast.Call) -> ast.expr:
     return g.await_(g.ours(data_of, *first, names, prompt, g.span_constant(node)))
 
 
-@form('solve(goal, allow=["review"], max_rounds=3, max_model_calls=20, inputs={}, explore=False)')
+@form('solve(goal, allow=["review"], max_rounds=3, max_model_calls=20, inputs={}, explore=False)', asks="solve")
 def solve(g: Emitter, node: ast.Call) -> ast.expr:
     """Lets a model write a program for the goal, checks it and runs it. It may call the allowed names alone."""
     options = keywords_of(g, node, 1, 1, "allow", "max_rounds", "max_model_calls", "inputs", "explore")
@@ -111,7 +111,7 @@ def solve(g: Emitter, node: ast.Call) -> ast.expr:
     return g.operation_at("solve", node, allow, _options(g, options), g.env(), goal, *map(g.value, options.values()))
 
 
-@form("eval_program(text, bindings={}, allow=[], max_steps=1000)")
+@form("eval_program(text, bindings={}, allow=[], max_steps=1000)", takes="s")
 def eval_program(g: Emitter, node: ast.Call) -> ast.expr:
     """Checks and runs a text in Python, which may call the allowed names alone; gives its value."""
     options = keywords_of(g, node, 1, 1, "bindings", "allow", "max_steps")
@@ -211,13 +211,13 @@ def _dict(g: Emitter, node: ast.Call) -> ast.expr:
     return ast.Dict(keys, values, **g.loc)
 
 
-@form('remember(text, key="name")')
+@form('remember(text, key="name")', takes="s")
 def remember(g: Emitter, node: ast.Call) -> ast.expr:
     """Keeps a text for later runs, under a key that replaces what was kept under it; gives the note's id."""
     return _note(g, node, "remember", "text", "key")
 
 
-@form("recall(question, limit=5)")
+@form("recall(question, limit=5)", takes="s")
 def recall(g: Emitter, node: ast.Call) -> ast.expr:
     """The texts that were remembered and that a question is about, best first; the last ones if the question is empty."""
     return _note(g, node, "recall", "query", "limit")
@@ -238,7 +238,7 @@ def _note(g: Emitter, node: ast.Call, tool: str, first: str, option: str) -> ast
 # -- people, time, chance -----------------------------------------------------------------------------------------
 
 
-@form("ask_human(question, output=str)")
+@form("ask_human(question, output=str)", takes="s", asks="ask-human")
 def ask_human(g: Emitter, node: ast.Call) -> ast.expr:
     """Asks somebody, and gives the answer, which is of the type ``output``; a durable run waits outside of the memory."""
     options = keywords_of(g, node, 1, 2, "output")
@@ -272,7 +272,7 @@ def sources(g: Emitter, node: ast.Call) -> ast.expr:
     return g.long(g.ours(sources_of, g.name("rt"), g.value(node.args[0])))
 
 
-@form("sleep(seconds)", "asyncio.sleep", "time.sleep")
+@form("sleep(seconds)", "asyncio.sleep", "time.sleep", takes="x")
 def sleep(g: Emitter, node: ast.Call) -> ast.expr:
     """Waits so many seconds; a durable run that has nothing else to do takes up no memory meanwhile."""
     if keywords_of(g, node, 1, 1) is None:
@@ -284,13 +284,14 @@ def _draw(g: Emitter, node: ast.Call, source: str, *more: ast.expr) -> ast.expr:
     return _perform(g, node, g.call(g.const_param(Draw, "Draw"), [g.const(source), *more]))
 
 
-@form("now()", "time.time")
+@form("now()", "time.time", gives=float)
 def now(g: Emitter, node: ast.Call) -> ast.expr:
     """The time, in seconds since 1970 began (UTC)."""
     return g.const(None) if keywords_of(g, node, 0, 0) is None else _draw(g, node, "now")
 
 
-@form("random()", "random.random")
+@form("random.random()", gives=float)
+@form("random()", takes="i")
 def random(g: Emitter, node: ast.Call) -> ast.expr:
     """A random float from 0 up to 1; ``random(n)`` is an integer from 0 up to n, without n."""
     if keywords_of(g, node, 0, 1) is None:
@@ -298,7 +299,7 @@ def random(g: Emitter, node: ast.Call) -> ast.expr:
     return _draw(g, node, "random", *([g.ours(below, g.value(node.args[0]))] if node.args else []))
 
 
-@form("uuid()", "uuid.uuid4")
+@form("uuid()", "uuid.uuid4", gives=str)
 def uuid(g: Emitter, node: ast.Call) -> ast.expr:
     """A name that nothing else has: a random UUID as text."""
     return g.const(None) if keywords_of(g, node, 0, 0) is None else _draw(g, node, "uuid")

@@ -24,7 +24,7 @@ from agentflow.lang.surface_hints import PYTHON_HINTS, SHOWS_SEXP
 from tests.support.python_texts import run_text
 from tests.support.world import World
 
-SHARED_ROOMS = ("runtime", "tasks", "handler", "core")
+SHARED_ROOMS = ("run", "durable", "flow", "tasks", "handler", "core")
 """The rooms whose errors happen in programs of both surfaces."""
 
 

@@ -22,34 +22,14 @@ from agentflow.lang.bounds.flow import (
     Procedure,
     variable,
 )
+from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.emitter import Emitter
+from agentflow.lang.python.forms import FORMS
+from agentflow.lang.python.methods import METHOD_ROWS
 from agentflow.lang.python.names import FUNCTIONS, Function, parameters
 
-_CHANGING = frozenset({"add", "append", "extend", "insert", "setdefault", "update"})
-"""Methods that put their arguments into what they are called on; any that nobody knows counts as one."""
-_READING = frozenset(
-    {
-        "clear",
-        "copy",
-        "count",
-        "discard",
-        "endswith",
-        "find",
-        "get",
-        "index",
-        "items",
-        "join",
-        "keys",
-        "lower",
-        "pop",
-        "remove",
-        "replace",
-    }
-    | {"reverse", "sort", "split", "splitlines", "startswith", "strip", "upper", "values"}
-)
-_ASKED = {"ask_human": "ask-human", "print": "log-message", "solve": "solve"}
-"""Functions that are effects which a policy may guard, and how it knows them."""
-_CALLERS = frozenset({"filter", "map", "pmap", "reduce"})
+_PUTTING = frozenset(row.name for row in METHOD_ROWS if row.puts)
+"""Methods that put their arguments into what they are called on."""
 _APART: frozenset[Point] = frozenset({AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN})
 
 
@@ -277,7 +257,7 @@ def _call(r: _Reader, node: ast.Call) -> None:
     elif kind == "method" and isinstance(node.func, ast.Attribute):
         receiver = node.func.value
         r.into(node, [receiver, *everything])
-        for each in everything if node.func.attr not in _READING else ():
+        for each in everything if node.func.attr in _PUTTING else ():
             r.put(id(receiver), id(each))
         for each in node.keywords if node.func.attr == "sort" else ():
             r.apply(each.value, [receiver], node, spread=True)
@@ -290,7 +270,8 @@ def _applied(r: _Reader, node: ast.Call, name: str, arguments: list[ast.expr], e
     r.into(node, everything)
     called = [each for each in everything if r.is_function(each)]
     called += [each.value for each in node.keywords if each.arg == "key" and each.value not in called]
-    called += [each for each in arguments[:1] if name in _CALLERS and each not in called]
+    row = BUILTINS.get(name) or FORMS.get(name)
+    called += [each for each in arguments[:1] if row is not None and row.calls and each not in called]
     for each in called:
         r.apply(each, [other for other in everything if other is not each], node, spread=True)
 
@@ -298,8 +279,9 @@ def _applied(r: _Reader, node: ast.Call, name: str, arguments: list[ast.expr], e
 def _form(r: _Reader, node: ast.Call, name: str, arguments: list[ast.expr], everything: list[ast.expr]) -> None:
     if name == "endorse":
         return
-    if name in _ASKED:
-        r.flows.effects.append(Done("asked", _ASKED[name], [("*", id(each)) for each in everything], id(node)))
+    asks = FORMS[name].asks
+    if asks is not None:
+        r.flows.effects.append(Done("asked", asks, [("*", id(each)) for each in everything], id(node)))
     if name in ("call_workflow", "eval_program", "solve"):
         for each in everything:
             r.flows.flow(id(each), UNSEEN)

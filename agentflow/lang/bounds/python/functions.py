@@ -16,10 +16,10 @@ from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.python.interpret import NONE, Function, Python
 from agentflow.lang.bounds.values import DATA, NEVER, NIL, PLAIN, TEXT, Value, joined, number, sequence
 from agentflow.lang.bounds.values import text as one_of
-from agentflow.lang.python.builtins import BUILTINS
-from agentflow.lang.python.methods import METHODS
+from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE
+from agentflow.lang.python.methods import METHOD_ROWS
 
-_TRUTH = scalar(PLAIN)
+_PLAIN = scalar(PLAIN)
 _TEXT = scalar(TEXT)
 Named = Mapping[str, Value]
 
@@ -269,84 +269,54 @@ def _three(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outco
     return i.made(node, sequence(3, _TEXT)), FREE
 
 
-_NUMBER = _given(scalar(number(None, None, whole=False)))
-_WHOLE = _given(scalar(number(None, None, whole=True)))
-
-
 def _divmod(i: Python, node: ast.AST, values: list[Value], named: Named) -> Outcome:
     each = scalar(number(None, None, whole=False))
     return _pair(i, node, each, each), FREE
 
 
-_KNOWN: Mapping[str, Function] = {
-    "abs": _abs,
-    "all": _given(_TRUTH),
-    "any": _given(_TRUTH),
-    "bool": _given(_TRUTH),
-    "chr": _given(_TEXT),
-    "dict": _dict,
-    "divmod": _divmod,
-    "enumerate": _enumerate,
-    "filter": _filter,
-    "int": _int,
-    "isinstance": _given(_TRUTH),
-    "json.dumps": _given(_TEXT),
-    "json.loads": _loads,
-    "len": _len,
-    "list": _collected,
-    "map": _map,
-    "max": _extreme("max"),
-    "min": _extreme("min"),
-    "ord": _WHOLE,
-    "range": _range,
-    "repr": _given(_TEXT),
-    "reversed": _collected,
-    "set": _collected,
-    "sorted": _sorted,
-    "str": _given(_TEXT),
-    "sum": _sum,
-    "tuple": _collected,
-    "zip": _zip,
-}
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({**dict.fromkeys(BUILTINS, _NUMBER), **_KNOWN})
-"""The analysis of functions, by name. Those not named here give numbers."""
-METHOD_RULES: Mapping[str, Function] = MappingProxyType(
+_SIZES: Mapping[str, Function] = MappingProxyType(
     {
-        **dict.fromkeys(METHODS[str], _given(_TEXT)),
-        "add": _append,
-        "append": _append,
-        "clear": _removed,
+        "absolute": _abs,
+        "collected": _collected,
         "copy": _copy,
-        "count": _WHOLE,
-        "difference": _fewer,
-        "discard": _removed,
-        "extend": _update,
-        "find": _WHOLE,
-        "get": _get,
-        "index": _WHOLE,
-        "insert": _append,
-        "intersection": _fewer,
-        "issubset": _given(_TRUTH),
-        "issuperset": _given(_TRUTH),
+        "data": _loads,
+        "dict": _dict,
+        "entry": _get,
+        "enumerate": _enumerate,
+        "fewer": _fewer,
+        "filter": _filter,
+        "int": _int,
         "items": _of_items,
         "keys": _of_keys,
-        "partition": _three,
-        "pop": _removed,
-        "remove": _removed,
-        "reverse": _removed,
-        "rfind": _WHOLE,
-        "rindex": _WHOLE,
-        "rpartition": _three,
-        "rsplit": _texts,
+        "length": _len,
+        "map": _map,
+        "max": _extreme("max"),
+        "min": _extreme("min"),
+        "pair": _divmod,
+        "plain": _given(_PLAIN),
+        "put": _append,
+        "range": _range,
+        "removed": _removed,
         "setdefault": _setdefault,
         "sort": _sort,
-        "split": _texts,
-        "splitlines": _texts,
+        "sorted": _sorted,
+        "sum": _sum,
+        "text": _given(_TEXT),
+        "texts": _texts,
+        "three": _three,
         "union": _union,
         "update": _update,
         "values": _of_values,
+        "whole": _given(scalar(number(None, None, whole=True))),
+        "zip": _zip,
     }
 )
+"""The analysis of calls, by the word ``size`` of a row (:class:`~agentflow.lang.python.rows.Row`)."""
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {row.name: _SIZES[row.size] for row in (*BUILTINS.values(), ISINSTANCE)}
+)
+"""The analysis of functions, by name."""
+METHOD_RULES: Mapping[str, Function] = MappingProxyType({row.name: _SIZES[row.size] for row in METHOD_ROWS})
 """The analysis of methods, by name alone: what a value is, is not known."""
 
 __all__ = ["FUNCTIONS", "METHOD_RULES"]
