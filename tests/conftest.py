@@ -7,6 +7,7 @@ import os
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.node import node_clients as node_clients
 from tests.support.postgres import postgres_server as postgres_server
@@ -17,6 +18,9 @@ _STATE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Runs are recorded in a directory of this session; tests that look at records name one of their own."""
+    # That inputs are made slowly says how busy the machine is.
+    settings.register_profile("agentflow", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+    settings.load_profile("agentflow")
     state = config.stash[_STATE] = tempfile.TemporaryDirectory(prefix="agentflow-state-", ignore_cleanup_errors=True)
     os.environ["XDG_STATE_HOME"] = state.name
     # Many tests start processes: each would compile the package anew where Python is told to keep nothing compiled.

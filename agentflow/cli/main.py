@@ -31,12 +31,13 @@ from agentflow.cli.shared.options import (
     ResumeOptions,
     Root,
     RunOptions,
+    ScheduleOptions,
+    ServeOptions,
     Tasks,
+    WorkerOptions,
     open_flow,
     takes_options,
 )
-from agentflow.cli.shared.serve_options import ServeOptions
-from agentflow.cli.shared.worker_options import ScheduleOptions, WorkerOptions
 
 _EPILOG = """\b
 To begin: agentflow demo, then agentflow repl.

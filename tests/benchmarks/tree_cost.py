@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rich.console import Console
 
+from agentflow.cli.shared.progress import RunTree
 from agentflow.cli.shared.terminal import LiveRows
-from agentflow.cli.shared.tree import RunTree
 from tests.cli.test_tree import branches, end
 
 BRANCHES, SECONDS, FIGURE_MS = 1_000, 5.0, 20.0

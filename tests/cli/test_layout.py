@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentflow.cli.shared.layout import MAX_TEXT, WIDTH, in_lines
-from agentflow.cli.shared.values import print_data, show_value
+from agentflow.cli.shared.values import MAX_TEXT, WIDTH, in_lines, print_data, show_value
 from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source

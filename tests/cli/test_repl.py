@@ -210,7 +210,7 @@ async def test_a_session_in_python(flow: AgentFlow) -> None:
 
 def test_blocks_of_python_end_with_an_empty_line() -> None:
     """A whole statement is evaluated at the end of its line; an open bracket, text or block waits for more."""
-    from agentflow.cli.run.repl_languages import PYTHON
+    from agentflow.cli.run.repl import PYTHON
 
     whole = ["x = 1", "f(1,\n2)", "def f():\n    return 1\n", "x = )", ",doc f", "'''a\nb'''"]
     more = ["def f():", "def f():\n    return 1", "f(1,", "'''a", "if x:\n    y\nelse:", "@task"]

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.cli.runs.run_diff import show_difference
-from agentflow.cli.runs.run_read import event_text, show
+from agentflow.cli.runs.run_read import event_text, show, show_difference
 from agentflow.cli.runs.run_show import show_run
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.source import Source, Surface

@@ -13,7 +13,7 @@ from rich.console import Console, Group
 
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.cli.shared.cost_table import cost_table
-from agentflow.cli.shared.tree import RunTree
+from agentflow.cli.shared.progress import RunTree
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.source import Source
 from agentflow.core.events.events import (

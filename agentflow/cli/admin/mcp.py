@@ -11,8 +11,7 @@ import typer
 
 from agentflow.cli.shared.approving import approver
 from agentflow.cli.shared.common import Exit, UsageError, check_packages, run_async, write_json, write_out
-from agentflow.cli.shared.options import AsJson, FlowOptions, open_flow, takes_options
-from agentflow.cli.shared.serve_options import McpServeOptions
+from agentflow.cli.shared.options import AsJson, FlowOptions, McpServeOptions, open_flow, takes_options
 from agentflow.lib.text.terminal import clean
 
 mcp = typer.Typer(no_args_is_help=True, help="Serve over MCP; list tools of other servers.")

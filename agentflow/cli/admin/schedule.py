@@ -6,8 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from agentflow.cli.shared.common import Exit, UsageError, parse_bindings, read_program, write_json, write_out
-from agentflow.cli.shared.options import open_flow
-from agentflow.cli.shared.worker_options import ScheduleOptions
+from agentflow.cli.shared.options import ScheduleOptions, open_flow
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import plain
 from agentflow.core.events.journal import Schedule

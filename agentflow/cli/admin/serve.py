@@ -7,8 +7,7 @@ import sys
 
 from agentflow.cli.shared.approving import approver
 from agentflow.cli.shared.common import Exit, UsageError, check_packages, write_out
-from agentflow.cli.shared.options import open_flow
-from agentflow.cli.shared.serve_options import ServeOptions
+from agentflow.cli.shared.options import ServeOptions, open_flow
 
 _PACKAGES = ("starlette", "uvicorn")
 KEYS = "AGENTFLOW_SERVE_KEYS"

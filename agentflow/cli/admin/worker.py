@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from agentflow.cli.shared.application import check_durable, load_flow
 from agentflow.cli.shared.common import Exit, UsageError
-from agentflow.cli.shared.options import open_flow
-from agentflow.cli.shared.worker_options import WorkerOptions
+from agentflow.cli.shared.options import WorkerOptions, open_flow
 from agentflow.core.data.errors import JournalError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import agentflow
 from agentflow.cli.run.execute import show_result, watching
-from agentflow.cli.run.plan_text import plan_data, plan_text
 from agentflow.cli.shared.amounts import counted
 from agentflow.cli.shared.common import (
     CompileFailed,
@@ -37,13 +36,13 @@ from agentflow.cli.shared.options import (
     ResumeOptions,
     open_flow,
 )
-from agentflow.cli.shared.resuming import resume_line
 from agentflow.cli.shared.state import database
 from agentflow.cli.shared.values import FailedTexts
-from agentflow.cli.shared.waiting import show_waiting
+from agentflow.cli.shared.waiting import resume_line, show_waiting
 from agentflow.core.data.errors import AgentflowError, WorkflowError
+from agentflow.core.data.money import total
 from agentflow.core.data.source import Source
-from agentflow.core.data.values import to_json
+from agentflow.core.data.values import plain, to_json
 from agentflow.lib.text.terminal import clean
 
 if TYPE_CHECKING:
@@ -51,8 +50,74 @@ if TYPE_CHECKING:
     from agentflow.core.data.session import Session
     from agentflow.core.events.journal import OnInflight
     from agentflow.durable.handle import DurableRun
-    from agentflow.durable.plan import RunPlan
+    from agentflow.durable.plan import PlannedEffect, RunPlan
     from agentflow.lang.program import Program
+
+
+def plan_data(plan: RunPlan) -> dict[str, Any]:
+    """A plan as JSON data."""
+    return {
+        "run_id": plan.run_id,
+        "complete": plan.complete,
+        "error": plan.error,
+        "reused": [_data(each) for each in plan.reused],
+        "run": [_data(each) for each in plan.runs],
+        "unused": [_data(each) for each in plan.unused],
+    }
+
+
+def plan_text(plan: RunPlan) -> str:
+    """A plan as text: what is reused, what runs and at what cost, and what is unknown."""
+    are = "is" if len(plan.reused) == 1 else "are"
+    lines = [f"{counted(len(plan.reused), 'effect')} {are} answered from records, which saves {_cost(plan.reused)}"]
+    if plan.runs:
+        first = "is carried out first, at" if len(plan.runs) == 1 else "are carried out first, at"
+        lines.append(
+            f"{counted(len(plan.runs), 'effect')} {first} about {_cost(plan.runs)} by what such calls cost before:"
+        )
+        lines += [f"  {each.path}  {each.kind} {each.name}{_location(each)}  {_cost([each])}" for each in plan.runs]
+        lines.append("what follows depends on the results")
+        if plan.unused:
+            lines.append(f"{counted(len(plan.unused), 'more record')}, of {_cost(plan.unused)}, may answer then")
+    elif plan.error is not None:
+        lines.append(f"nothing runs; the program ends with {plan.error}")
+    elif plan.complete:
+        lines.append("nothing runs")
+    if plan.complete and plan.unused:
+        are = "is" if len(plan.unused) == 1 else "are"
+        lines.append(f"{counted(len(plan.unused), 'record')}, of {_cost(plan.unused)}, {are} no longer needed")
+    return "\n".join(lines)
+
+
+def _cost(effects: Sequence[PlannedEffect]) -> str:
+    requests = sum(each.usage.requests for each in effects if each.usage is not None)
+    tokens = sum(each.usage.total_tokens for each in effects if each.usage is not None)
+    unknown = [each for each in effects if each.usage is None or each.cost is None]
+    dollars = total([each.cost for each in effects if each.cost is not None])
+    cost = f" and ${dollars:.4f}" if dollars else ""
+    more = f", and {len(unknown)} of unknown cost" if unknown else ""
+    return f"{counted(requests, 'model call')}, {tokens:,} tokens{cost}{more}"
+
+
+def _location(effect: PlannedEffect) -> str:
+    if effect.span is None:
+        return ""
+    line, column = effect.span.source.position(effect.span.start)
+    return f" ({effect.span.source.name}:{line}:{column})"
+
+
+def _data(effect: PlannedEffect) -> dict[str, Any]:
+    location = _location(effect).strip(" ()") or None
+    return {
+        "path": effect.path,
+        "kind": effect.kind,
+        "name": effect.name,
+        "recorded_at": effect.recorded_at,
+        "place": location,
+        "usage": plain(effect.usage),
+        "cost_usd": effect.cost,
+    }
+
 
 _OPTIONS = ("app", "model", "base_url", "root", "tasks", "workflows", "allow", "session")
 """The options of a command that belong to the user's request, not to the flow."""

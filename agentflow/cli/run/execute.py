@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
-from agentflow.cli.run.explaining import Denials
 from agentflow.cli.shared.common import (
     CompileFailed,
     Exit,
@@ -23,14 +22,13 @@ from agentflow.cli.shared.common import (
 )
 from agentflow.cli.shared.options import RunOptions, WatchOptions, open_flow
 from agentflow.cli.shared.progress import Answer, Progress
-from agentflow.cli.shared.said import Said
 from agentflow.cli.shared.terminal import same_screen
 from agentflow.cli.shared.values import FailedTexts, problems, result_exit_code, show_value
 from agentflow.core.data.errors import AgentflowError, UnboundSymbolError
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source, Surface
 from agentflow.core.data.values import plain
-from agentflow.core.events.events import Event
+from agentflow.core.events.events import Event, Log, Warning
 from agentflow.lang.answers import answer_spans
 from agentflow.lib.text.terminal import clean
 from agentflow.observe.jsonl import event_line
@@ -40,6 +38,52 @@ if TYPE_CHECKING:
     from agentflow.app import AgentFlow
     from agentflow.observe.report.observer import Report
     from agentflow.run.handle import RunResult
+
+
+class Denials:
+    """An observer of a flow that denies nothing: ``listed`` is what its policy would have denied, in order."""
+
+    def __init__(self) -> None:
+        self.listed: list[Mapping[str, Any]] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Warning) and event.code == "provenance/denied":
+            where = "" if event.span is None else f"{event.span.line}:{event.span.column}"
+            self.listed.append({**(event.details or {}), "at": where})
+
+    def text(self) -> str:
+        """A line for each, and one if there are none."""
+        if not self.listed:
+            return "the policy would have denied nothing"
+        lines = [f"the policy would have denied {len(self.listed)} effect{'s' * (len(self.listed) != 1)}:"]
+        for each in self.listed:
+            refused, trail = ", ".join(each.get("refused", ())), " -> ".join(each.get("trail", ()))
+            lines.append(f"  '{each.get('argument')}' of {each.get('name')}: {refused} may not reach it ({trail})")
+        return "\n".join(lines)
+
+
+class Said:
+    """An observer that writes messages of programs (``print``, ``log-message``) and warnings to ``stream``, a line each.
+
+    ``clean`` is applied to them: they may hold what a model said.
+    """
+
+    def __init__(self, stream: TextIO, clean: Callable[[str], str]) -> None:
+        self._stream = stream
+        self._clean = clean
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Log() if event.level != "debug":
+                self._write(event.message)
+            case Warning():
+                self._write(f"warning[{event.code}]: {event.message}")
+            case _:
+                pass
+
+    def _write(self, text: str) -> None:
+        self._stream.write(self._clean(text) + "\n")
+        self._stream.flush()
 
 
 _SHOWN_ERRORS = 5

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from agentflow.cli.shared.application import option_name
 from agentflow.cli.shared.asking import parse_value, read_answer
 from agentflow.cli.shared.common import Exit, exit_code, show_error, write_json, write_out
-from agentflow.cli.shared.options import ChangeOptions, DurableOptions
-from agentflow.cli.shared.resuming import resume_line
+from agentflow.cli.shared.options import ChangeOptions, DatabaseOptions, DurableOptions, FlowOptions, ResumeOptions
 from agentflow.cli.shared.state import stored_runs
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.values import to_json
@@ -21,6 +22,26 @@ from agentflow.lib.text.terminal import clean
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow
     from agentflow.durable.handle import DurableRun
+
+
+_REPEATED = [
+    *fields(DatabaseOptions),
+    *fields(FlowOptions),
+    *(each for each in fields(ResumeOptions) if each.name == "on_inflight"),
+]
+"""Options that locate the run and configure its flow; all others are stored with the run or apply to one command only."""
+
+
+def resume_line(run_id: str, options: DurableOptions | ChangeOptions, *, program: str | None = None) -> str:
+    """The command that resumes a run with the flow of ``options``; ``program`` names a file whose current text to use."""
+    words = ["agentflow", "resume", run_id, *(() if program is None else ("--program", program))]
+    for field in _REPEATED:
+        value: Any = getattr(options, field.name, field.default)
+        if value == field.default:
+            continue
+        for each in [value] if isinstance(value, str | int | float) else value:
+            words += [option_name(field.name), str(each)]
+    return shlex.join(words)
 
 
 def show_waiting(flow: AgentFlow, handle: DurableRun, options: DurableOptions | ChangeOptions) -> int:
