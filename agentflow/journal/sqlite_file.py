@@ -64,13 +64,14 @@ create index if not exists af_event_run on af_event(run, number);
 """
 """Tables of the event logs of runs; the journal does not need them."""
 _EVENT_TABLES = frozenset({"af_event", "af_event_content", "af_event_log"})
-_SEALED = (
-    ("af_run", "run", KEPT),
-    ("af_session", "name", "name, state, turns, holder, last"),
-    ("af_turn", "session, number", "session, number, value"),
-    ("af_result", "content", "kind, name, value, turns, usage, cost, at"),
-)
-"""The tables whose rows have a checksum that the connection keeps: each with its key, and the columns that the checksum covers."""
+_SEALED = {
+    "af_run": ("run", KEPT),
+    "af_session": ("name", "name, state, turns, holder, last"),
+    "af_turn": ("session, number", "session, number, value"),
+    "af_result": ("content", "kind, name, value, turns, usage, cost, at"),
+}
+"""The tables whose rows have a checksum that the connection keeps: the key of each, and the columns that the checksum covers."""
+_WRITTEN = re.compile(r"\s*(?:insert into|update) (\w+)")
 _PLACES = ", ".join("?" * 15)
 _UNLESS_ENDED = f"on conflict(run, key) do update set {EFFECT_CHANGED}, sum = excluded.sum where af_effect.state = 0"
 PUT = f"insert into af_effect(run, key, {EFFECT}, sum) values ({_PLACES}) {_UNLESS_ENDED}"
@@ -123,10 +124,12 @@ def _primary(error: sqlite3.Error) -> int:
 
 
 @lru_cache(512)
-def _rewritten(query: str) -> str:
+def _rewritten(query: str) -> tuple[str, str | None]:
+    """A statement for SQLite, and the table that it writes to, if its rows have a checksum to be kept."""
     for pattern, text in _REWRITTEN:
         query = re.sub(pattern, text, query)
-    return query
+    written = _WRITTEN.match(query)
+    return query, written[1] if written is not None and written[1] in _SEALED else None
 
 
 class SqliteConnection:
@@ -134,12 +137,13 @@ class SqliteConnection:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
+        self._kept: set[str] = set()
 
     async def execute(self, query: str, *args: Any) -> str:
         return f"rows {self._do(query, args).rowcount}"
 
     async def executemany(self, command: str, args: Sequence[Row]) -> None:
-        self.db.executemany(_rewritten(command), args)
+        self.db.executemany(self._ready(command), args)
 
     async def fetch(self, query: str, *args: Any) -> list[Row]:
         return self._do(query, args).fetchall()
@@ -151,10 +155,21 @@ class SqliteConnection:
         row = self._do(query, args).fetchone()
         return None if row is None else row[0]
 
+    def forget_sums(self) -> None:
+        """Make anew what keeps checksums: a transaction that was undone may have made it."""
+        self._kept.clear()
+
     def _do(self, query: str, args: Sequence[Any]) -> sqlite3.Cursor:
-        return self.db.execute(
-            _rewritten(query), [json.dumps(each) if isinstance(each, list) else each for each in args]
-        )
+        values = [json.dumps(each) if isinstance(each, list) else each for each in args]
+        return self.db.execute(self._ready(query), values)
+
+    def _ready(self, query: str) -> str:
+        """A statement for SQLite, after what keeps the checksums of the table that it is the first to write to."""
+        query, table = _rewritten(query)
+        if table is not None and table not in self._kept:
+            self._kept.add(table)
+            keep_sums(self.db, table)
+        return query
 
 
 T = TypeVar("T")
@@ -190,17 +205,16 @@ def _sum(*fields: Any) -> int:
     return checksum(fields)
 
 
-def keep_sums(db: sqlite3.Connection) -> None:
-    """Have a connection keep the checksums of the rows that it changes. They are of no avail to statements of others."""
+def keep_sums(db: sqlite3.Connection, table: str) -> None:
+    """Have a connection keep the checksums of the rows of a table that it changes, by triggers that nobody else has."""
+    key, columns = _SEALED[table]
+    this = " and ".join(f"{name} = new.{name}" for name in key.split(", "))
     db.create_function("af_sum", -1, _sum)
-    db.execute("pragma temp_store = memory")
-    for table, key, columns in _SEALED:
-        this = " and ".join(f"{name} = new.{name}" for name in key.split(", "))
-        for change in ("insert", "update"):
-            db.execute(
-                f"create temp trigger if not exists {table}_{change} after {change} on main.{table}"
-                f" begin update {table} set sum = af_sum({columns}) where {this}; end"
-            )
+    for change in ("insert", "update"):
+        db.execute(
+            f"create temp trigger if not exists {table}_{change} after {change} on main.{table}"
+            f" begin update {table} set sum = af_sum({columns}) where {this}; end"
+        )
 
 
 def checksum(fields: Row) -> int:
@@ -286,6 +300,7 @@ class SqliteFile:
             raise _unusable(self._path, error) from error
         try:
             db.execute("pragma journal_mode = wal")
+            db.execute("pragma temp_store = memory")
             db.execute(f"pragma synchronous = {'full' if self._sync == 'full' else 'normal'}")
             self._prepare(db)
         except sqlite3.OperationalError as error:
@@ -315,7 +330,6 @@ class SqliteFile:
         if tables:
             self._check(db, tables)
         equip(db)
-        keep_sums(db)
 
     def _check(self, db: sqlite3.Connection, tables: set[str]) -> None:
         if "af_meta" not in tables:
@@ -364,6 +378,7 @@ class SqliteFile:
             _put(db, puts)
             db.execute("commit")
         except BaseException:  # nothing half-written stays
+            connection.forget_sums()
             if db.in_transaction:
                 db.execute("rollback")
             raise

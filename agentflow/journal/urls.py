@@ -25,10 +25,9 @@ def open_store(url: str, sync: Sync = "normal") -> JournalStore:
             hint="'normal' survives a killed process, 'full' a power cut too, at the cost of waiting for the disk",
         )
     if is_postgres(url):
-        _need_asyncpg()
+        urls = _servers(url)
         from agentflow.journal.postgres import PostgresJournal, ShardedJournal
 
-        urls = shards_in(url)
         return PostgresJournal(urls[0]) if len(urls) == 1 else ShardedJournal(urls)
     from agentflow.journal.sqlite import SqliteJournal
 
@@ -38,11 +37,10 @@ def open_store(url: str, sync: Sync = "normal") -> JournalStore:
 def open_events(url: str) -> EventStore:
     """The logs of runs in the database at ``url``. Touches no file yet, and connects to nothing. Raises as :func:`open_store`."""
     if is_postgres(url):
-        _need_asyncpg()
+        urls = _servers(url)
         from agentflow.journal.postgres.events import PostgresEvents
         from agentflow.journal.postgres.shards import ShardedEvents
 
-        urls = shards_in(url)
         return PostgresEvents(urls[0]) if len(urls) == 1 else ShardedEvents(urls)
     from agentflow.journal.events import SqliteEvents
 
@@ -53,21 +51,22 @@ def open_rates(url: str) -> RateStore | None:
     """What counts the rates of all processes of a database; None for an SQLite file. Connects to nothing yet. Raises as :func:`open_store`."""
     if not is_postgres(url):
         return None
-    _need_asyncpg()
+    urls = _servers(url)
     from agentflow.journal.postgres.rates import PostgresRates
     from agentflow.journal.postgres.shards import ShardedRates
 
-    urls = shards_in(url)
     return PostgresRates(urls[0]) if len(urls) == 1 else ShardedRates(urls)
 
 
-def _need_asyncpg() -> None:
+def _servers(url: str) -> list[str]:
+    """The databases in PostgreSQL that ``url`` names. Raises ConfigurationError (``config/durable``, ``config/extra``)."""
     if find_spec("asyncpg") is None:
         raise ConfigurationError(
             "durable runs in PostgreSQL need a package that is not installed: asyncpg",
             code="config/extra",
             hint="pip install 'agentflow[postgres]'",
         )
+    return shards_in(url)
 
 
 def is_postgres(url: str) -> bool:

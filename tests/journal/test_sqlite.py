@@ -277,6 +277,19 @@ async def test_a_record_whose_column_was_changed_is_damaged(tmp_path: Path) -> N
         assert await code_of_opening(path) in ("durable/corrupt", "durable/database"), column
 
 
+async def test_a_transaction_that_is_undone_leaves_nothing_and_spoils_no_later_one(tmp_path: Path) -> None:
+    """A run whose opening is no data is not stored; one that is stored afterwards, by the same connection, is whole."""
+    store = SqliteJournal(tmp_path / "runs.db")
+    with pytest.raises(JournalError, match="set is not JSON"):
+        await store.create("r", NewRun(program="(f)", digest="d", input={}, session="s", opening=[{1, 2}]))
+    assert await store.find("r") is None and await store.sessions.list(10) == []
+    await store.create("r", NewRun(program="(f)", digest="d", input={}, session="s"))
+    await store.aclose()
+    again = SqliteJournal(tmp_path / "runs.db")
+    assert (await again.own("r")).run.program == "(f)" and (await again.sessions.runs("s")) == ("r", None)
+    await again.aclose()
+
+
 @pytest.mark.parametrize(
     "data",
     ["", "\ud83d\0\u2028", 1.5, None, [], {}, [1, [True, {"a": None, '"b': [-0.0, 10**40]}]], {"$d": [["k", "é"]]}],

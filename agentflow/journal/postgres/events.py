@@ -12,8 +12,8 @@ from agentflow.core.data.event_log import LogEntry
 from agentflow.journal.connection import Work
 from agentflow.journal.events import Events
 from agentflow.journal.postgres.connection import Connection
-from agentflow.journal.postgres.jobs import TELL
 from agentflow.journal.postgres.link import Blocking, Link
+from agentflow.journal.postgres.queue import TELL
 from agentflow.journal.writer import Unavailable
 
 _TRIES = 5

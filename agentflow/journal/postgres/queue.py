@@ -1,4 +1,8 @@
-"""The jobs of one worker: claims them from PgQueuer's queue, passes them on, and removes them when done."""
+"""Jobs of workers, in the tables of PgQueuer: queued in the transaction that marks a run to be resumed, claimed by a worker, removed when done.
+
+A job is the next slice of a run. It may be lost or delivered more than once: only the job of the next slice can own the
+run.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,14 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import asyncpg
 
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.events.journal import (
     Claim,
     Deposit,
@@ -25,24 +32,78 @@ from agentflow.core.events.journal import (
     Schedule,
     WorkerInfo,
 )
+from agentflow.journal.connection import Row
 from agentflow.journal.postgres import forks, leases, schedules
 from agentflow.journal.postgres.connection import CONNECT_S, Connection, connect
-from agentflow.journal.postgres.jobs import (
-    CANCEL,
-    CANCELLED,
-    CHANGES,
-    CHANNEL,
-    LOAD,
-    WORKERS,
-    Engine,
-    check_engine,
-    lost,
-)
 from agentflow.journal.postgres.link import PostgresDatabase
 from agentflow.journal.postgres.owner import OwnerSession
+from agentflow.journal.postgres.schema import has_table
 from agentflow.journal.rows import unescape
 from agentflow.journal.writer import Job, Writer
 
+TABLE = "af_job"
+CHANNEL = "af_job"
+"""What workers listen to; it has the jobs of all schemas of a database."""
+CHANGES = "af_run"
+"""What followers of runs listen to; it has the runs of all schemas of a database."""
+TELL = f"select pg_notify('{CHANGES}', left($1, 1000))"
+"""Says that there is something new of a run: apart from the transaction that stored it, since those that notify commit one by one."""
+TENANT_MOST = 9_999
+"""Number of unfinished runs of a tenant that count when its next one is queued."""
+_INSTALLING = 0x61666A6F62  # the advisory lock of whoever makes tables
+_KEY = "r.run || '@' || r.slice || '.' || r.seq"
+JOB = f"""r.run, r.slice, {_KEY}, r.queue, case when r.status = 'waiting' then extract(epoch from r.wake_at - now())::float8 end,
+  100000 * r.priority - (select count(*) from (select from af_run t where t.queue is not null and t.tenant = r.tenant
+    and t.status in ('queued', 'running', 'waiting') limit {TENANT_MOST}) as unfinished)"""
+"""The job of a run ``r``. A row that is being inserted is not among the unfinished ones of its tenant yet."""
+JOB_COLUMNS = 6
+_JOBS = f"""
+select {JOB} from af_run r where r.run = any($1) and r.queue is not null
+  and (r.status = 'queued' or (r.status = 'waiting' and r.wake_at is not null))
+"""
+_LOST = f"""
+select r.run from af_run r where r.queue is not null
+  and (r.status = 'queued' or (r.status = 'waiting' and r.wake_at < now())) and r.updated < now() - make_interval(secs => $1)
+  and not exists (select from {TABLE} j where j.dedupe_key = {_KEY} and j.status in ('queued', 'picked')) limit 1000
+"""
+CANCEL = """
+update af_run set cancelling = true, seq = seq + 1, wake_at = null, updated = now(),
+  status = case when status in ('waiting', 'interrupted') then 'queued' else status end
+where run = $1 and queue is not null and status not in ('done', 'failed', 'cancelled') returning status
+"""
+"""Gives the status of the run then. A waiting one may have a job for later, which is that of another ``seq``."""
+CANCELLED = """
+select run from af_run r where owner = $1 and status = 'running' and (cancelling
+  or (fork is not null and exists (select from af_fork f where f.id = r.fork and f.state > 0)))
+"""
+"""The runs of an owner that are to be cancelled: they were asked to be, or another branch of their form failed."""
+LOAD = """
+select queue, tenant, count(*) filter (where status = 'queued'), count(*) filter (where status = 'running'),
+  count(*) filter (where status in ('waiting', 'interrupted')),
+  coalesce(extract(epoch from now() - min(updated) filter (where status = 'queued')), 0)::float8
+from af_run where queue is not null and status not in ('done', 'failed', 'cancelled') group by queue, tenant order by queue, tenant
+"""
+_CLAIMERS = f"""
+  select distinct queue_manager_id as id, ('x' || right(replace(queue_manager_id::text, '-', ''), 16))::bit(64)::bigint as owner
+  from {TABLE} where status = 'picked'"""
+DEAD_CLAIMS = f"""
+exists (with owners as materialized ({_CLAIMERS}) select from owners where owner <> $1 and pg_try_advisory_xact_lock_shared(owner))
+"""
+"""Whether a worker other than the owner ``$1`` died with jobs that it had claimed."""
+_FREE = f"""
+with owners as materialized ({_CLAIMERS}),
+dead as materialized (select id from owners where owner <> $1 and pg_try_advisory_xact_lock_shared(owner)),
+freed as (update {TABLE} j set status = 'queued', queue_manager_id = null, slot = null, updated = now()
+  from dead where j.queue_manager_id = dead.id and j.status = 'picked' returning 1)
+select count(*) from freed
+"""
+
+
+WORKERS = """
+select o.host, o.pid, o.build, o.slots, count(r.run), extract(epoch from o.started)::float8, extract(epoch from o.seen)::float8
+from af_owner o left join af_run r on r.owner = o.owner and r.status = 'running' where o.build is not null
+group by o.owner order by o.started, o.owner
+"""
 IDLE_S = 1.0
 """Seconds after which an idle worker looks for jobs without a notification: those whose time has come."""
 BEAT_S = 10.0
@@ -61,6 +122,98 @@ _ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+
+def check_engine() -> None:
+    """Raise ConfigurationError (``config/extra``) where PgQueuer is missing."""
+    if find_spec("pgqueuer") is None:
+        raise ConfigurationError(
+            "runs of workers need a package that is not installed: pgqueuer",
+            code="config/extra",
+            hint="pip install 'agentflow[scale]'",
+        )
+
+
+class Engine:
+    """PgQueuer with these table names, whatever its environment variables say. It is imported on first use.
+
+    ``installed`` says that its tables were seen in the database.
+    """
+
+    def __init__(self) -> None:
+        self.installed = False
+        self._builders: dict[str, Any] = {}
+
+    def queries(self, db: Connection) -> Any:
+        """PgQueuer's queries on a connection, within its transaction if there is one."""
+        from pgqueuer.adapters.persistence import qb
+        from pgqueuer.db import AsyncpgDriver
+        from pgqueuer.domain.settings import DBSettings, Durability
+        from pgqueuer.queries import Queries
+
+        if not self._builders:
+            settings = DBSettings(
+                prefix="",
+                db_schema=None,
+                channel=CHANNEL,  # pyright: ignore[reportArgumentType] - a NewType of the library's
+                function=f"{TABLE}_changed",
+                statistics_table=f"{TABLE}_statistics",
+                queue_status_type=f"{TABLE}_status",
+                queue_table=TABLE,
+                queue_table_log=f"{TABLE}_log",
+                trigger=f"{TABLE}_changed",
+                schedules_table=f"{TABLE}_schedule",
+                durability=Durability.balanced,
+                widen_id=True,
+            )
+            self._builders = {
+                "qbe": qb.QueryBuilderEnvironment(settings),
+                "qbq": qb.QueryQueueBuilder(settings),
+                "qbs": qb.QuerySchedulerBuilder(settings),
+            }
+        return Queries(AsyncpgDriver(db), **self._builders)  # pyright: ignore[reportArgumentType] - has no types
+
+    async def install(self, db: Connection) -> None:
+        """Create PgQueuer's tables if they are missing, one process at a time."""
+        if await self.is_installed(db):
+            return
+        async with db.transaction():
+            await db.execute("select pg_advisory_xact_lock($1)", _INSTALLING)
+            if not await has_table(db, TABLE):
+                await self.queries(db).install(create_schema=False)
+
+    async def is_installed(self, db: Connection) -> bool:
+        """Whether PgQueuer's tables are there."""
+        self.installed = self.installed or await has_table(db, TABLE)
+        return self.installed
+
+    async def enqueue(self, db: Connection, runs: Sequence[str]) -> None:
+        """Queue a job for each of ``runs`` that workers are to resume, now or when it is time; once for each slice.
+
+        Without PgQueuer here, the workers find these runs themselves, a little later.
+        """
+        if runs:
+            await self.enqueue_rows(db, await db.fetch(_JOBS, runs))
+
+    async def enqueue_rows(self, db: Connection, rows: Sequence[Row]) -> None:
+        """Queue jobs with the columns :data:`JOB`."""
+        if not rows or find_spec("pgqueuer") is None:
+            return
+        names, slices, keys, queues, after, priorities = zip(*rows, strict=True)
+        payloads = [json.dumps([run, slice]).encode() for run, slice in zip(names, slices, strict=True)]
+        delays = [None if seconds is None else timedelta(seconds=max(0.0, seconds)) for seconds in after]
+        await self.queries(db).enqueue(list(queues), payloads, list(priorities), delays, list(keys), on_conflict="skip")
+
+
+async def free_claims(db: Connection, owner: int) -> None:
+    """Free the jobs that other workers than ``owner`` had claimed when they died; there has to be a table of them."""
+    if await db.fetchval(_FREE, owner):
+        await db.execute("select pg_notify($1, '')", CHANNEL)
+
+
+async def lost(db: Connection, seconds: float) -> list[str]:
+    """Runs, at most 1,000, that have waited to be resumed for more than ``seconds`` and have no job."""
+    return [run for (run,) in await db.fetch(_LOST, seconds)]
 
 
 class PostgresQueue:
@@ -206,19 +359,12 @@ class PostgresQueue:
         await asyncio.to_thread(self._owner.ensure)
         await self._writer.do(self._owner.tell)
         try:
-            await self._work_on(slots, handle, queues, stop)
+            await self._work_on(_Work(self._engine, uuid.UUID(int=self._owner.id), handle, queues, slots, stop))
         finally:
             self._owner.build = self._owner.slots = None
             self._writer.submit_quietly(self._owner.tell)
 
-    async def _work_on(
-        self,
-        slots: Slots,
-        handle: Callable[[Claim], Awaitable[None]],
-        queues: Mapping[str, int],
-        stop: asyncio.Event,
-    ) -> None:
-        work = _Work(self._engine, uuid.UUID(int=self._owner.id), handle, queues, slots, stop)
+    async def _work_on(self, work: _Work) -> None:
         told = False
         async with asyncio.TaskGroup() as group:
             told_to_stop = group.create_task(work.wake_at_stop())
@@ -258,37 +404,31 @@ class Slots:
             wake.set()
 
 
+@dataclass(slots=True, eq=False)
 class _Work:
     """The jobs in progress, independent of the connection."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        owner: uuid.UUID,
-        handle: Callable[[Claim], Awaitable[None]],
-        queues: Mapping[str, int],
-        slots: Slots,
-        stop: asyncio.Event,
-    ) -> None:
-        self._engine = engine
-        self._owner = owner
-        self._handle = handle
-        self._queues = queues
-        self._slots = slots
-        self._stop = stop
-        self._busy: dict[int, Any] = {}
-        self._done: list[Any] = []
-        self._wake = asyncio.Event()
-        slots.join(self._wake)
+    engine: Engine
+    owner: uuid.UUID
+    handle: Callable[[Claim], Awaitable[None]]
+    queues: Mapping[str, int]
+    slots: Slots
+    stop: asyncio.Event
+    _busy: dict[int, Any] = field(default_factory=dict[int, Any])
+    _done: list[Any] = field(default_factory=list[Any])
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.slots.join(self._wake)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is at work, and nothing more is wanted."""
-        return self._stop.is_set() and not self._busy and not self._done
+        return self.stop.is_set() and not self._busy and not self._done
 
     async def over(self) -> None:
         """Wait until the last job has ended after the stop, even if the database is not told."""
-        await self._stop.wait()
+        await self.stop.wait()
         while self._busy:
             self._wake.clear()
             await self._wake.wait()
@@ -296,15 +436,15 @@ class _Work:
 
     async def wake_at_stop(self) -> None:
         """Wake :meth:`go_on` when the worker is to stop."""
-        await self._stop.wait()
+        await self.stop.wait()
         self._wake.set()
 
     async def go_on(self, db: Connection, group: asyncio.TaskGroup) -> None:
         """Claim jobs, start them in ``group`` and remove finished ones, until :attr:`is_over`. Raises what asyncpg raises."""
         from pgqueuer.ports.repository import EntrypointExecutionParameter
 
-        queries = self._engine.queries(db)
-        limits = {name: EntrypointExecutionParameter(concurrency_limit=limit) for name, limit in self._queues.items()}
+        queries = self.engine.queries(db)
+        limits = {name: EntrypointExecutionParameter(concurrency_limit=limit) for name, limit in self.queues.items()}
         await db.add_listener(CHANNEL, lambda *_: self._wake.set())
         db.add_termination_listener(lambda *_: self._wake.set())
         beaten, swept, looked = time.monotonic(), -SWEEP_S, -SCHEDULE_S
@@ -315,21 +455,21 @@ class _Work:
             if now - swept >= SWEEP_S:
                 swept = now
                 await self._sweep(db)
-            if now - looked >= SCHEDULE_S and not self._stop.is_set():
+            if now - looked >= SCHEDULE_S and not self.stop.is_set():
                 looked = now
                 async with db.transaction():
-                    await self._engine.enqueue(db, await schedules.start_due(db))
+                    await self.engine.enqueue(db, await schedules.start_due(db))
             if now - beaten >= BEAT_S:
                 beaten = now
                 await queries.update_heartbeat(list(self._busy))
             jobs: list[Any] = []
-            free = min(self._slots.free, AT_ONCE)
-            if free > 0 and not self._stop.is_set():
-                jobs = await queries.dequeue(free, limits, self._owner, None, timedelta(seconds=CLAIM_S))
+            free = min(self.slots.free, AT_ONCE)
+            if free > 0 and not self.stop.is_set():
+                jobs = await queries.dequeue(free, limits, self.owner, None, timedelta(seconds=CLAIM_S))
             for job in jobs:
                 if job.id not in self._busy:
                     self._busy[job.id] = job
-                    self._slots.take()
+                    self.slots.take()
                     group.create_task(self._do(job))
             if (not jobs or len(jobs) < free) and not self._done and not self.is_over:
                 with contextlib.suppress(TimeoutError):
@@ -338,11 +478,11 @@ class _Work:
     async def _do(self, job: Any) -> None:
         run, slice = json.loads(job.payload)
         try:
-            await self._handle(Claim(run=run, slice=slice))
+            await self.handle(Claim(run=run, slice=slice))
         finally:
             self._done.append(self._busy.pop(job.id))
             self._wake.set()
-            self._slots.give_back()
+            self.slots.give_back()
 
     async def _remove(self, queries: Any) -> None:
         """Remove the jobs that were done."""
@@ -358,7 +498,7 @@ class _Work:
         """Queue runs whose job was lost; only one worker at a time does this."""
         async with db.transaction():
             if await db.fetchval("select pg_try_advisory_xact_lock($1)", _SWEEPING):
-                await self._engine.enqueue(db, await lost(db, SWEEP_S / 2))
+                await self.engine.enqueue(db, await lost(db, SWEEP_S / 2))
                 await db.execute("delete from af_job_log where created < now() - interval '1 day'")
 
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import asyncpg
+
 from agentflow.core.events.journal import BranchEnd, EffectRow, EffectState, NewRun, OwnedRun, RunRow, RunStatus
-from agentflow.journal.cleaning import Survey
+from agentflow.journal.cleaning import ROW_BYTES, Survey, keep_summaries, removable
 from agentflow.journal.connection import Row
 from agentflow.journal.errors import owned_run, unknown_run
-from agentflow.journal.postgres import cleaning, forks, leases
+from agentflow.journal.postgres import forks, leases
 from agentflow.journal.postgres.connection import Connection, blobs_in
-from agentflow.journal.postgres.jobs import DEAD_CLAIMS, JOB, JOB_COLUMNS, TELL, Engine, free_claims
 from agentflow.journal.postgres.link import Link, PostgresDatabase
 from agentflow.journal.postgres.owner import STALE_S, Opened, OwnerSession, end_stale, is_alive
-from agentflow.journal.postgres.queue import PostgresQueue
+from agentflow.journal.postgres.queue import DEAD_CLAIMS, JOB, JOB_COLUMNS, TELL, Engine, PostgresQueue, free_claims
 from agentflow.journal.postgres.rows import PUT, PostgresRows, beginning, columns
 from agentflow.journal.rows import OWNER, REF, dump, effect_values, escape
-from agentflow.journal.sessions import Sessions
+from agentflow.journal.sessions import Sessions, remove_openings
 from agentflow.journal.store import FINISH, Journal
 from agentflow.journal.writer import Put, Writer
 
@@ -60,6 +62,31 @@ _GIVE_BACK = """
 update af_run set status = 'queued', owner = null
 where run = $1 and owner = $2 and status = 'running' and epoch = coalesce($3, epoch)
 """
+
+
+def _bytes(*columns: str) -> str:
+    return " + ".join([f"coalesce(octet_length({column}), 0)" for column in columns])
+
+
+_SIZES = f"""
+select r.run, ({ROW_BYTES} + {_bytes("r.program", "r.input", "r.result", "r.error", "x.value")} + coalesce(e.size, 0))::bigint
+from af_run r left join af_opening o on o.run = r.run left join af_exchange x on x.hash = o.hash
+left join (select rid, sum({ROW_BYTES} + {_bytes("path", "name", "value", "turns")}) as size from af_effect group by rid) e
+  on e.rid = r.rid
+"""
+_EMPTIED = """
+select p.name from af_part p join af_part after on after.first = p.upto
+where after.created < now() - interval '1 hour' and not exists (
+  select from af_run r left join unnest($1::text[]) as gone(run) using (run)
+  where r.rid >= p.first and r.rid < p.upto and gone.run is null)
+"""
+"""Partitions without a run beside those that go. A run that is being stored may still get a number of the one before the last."""
+_BESIDE = """
+select rid from af_run r where run = any($1)
+  and not exists (select from af_part p where p.name = any($2) and r.rid >= p.first and r.rid < p.upto)
+"""
+_LOCK_MS = 500
+_RESULTS = f"select at, content, {ROW_BYTES} + {_bytes('value', 'turns')} from af_result"
 
 
 class PostgresJournal(Journal[Connection]):
@@ -220,10 +247,23 @@ class PostgresJournal(Journal[Connection]):
         return rows
 
     async def survey_in(self, db: Connection) -> Survey:
-        return await cleaning.survey(db)
+        sizes = {run: size for run, size in await db.fetch(_SIZES)}
+        return Survey(sizes, await removable(db), [(at, key, size) for at, key, size in await db.fetch(_RESULTS)])
 
     async def remove_in(self, db: Connection, runs: Sequence[str], results: Sequence[bytes]) -> None:
-        await cleaning.remove(self._rows, db, runs, results)
+        await db.execute("delete from af_result where content = any($1)", results)
+        emptied = [part for (part,) in await db.fetch(_EMPTIED, runs)]
+        if runs:
+            await keep_summaries(self._rows, db, runs)
+            rids = [rid for (rid,) in await db.fetch(_BESIDE, runs, emptied)]
+            await db.execute("delete from af_effect where rid = any($1)", rids)
+            await db.execute("delete from af_blob b using af_run r where r.run = any($1) and b.rid = r.rid", runs)
+            for table in ("af_run", "af_fork", "af_lease"):
+                await db.execute(f"delete from {table} where run = any($1)", runs)
+            await db.execute("delete from af_budget where root = any($1)", runs)
+            await remove_openings(db, runs)
+        for part in emptied:
+            await _drop(db, part)
 
     async def survey(self) -> Survey:
         """What may be removed, and what all that is stored takes."""
@@ -296,3 +336,16 @@ async def _write(where: PostgresRows, db: Connection, jobs: dict[int, Put], reco
         stored = {run for (run,) in there}
         for job in stale:
             job.error = owned_run(job.run) if job.run in stored else unknown_run(job.run)
+
+
+async def _drop(db: Connection, part: str) -> None:
+    """Drop a partition, last of all: nobody can store records from here to the end of the transaction.
+
+    Where it cannot be had at once, as while the database is dumped, or belongs to another role, a later collection drops it.
+    """
+    with contextlib.suppress(asyncpg.LockNotAvailableError, asyncpg.InsufficientPrivilegeError):
+        async with db.transaction():
+            await db.execute(f"set local lock_timeout = '{_LOCK_MS}ms'")
+            await db.execute(f'drop table "{part}"')
+            await db.execute("delete from af_part where name = $1", part)
+            await db.execute("set local lock_timeout = 0")
