@@ -243,6 +243,10 @@ def _newest(name: str) -> Callable[..., Any]:
     return join
 
 
+def _nothing(parts: Sequence[None]) -> None:
+    """Joins what returns nothing."""
+
+
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {key: value for part in parts for key, value in part.items()}
 
@@ -332,7 +336,7 @@ class ShardedQueue(_Part):
     """The :class:`~agentflow.core.ports.store_ports.JobQueue` of all shards: a worker takes the jobs of all, with one number of slots."""
 
     part = "jobs"
-    prepare = everywhere(len)
+    prepare = everywhere(_nothing)
     cancel = by_run()
     fork = held()
     lease = held()
