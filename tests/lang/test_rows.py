@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentflow import AgentFlow, Provenance, ScriptedProvider, Sink
+from agentflow import AgentFlow, Provenance, ScriptedProvider, Sink, lang
 from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.python import builtins, methods, rows, text_methods
-from agentflow.lang.python.methods import METHOD_ROWS, METHODS
+from agentflow.lang.python.builtins import BUILTINS
+from agentflow.lang.python.methods import ALL_METHODS, METHOD_ROWS, METHODS
 from agentflow.lang.python.rows import Row
 from tests.support import language_rows
 from tests.support.python_texts import run_text
 
+ROOM = Path(lang.__file__).parent
 RECEIVERS: dict[type[Any], str] = {
     str: '"bob"',
     list: '["bob", "al"]',
@@ -42,6 +48,46 @@ def test_every_function_and_method_is_in_one_row() -> None:
                 assert hasattr(each, "__row__") or each is methods.method, name
     with pytest.raises(TypeError, match="two functions have one name"):
         rows.rows_in([text_methods.find, rows.on(str, changes=None, name="find")(lambda rt, value: value)], str)
+
+
+TABLES = {
+    "bounds/guards.py": ["_OPPOSITE", "_MIRRORED", "_RELATIONS"],
+    "bounds/operations.py": ["HIGHER"],
+    "bounds/python/facts.py": ["_FUNCTIONS"],
+    "bounds/python/gathering.py": ["_COPIES"],
+    "builtins/labelled.py": ["_LAST_OPENED"],
+    "builtins/strict.py": ["_LOOKED_AT"],
+    "emit_values.py": ["_ARITHMETIC", "_COMPARE"],
+    "answers.py": ["_AS_IT_IS"],
+    "python/builtins.py": ["KINDS"],
+    "python/calls.py": ["_OF_LISTS"],
+    "python/compare.py": ["_SYMBOLS"],
+    "python/declarations.py": ["_PLAIN"],
+    "python/text_methods.py": ["_CASES", "_TESTS"],
+}
+"""The tables of names of functions that are left: each is said nowhere else, most are rules or signs and no facts."""
+
+
+def test_no_module_keeps_a_list_of_functions_of_its_own() -> None:
+    """A fact about functions is a column of their rows: a table of their names is a second place, which is forgotten when a function is added."""
+    names = {*PRIMITIVES, *BUILTINS, *ALL_METHODS}
+    found: dict[str, list[str]] = {}
+    for file in ROOM.rglob("*.py"):
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                named = list(_keys(node.value))
+                if len(named) > 1 and len(names.intersection(named)) >= 0.7 * len(named):
+                    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                    found.setdefault(str(file.relative_to(ROOM)), []).append(ast.unparse(target))
+    assert {file: sorted(tables) for file, tables in found.items()} == {f: sorted(t) for f, t in TABLES.items()}
+
+
+def _keys(node: ast.expr) -> Iterator[str]:
+    """The texts that a table lists, or has as its keys."""
+    if isinstance(node, ast.Call) and node.args:
+        node = node.args[0]
+    listed = node.keys if isinstance(node, ast.Dict) else node.elts if isinstance(node, ast.Set | ast.Tuple) else []
+    yield from (each.value for each in listed if isinstance(each, ast.Constant) and isinstance(each.value, str))
 
 
 def test_a_method_must_say_what_it_changes() -> None:

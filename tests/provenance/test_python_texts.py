@@ -9,6 +9,8 @@ import pytest
 
 from agentflow import AgentflowError, Labelled
 from agentflow.lang.python import labelled
+from agentflow.lang.python.methods import METHOD_ROWS
+from agentflow.lang.python.rows import Row
 from tests.support.mail import Open
 
 GET = 'page = fetch(url="u")\n'
@@ -129,6 +131,17 @@ async def test_injected_text_reaches_no_recipient(way: str, mail: Open) -> None:
         await made.flow.bounds(text, surface="python", bindings={"given": Labelled("eve", "mail")})
     ).authority.sinks
     assert [each.refused for each in sinks if (each.tool, each.argument) == ("send", "to")] != [()], "not foretold"
+
+
+@pytest.mark.parametrize("argument", ['"xy"', '["x"]', "[]", '""'])
+@pytest.mark.parametrize("row", [row for row in METHOD_ROWS if row.keys], ids=lambda row: row.name)
+async def test_what_depends_on_keys_says_where_they_came_from(row: Row, argument: str, mail: Open) -> None:
+    """Of a dict or set with keys from a page, each method that depends on them says so, however its arguments are written."""
+    made = await mail()
+    value = '{page: "y"}' if dict in row.kinds else "{page}"
+    text = f"{GET}s = {value}.{row.name}({argument if row.positional else ''})\n"
+    called = await made.flow.run(f"{text}sources(s if isinstance(s, bool) else len(s))", surface="python")
+    assert called.value != []
 
 
 PLAIN: dict[str, tuple[str, Any]] = {

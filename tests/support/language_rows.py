@@ -24,8 +24,8 @@ from agentflow.lang.bounds.python.heap import scalar
 from agentflow.lang.bounds.values import number
 from agentflow.lang.builtins import PRIMITIVES, labelled, strict
 from agentflow.lang.forms import FORMS
-from agentflow.lang.python import calls, reference, rows, strict_twins
 from agentflow.lang.python import labelled as python_labelled
+from agentflow.lang.python import reference, rows, strict_twins
 from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE, SORT
 from agentflow.lang.python.forms import FORMS as PYTHON_FORMS
 from agentflow.lang.python.methods import METHODS
@@ -112,7 +112,6 @@ def function_rows() -> Iterator[tuple[str, Row]]:
                 "gives": None if entry.gives is None else entry.gives.__name__,
                 "size": size_rule(sizes.FUNCTIONS[name]),
                 "calls": entry.calls,
-                "short": name in calls._SHORT,
             },
         )
 

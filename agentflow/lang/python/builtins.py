@@ -43,12 +43,12 @@ _LONG_DIGITS = 4_300
 # -- numbers ------------------------------------------------------------------------------------------------------
 
 
-@named(takes="n", size="absolute")
+@named(tested="r", takes="n", size="absolute")
 def abs_(rt: Runtime, x: Any) -> Any:
     return abs(_number("abs", x))
 
 
-@named(takes="nI")
+@named(tested="r", takes="nI")
 def round_(rt: Runtime, number: Any, ndigits: Any = None) -> Any:
     value = _number("round", number)
     if ndigits is not None and (type(ndigits) is not int or abs(ndigits) > _LONG_DIGITS):
@@ -131,7 +131,7 @@ def _best(numbers: Any, best_of: Callable[[Any], Any]) -> Work[Any]:
     return best
 
 
-@named(takes="v.", gives=int, size="int")
+@named(tested="r", takes="v.", gives=int, size="int")
 def int_(rt: Runtime, x: Any = 0, base: Any = 10) -> Any:
     if type(x) is str:
         if len(x) > _LONG_DIGITS or type(base) is not int:
@@ -143,7 +143,7 @@ def int_(rt: Runtime, x: Any = 0, base: Any = 10) -> Any:
     return _finite("int", lambda: int(_number("int", x)))
 
 
-@named(takes="v", gives=float)
+@named(tested="r", takes="v", gives=float)
 def float_(rt: Runtime, x: Any = 0.0) -> float:
     if type(x) is str:
         if len(x) > _LONG_DIGITS:
@@ -173,7 +173,7 @@ def _finite(who: str, work: Callable[[], Any]) -> Any:
 # -- texts --------------------------------------------------------------------------------------------------------
 
 
-@named(gives=str, size="text", long="always")
+@named(tested="r", gives=str, size="text", long="always")
 def str_(rt: Runtime, object: Any = "") -> Any:
     return texts.text(rt, object)
 
@@ -200,12 +200,12 @@ def ord_(rt: Runtime, c: Any) -> int:
 # -- collections --------------------------------------------------------------------------------------------------
 
 
-@named(flow="o", gives=bool)
+@named(flow="o", tested="o", gives=bool)
 def bool_(rt: Runtime, x: Any = False) -> bool:
     return truth(x)
 
 
-@named(flow="n", takes="c", gives=int, size="length", long="boxed")
+@named(flow="n", tested="n", takes="c", gives=int, size="length", long="boxed")
 def len_(rt: Runtime, obj: Any) -> int:
     if type(obj) in SEQUENCES or type(obj) is dict or type(obj) is OrderedSet:
         return len(obj)

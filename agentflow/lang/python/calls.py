@@ -18,7 +18,7 @@ from agentflow.lang.python.failure import CLASSES
 from agentflow.lang.python.forms import FORMS, Form
 from agentflow.lang.python.functions import code_name, known_function
 from agentflow.lang.python.kinds import as_counted
-from agentflow.lang.python.labelled import labelled_entry
+from agentflow.lang.python.labelled import OF_KEYS, labelled_entry
 from agentflow.lang.python.methods import ALL_METHODS, OF_TEXTS, method
 from agentflow.lang.python.names import Function
 from agentflow.lang.python.native import appended, got
@@ -40,10 +40,6 @@ _OF_LISTS = {
 """What to write in place of functions called with ``*``."""
 _HERE = frozenset(("json", "math", "asyncio", "system", "time", "random", "uuid"))
 """Modules of which something is there without an import."""
-_SHORT = frozenset(("str", "len", "int", "float", "bool", "abs", "round"))
-"""Functions that do so little that code looks for boxes itself before it calls them."""
-
-
 _NO_KINDS = {
     "NoneType": "x is None",
     "Mapping": "isinstance(x, dict)",
@@ -55,8 +51,6 @@ _NO_KINDS = {
 """What to test in place of types that are not here."""
 _FEW = 2
 """Arguments of methods that code looks at itself."""
-_OF_KEYS = frozenset(("keys", "values", "items", "copy", "update"))
-"""Methods that depend on the keys of a dict."""
 
 
 @expression(ast.Name)
@@ -228,7 +222,7 @@ def _by_attribute(g: Emitter, node: ast.Call, function: ast.Attribute) -> ast.ex
     if function.attr == "get" and len(args) in (1, 2) and not names:
         return got(g, value, args)
     more = [g.packed_constant(("names", names), lambda: names)] if names else []
-    if not g.labelled or names or len(args) > _FEW or function.attr in _OF_KEYS:
+    if not g.labelled or names or len(args) > _FEW or function.attr in OF_KEYS:
         result = g.ours(method, g.name("rt"), g.const(function.attr), value, g.tuple_of(args), *more)
         return result if function.attr in OF_TEXTS and not g.labelled else g.long(result)
 
@@ -413,7 +407,7 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
     title_ = title.replace(".", "_")
     called = _entry(g, entry).function
     function = g.const_param(called, f"{'L' if g.labelled else 'B'}_{title_}_f")
-    if g.labelled and title in _SHORT and not names:
+    if g.labelled and entry.tested is not None and not names:
         itself = g.const_param(entry.function, f"B_{title_}_f")
         late = takes_long(entry.function, labelled=True) and not takes_long(entry.function)
 
@@ -423,7 +417,7 @@ def _builtin(g: Emitter, node: ast.Call, title: str) -> ast.expr:
 
         result = unless_boxed(
             g,
-            entry.flow[0] * count,
+            entry.tested * count,
             args,
             lambda values: g.call(itself, [*first, *values]),
             boxed,

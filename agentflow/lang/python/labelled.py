@@ -306,7 +306,7 @@ def _found(rt: Any, value: Any, container: Any) -> Work[Any]:
 
 _KEPT = {row.name: row.flow for row in METHOD_ROWS if str not in row.kinds}
 """What methods of lists, tuples, sets and dicts do with their arguments."""
-_OF_KEYS = frozenset(row.name for row in METHOD_ROWS if row.keys)
+OF_KEYS = frozenset(row.name for row in METHOD_ROWS if row.keys)
 """Methods of dicts and sets that give what depends on which keys there are."""
 WITHIN = frozenset(row.name for row in METHOD_ROWS if row.within)
 """Methods of lists and tuples that look at what is in them."""
@@ -316,7 +316,7 @@ def _method(rt: Any, name: str, value: Any, arguments: tuple[Any, ...], keywords
     sources = NO_SOURCES
     if type(value) is Label:
         sources, value = value.sources, value.value
-    elif not (type(value) in (list, tuple) or name in _OF_KEYS) and UNBOXED.issuperset(map(type, arguments)):
+    elif not (type(value) in (list, tuple) or name in OF_KEYS) and UNBOXED.issuperset(map(type, arguments)):
         return method(rt, name, value, arguments, keywords)
     return begun(_method_opened(rt, name, value, arguments, keywords, sources))
 
@@ -333,7 +333,7 @@ def _method_opened(
         if name == "remove" and read is not value:
             return (yield from _removed(rt, cast("list[Any]", value), read, opened[0]))
         value = value if name == "remove" else read
-    if name in _OF_KEYS and type(value) in KEYED:
+    if name in OF_KEYS and type(value) in KEYED:
         sources = joined(sources, (yield from sources_of_keys(value)))
     if name == "setdefault" and len(opened) > 1:
         opened[1] = box(opened[1], (yield from stripped(opened[0]))[1])

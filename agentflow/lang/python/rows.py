@@ -32,7 +32,7 @@ class Traits:
     ``flow`` says what becomes of the arguments that texts give, by the letters of primitives
     (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`); ``n``: opened, and what it gives depends on which keys there are; ``i``: as
     ``e``, and of a text its characters are the elements. Without a word all are read. ``tested`` are the letters by which code tests
-    the last arguments itself before it calls the twin, of functions that do little (:mod:`agentflow.lang.python.unboxed`). It ``stores``
+    the last arguments itself before it calls the twin, of functions that do little, and for functions with a name the letter of each (:mod:`agentflow.lang.python.unboxed`). It ``stores``
     something in a container, of which a strict policy is asked wherever the code is because of something. It makes dicts or sets, or gives what
     depends on which ``keys`` there are. It looks ``within`` what it keeps. It is ``silent`` if a strict policy need not hear of it: it looks at
     nothing, raises what says itself where it came from, or does effects. It is ``long`` if it may leave its work to be carried out in slices, so
