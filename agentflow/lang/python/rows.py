@@ -1,7 +1,7 @@
-"""The rows of functions and methods: all that any part of the package knows of one stands at its definition, in the decorator.
+"""The rows of functions and methods: every fact about one is a column of the decorator at its definition.
 
-What code calls and texts do not name has :class:`Traits`; functions and methods that texts call by name have a :class:`Row`. Tables and sets
-of names are made of the rows (``builtins.py``, ``methods.py``): no module keeps a list of its own.
+Functions that only generated code calls have :class:`Traits`; functions and methods that texts call by name have a :class:`Row`. Tables and
+sets of names are made from the rows (``builtins.py``, ``methods.py``), so a new function cannot be missing in one of them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ _HIDDEN = ("rt", "d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What code and twins know of a function that code calls.
+    """How a function that generated code calls treats values in boxes.
 
-    ``flow`` says what becomes of the arguments that texts give, by the letters of primitives
-    (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`); ``n``: opened, and what it gives depends on which keys there are; ``i``: as
-    ``e``, and of a text its characters are the elements. Without a word all are read. ``tested`` are the letters by which code tests
-    the last arguments itself before it calls the twin, of functions that do little, and for functions with a name the letter of each (:mod:`agentflow.lang.python.unboxed`). It ``stores``
-    something in a container, of which a strict policy is asked wherever the code is because of something. It makes dicts or sets, or gives what
-    depends on which ``keys`` there are. It looks ``within`` what it keeps. It is ``silent`` if a strict policy need not hear of it: it looks at
-    nothing, raises what says itself where it came from, or does effects. It is ``long`` if it may leave its work to be carried out in slices, so
-    that its value is waited for: ``always``, or for values in boxes. ``maker`` makes its labelled twin, of functions of parts.
+    - ``flow``: a letter for each argument that the text gives, as for primitives
+      (:meth:`~agentflow.lang.builtins.registry.Primitive.flow_at`). Two more: ``n``, opened, and the result depends on which keys it has; ``i``,
+      like ``e``, with the characters of a text as its elements. By default every argument is read whole.
+    - ``tested``: the letters by which code tests the last arguments inline before it calls the twin, for cheap functions. A :class:`Row` has
+      one letter, for all of its arguments.
+    - ``stores``: it writes into a container, so code under a strict policy calls the twin wherever it runs because of a test.
+    - ``keys``: it makes a dict or set, or its result depends on which keys there are.
+    - ``within``: it looks into values that it keeps.
+    - ``silent``: a strict policy need not be told, because it looks at nothing, does an effect, or raises an error with its own sources.
+    - ``long``: it may return unfinished work, so its value is awaited: ``always``, or only for values in boxes.
+    - ``maker``: how its labelled twin is made, for functions that build collections of parts.
     """
 
     flow: str = "r"
@@ -51,17 +54,19 @@ class Traits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Traits):
-    """A function or method that texts call by name: ``names`` its parameters, of which the first ``least`` are required.
+    """A function or method that texts call by name.
 
-    Only the first ``positional`` may be given by position (-1: any number). ``is_async`` functions take the depth too. ``kinds`` are the types
-    that have a method, for which ``flow`` is about the arguments behind its value.
-
-    ``takes`` is a word of :mod:`agentflow.lang.takes` for the types of its arguments, ``alone`` that of a call with one. ``gives`` is the type of
-    its value. ``size`` is a word of :mod:`agentflow.lang.bounds.python.functions` for how the form of the result follows from the arguments.
-    ``calls``: its first argument is called. ``changes`` says by what a method changes its value: by nothing that has sources of its own (empty),
-    by its first argument as an index or a key (``i``), by comparing all that there is (``a``), by what is in its arguments (``d``); None: it
-    only reads. It ``puts`` its arguments into its value. ``usage`` and ``doc`` are for people, where those of its signature and of Python would not
-    do; ``hint`` shows a call in messages.
+    - ``names``: its parameters. The first ``least`` are required; the first ``positional`` may be given by position (-1: any number).
+    - ``is_async``: it takes the depth too, and is awaited.
+    - ``kinds``: the exact types that have it, if it is a method; ``flow`` is then about the arguments without the receiver.
+    - ``takes``, ``alone``: words of :mod:`agentflow.lang.takes` for the types of its arguments, and of its only argument.
+    - ``gives``: the type of its result, if it always has one.
+    - ``size``: a word of :mod:`agentflow.lang.bounds.python.functions` for how the size of the result follows from the arguments.
+    - ``calls``: it calls its first argument.
+    - ``changes``: what decides how a method changes its receiver: nothing that has sources of its own (empty), the first argument as an index
+      or key (``i``), a comparison with every element (``a``), the contents of the arguments (``d``). None: it only reads.
+    - ``puts``: it puts its arguments into its receiver.
+    - ``usage``, ``doc``: for the reference, where signature and Python's own documentation do not fit. ``hint``: an example call for messages.
     """
 
     name: str
@@ -109,21 +114,9 @@ def _wrong(message: str, hint: str | None) -> SexpEvaluationError:
 # -- declaring ----------------------------------------------------------------------------------------------------
 
 
-def code(
-    flow: str = "r",
-    *,
-    tested: str | None = None,
-    stores: bool = False,
-    keys: bool = False,
-    within: bool = False,
-    silent: bool = False,
-    long: Long = "",
-    maker: Maker = "",
-) -> Callable[[F], F]:
-    """Declare the traits of a function that code calls, of which texts do not know; see :class:`Traits`."""
-    traits = Traits(
-        flow=flow, tested=tested, stores=stores, keys=keys, within=within, silent=silent, long=long, maker=maker
-    )
+def code(flow: str = "r", **columns: Any) -> Callable[[F], F]:
+    """Declare the traits of a function that code calls, of which texts do not know. The columns are those of :class:`Traits`."""
+    traits = Traits(flow=flow, **columns)
 
     def mark(function: F) -> F:
         setattr(function, _TRAITS, traits)
