@@ -16,7 +16,6 @@ from typing_extensions import Unpack
 from agentflow.arguments import (
     adapter_rates,
     base_system_of,
-    check_run,
     directory,
     durable_runs,
     embedder_of,
@@ -41,6 +40,7 @@ from agentflow.core.call.provenance import PolicyInForce, Provenance
 from agentflow.core.data.limits import Limits, Rate
 from agentflow.core.data.messages import PromptCache
 from agentflow.core.data.remembered import NoteSharing
+from agentflow.core.data.session import Session
 from agentflow.core.data.source import Surface
 from agentflow.core.events.journal import OnInflight, Sync
 from agentflow.core.events.questions import Answerer
@@ -51,9 +51,11 @@ from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import DENIED, CommandPolicy
 from agentflow.executors.system_tools import SystemTools
 from agentflow.exploration.explorer import FlowExplorer
+from agentflow.flow.durable_methods import DurableMethods
+from agentflow.flow.flow_host import FlowHost
 from agentflow.flow.program_files import check_surface
-from agentflow.flow_operations import OperationMethods
-from agentflow.flow_workers import WorkerMethods
+from agentflow.flow.program_methods import ProgramMethods
+from agentflow.flow.run_options import check_run
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import ToolSettings, tool_from_function
@@ -99,7 +101,7 @@ T = TypeVar("T")
 _NO_NOTES = "this flow keeps no notes: AgentFlow(notes='session') or notes='flow' does, --notes on the command line"
 
 
-class AgentFlow(OperationMethods, WorkerMethods):
+class AgentFlow(ProgramMethods, DurableMethods):
     """LLM workflows inside your asyncio application.
 
     Parameters:
@@ -206,7 +208,6 @@ class AgentFlow(OperationMethods, WorkerMethods):
     ) -> None:
         if unknown:
             raise unknown_parameter(unknown, AgentFlow)
-        super().__init__()
         roots = paths_of(root)
         settings = settings or load_settings()
         self.settings = settings
@@ -330,13 +331,15 @@ class AgentFlow(OperationMethods, WorkerMethods):
         self._recording = recording_of(record, durable, self.redactor, wire_of(self.router)) if record else None
         if self._recording is not None:
             self.engine.subscribe(self._recording.recorder)
-        self._records = self._recording
         self._durable = (
             None
-            if store is None
-            else durable_runs(self.engine, store, self.redactor, on_inflight=on_inflight, records=self._records)
+            if store is None or durable is None
+            else durable_runs(
+                self.engine, store, self.redactor, durable, on_inflight=on_inflight, records=self._recording
+            )
         )
         self._takes_over = durable is not None and (is_postgres(durable) if take_over is None else take_over)
+        self._host = FlowHost(self.engine, self.tools, self.estimator, self._recording)
         self._provider = provider
         self._base_system = base_system
         for function in tools:
@@ -401,6 +404,9 @@ class AgentFlow(OperationMethods, WorkerMethods):
 
         return SexpEvaluator(self.task_system, self.handler, self.memory_system, engine=self.engine)
 
+    def _session(self) -> Session:
+        return self.handler.session
+
     async def __aenter__(self) -> AgentFlow:
         try:
             await self.connect()
@@ -441,7 +447,6 @@ class AgentFlow(OperationMethods, WorkerMethods):
             if self.notes is not None:
                 stack.push_async_callback(self.notes.aclose)
             stack.push_async_callback(self.mcp.aclose)
-            stack.push_async_callback(self._close_watched)
             if self._durable is not None:
                 stack.push_async_callback(self._durable.aclose)
 

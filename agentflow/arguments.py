@@ -5,15 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from agentflow.core.call.provenance import Provenance, narrowing
-from agentflow.core.data.errors import ConfigurationError, clip
-from agentflow.core.data.limits import Limits
+from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.remembered import NoteSharing
-from agentflow.core.data.session import Session
-from agentflow.core.data.source import Source
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.journal import OnInflight
 from agentflow.core.ports.memory_ports import ContextFinder, Embedder, MemoryPort
@@ -22,10 +20,7 @@ from agentflow.core.ports.service_port import ServicePort
 from agentflow.core.ports.store_ports import EventStore, JournalStore, RateStore, ReusePort
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.flow.program_files import ProgramLike, load_program
-from agentflow.flow.python import FlowCall
 from agentflow.journal.urls import database_file, is_postgres, open_events, open_rates
-from agentflow.lang.program import Program, as_source
 from agentflow.lib.option_table import unknown_field, wrong_value
 from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
@@ -79,12 +74,19 @@ def reuse_in(store: JournalStore, redactor: Redactor) -> ReusePort:
 
 
 def durable_runs(
-    engine: Engine, store: JournalStore, redactor: Redactor, *, on_inflight: OnInflight, records: Recording | None
+    engine: Engine,
+    store: JournalStore,
+    redactor: Redactor,
+    url: str,
+    *,
+    on_inflight: OnInflight,
+    records: Recording | None,
 ) -> DurableRuns:
     """The durable runs of a flow with a store, which no other flow loads. Raises ConfigurationError (``config/on-inflight``)."""
     from agentflow.durable.runs import DurableRuns
 
-    return DurableRuns(engine, store, redactor, on_inflight=on_inflight, records=records)
+    recordings = partial(open_events, url)
+    return DurableRuns(engine, store, redactor, on_inflight=on_inflight, records=records, recordings=recordings)
 
 
 def notes_of(sharing: NoteSharing | None, home: str, durable: str | None, redactor: Redactor) -> Notes | None:
@@ -110,12 +112,6 @@ def notes_file(durable: str | None) -> Path:
     Raises ConfigurationError (``config/durable``).
     """
     return state_path() / "runs.db" if durable is None or is_postgres(durable) else database_file(durable)
-
-
-async def load_source(program: ProgramLike) -> Source:
-    """The text of a program, read where it is a file."""
-    source = await load_program(program)
-    return source.source if isinstance(source, Program) else as_source(source)
 
 
 def tools_of_notes(notes: Notes | None) -> Sequence[Tool]:
@@ -203,24 +199,6 @@ def base_system_of(system: object, setting: str) -> str:
     if not isinstance(system, str):
         raise wrong_value("AgentFlow", "system", system, "is no text", "write system='You are ...'")
     return system
-
-
-def check_run(program: object, limits: object, session: object = None) -> None:
-    """Check the ``limits`` and the ``session`` of a run. Raises ConfigurationError (``config/option``) for what is neither these nor None."""
-    problem: ConfigurationError | None = None
-    if limits is not None and not isinstance(limits, Limits):
-        entries = cast("Mapping[object, object]", limits) if isinstance(limits, Mapping) else {"usd": 1.0}
-        shown = ", ".join([f"{name}={value!r}" for name, value in entries.items()])
-        hint = f"write limits=Limits({clip(shown, 200)})"
-        problem = wrong_value("a run", "limits", cast(object, limits), "are no Limits", hint)
-    elif session is not None and not isinstance(session, Session):
-        name = repr(session) if isinstance(session, str) else "'user-42'"
-        hint = f"async with flow.session({clip(name, 80)}) as session: ... session=session; or agentflow.Session()"
-        problem = wrong_value("a run", "session", session, "is no session", hint)
-    if problem is not None:
-        if isinstance(program, FlowCall):
-            program.close()  # nobody will await it
-        raise problem
 
 
 def paths_of(named: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from agentflow.core.data.errors import JournalError
-from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.core.events.journal import NewRun, RunRow
 from agentflow.core.ports.ports import TemplatePort
@@ -20,6 +19,7 @@ from agentflow.durable.values.fingerprints import fingerprint
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine
 from agentflow.run.run import check_name
+from agentflow.run.run_spec import RunSpec
 
 
 class Generations:
@@ -47,8 +47,7 @@ class Generations:
         *,
         source: Source | None,
         as_run: str | None,
-        bindings: Mapping[str, Any],
-        limits: Limits | None,
+        spec: RunSpec,
     ) -> tuple[RunRow, Program | PythonProgram, dict[str, Any]]:
         """The generation of a run with ``change`` and ``source``, created unless it exists, with its program and bindings.
 
@@ -56,12 +55,12 @@ class Generations:
         """
         if as_run is not None:
             check_name(as_run, None, self._stored.redactor)
-        base, program, values = await self.changed(run_id, change, source, bindings)
+        base, program, values = await self.changed(run_id, change, source, spec.bindings or {})
         source, allow = program.source, base.input["allow"]
         stored = self._stored.write(values)
         fields = {**base.input, "name": source.name, "bindings": stored}
-        if limits is not None:
-            fields["limits"] = limits_data(limits)
+        if spec.limits is not None:
+            fields["limits"] = limits_data(spec.limits)
         text = self._stored.text(source)
         digest = fingerprint("run", text, values, allow, change.overrides, change.cut, base.run).hex()
         new = change.new_run(base, text, digest, fields)

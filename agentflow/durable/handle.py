@@ -10,12 +10,10 @@ from typing import Any, Generic, NamedTuple
 from typing_extensions import TypeVar
 
 from agentflow.core.data.errors import AgentflowError, JournalError
-from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.results import NO_USAGE
-from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source
-from agentflow.core.events.journal import ENDED, OnInflight, PastRow, RunRow, RunStatus
+from agentflow.core.events.journal import ENDED, PastRow, RunRow, RunStatus
 from agentflow.core.events.questions import Question
 from agentflow.durable.deriving import successor_of
 from agentflow.durable.parking import Rest
@@ -23,9 +21,8 @@ from agentflow.durable.python_program import PythonProgram
 from agentflow.durable.records import Records
 from agentflow.durable.values.codec import read_usage
 from agentflow.lang.program import Program
-from agentflow.run.asking import Approver
 from agentflow.run.handle import Account, RunResult, account_of
-from agentflow.run.tenant import Tenant
+from agentflow.run.run_spec import RunSpec
 
 T = TypeVar("T", default=Any)
 
@@ -135,13 +132,8 @@ class RunWork(NamedTuple):
     """What is needed to resume a run in this process. ``again``: it had ended before."""
 
     program: Program | PythonProgram
-    bindings: Mapping[str, Any]
-    limits: Limits | None
-    approve: Approver | None
-    session: Session | None
-    on_inflight: OnInflight
+    spec: RunSpec
     again: bool
-    tenant: Tenant | None = None
 
 
 class DurableRun(Generic[T]):

@@ -17,7 +17,6 @@ from agentflow.core.data.errors import AgentflowError, DataError, JournalError, 
 from agentflow.core.data.labels import NO_SOURCES, bare, box
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import is_long
 from agentflow.core.data.walk import LEAVES
@@ -44,18 +43,18 @@ from agentflow.lang.program import Program
 from agentflow.lib.key_locks import KeyLocks
 from agentflow.lib.redact import Redactor
 from agentflow.lib.task_table import TaskTable
-from agentflow.run.asking import Approver
 from agentflow.run.engine import Engine
 from agentflow.run.handle import Recorded, RunResult
 from agentflow.run.reservation import RunPurse
 from agentflow.run.run import Run
-from agentflow.run.tenant import Tenant
+from agentflow.run.run_spec import RunSpec
 
 
 class LiveRuns:
     """Works on durable runs until they end, wait or are given up.
 
-    ``stored`` encodes and decodes the inputs of runs; ``cancel`` cancels a run by its id.
+    ``stored`` encodes and decodes the inputs of runs; ``cancel`` cancels a run by its id; ``on_inflight`` is for runs that do
+    not say it themselves.
     """
 
     def __init__(
@@ -68,8 +67,10 @@ class LiveRuns:
         stored: StoredInput,
         records: Recorded | None,
         cancel: Callable[[str], Awaitable[None]],
+        on_inflight: OnInflight,
     ) -> None:
         self._cancel = cancel
+        self._on_inflight: OnInflight = on_inflight
         self._records = records
         self._engine = engine
         self._store = store
@@ -154,26 +155,28 @@ class LiveRuns:
         self,
         row: RunRow,
         program: Program | PythonProgram,
-        bindings: Mapping[str, Any],
-        limits: Limits | None,
-        approve: Approver | None,
-        on_inflight: OnInflight,
-        session: Session | None = None,
+        spec: RunSpec,
         *,
         retry: bool = False,
         cancelled: bool = False,
-        tenant: Tenant | None = None,
         slice: int | None = None,
     ) -> DurableRun:
-        """Resume a stored run in the caller's ``session``, and return its handle.
+        """Resume a stored run in the caller's session, and return its handle.
 
         With ``retry`` the last failures of a failed run are tried again; a ``cancelled`` run is replayed to the end of its
         records, and cleans up there; with ``slice``, the number in a worker's job, only if that slice is the next. Raises
         JournalError, SessionBusy.
         """
         stored = row.input["limits"]
-        chosen = limits or (None if stored is None else Limits(**stored))
-        work = RunWork(program, bindings, chosen, approve, session, on_inflight, row.status in ENDED, tenant)
+        spec = replace(
+            spec,
+            limits=spec.limits or (None if stored is None else Limits(**stored)),
+            run_id=row.run,
+            labels=row.input["labels"],
+            priority=row.input.get("priority", 0),
+            on_inflight=spec.on_inflight or self._on_inflight,
+        )
+        work = RunWork(program, spec, row.status in ENDED)
         before = self._live.get(row.run)
         handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self._cancel)
         handle._cancelled = cancelled
@@ -191,8 +194,7 @@ class LiveRuns:
     def take(
         self,
         live: DurableRun,
-        limits: Limits | None,
-        approve: Approver | None,
+        spec: RunSpec,
         bindings: Mapping[str, Any] | None = None,
     ) -> None:
         """Let a live run have what a call that names it again says: one that waits from its next slice on, but its approver at once.
@@ -203,11 +205,11 @@ class LiveRuns:
         work = live._work
         if work is None:
             return
-        other = [
-            name for name, value in (bindings or {}).items() if not _is_same(work.bindings.get(name, _NONE), value)
-        ]
+        mine, limits, approve = work.spec, spec.limits, spec.approve
+        held = mine.bindings or {}
+        other = [name for name, value in (bindings or {}).items() if not _is_same(held.get(name, _NONE), value)]
         if not live._resting:
-            usable_limits(live.run_id, limits, work.limits or self._engine.limits, at_work=True)
+            usable_limits(live.run_id, limits, mine.limits or self._engine.limits, at_work=True)
             if other:
                 raise unusable(
                     live.run_id, f"the bindings {', '.join(other)}", "it is at work with its own", "leave them out"
@@ -215,11 +217,12 @@ class LiveRuns:
             run = None if live._records is None else live._records.live
             if approve is not None and isinstance(run, Run):
                 run.approve_by(approve)
-            live._work = work._replace(approve=approve or work.approve)
+            live._work = work._replace(spec=replace(mine, approve=approve or mine.approve))
             return
         if other:
             raise unusable(live.run_id, f"the bindings {', '.join(other)}", "it waits with its own", "leave them out")
-        live._work = work._replace(limits=limits or work.limits, approve=approve or work.approve)
+        mine = replace(mine, limits=limits or mine.limits, approve=approve or mine.approve)
+        live._work = work._replace(spec=mine)
 
     async def follow(self, row: RunRow) -> DurableRun:
         """The handle of a run that workers carry out."""
@@ -255,7 +258,7 @@ class LiveRuns:
         assert handle._work is not None
         session = None
         try:
-            session = await self._sessions.begin(row, handle._work.session)
+            session = await self._sessions.begin(row, handle._work.spec.session)
             owned = await self._store.own(row.run, slice)
             if retry and row.status in ENDED:
                 failures = last_failures(owned.records)
@@ -375,8 +378,9 @@ class LiveRuns:
         began = time.monotonic()
         root = cast("asyncio.Task[object] | None", asyncio.current_task())
         assert root is not None
+        on_inflight = work.spec.on_inflight or self._on_inflight
         records = handle._records = Records(
-            self._store, owned, root, worker_forms, work.on_inflight, cancelling=handle._cancelled
+            self._store, owned, root, worker_forms, on_inflight, cancelling=handle._cancelled
         )
         if owned.run.queue is not None:
             records.branches = self.branches
@@ -463,19 +467,12 @@ class LiveRuns:
         journal = RunJournal(records, self._codec, self._redactor, program=program.source.digest)
         go_on_with(self._engine.observers, row.input.get("trace"))
         await self._engine.turn()
-        async with self._engine.open(
-            program.source.name,
-            session=None if session is None else session.session,
-            program=program.source.digest,
-            limits=work.limits,
-            grants=program.allow,
-            approver=work.approve,
-            run_id=row.run,
-            labels=row.input["labels"],
-            journal=journal,
-            priority=row.input.get("priority", 0),
-            tenant=work.tenant,
-        ) as (run, call):
+        spec = replace(work.spec, session=None if session is None else session.session)
+        bindings = spec.bindings or {}
+        opened = self._engine.open(
+            program.source.name, spec, program=program.source.digest, grants=program.allow, journal=journal
+        )
+        async with opened as (run, call):
             records.live = run
             if records.branches is not None and isinstance(run.purse, RunPurse):
                 records.purse = run.purse
@@ -498,8 +495,8 @@ class LiveRuns:
                     reference=reference_in(row.program),
                 )
             if self._engine.shows_bounds and isinstance(program, Program):
-                await self._engine.admission.announce(program, work.bindings, program.allow, call)
-            value = await carry_out(self._engine, program, work.bindings, call)
+                await self._engine.admission.announce(program, bindings, program.allow, call)
+            value = await carry_out(self._engine, program, bindings, call)
         status = "failed" if isinstance(value, TaskResult) and value.problem() is not None else "done"
         return RunEnd(
             status,

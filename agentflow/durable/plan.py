@@ -9,11 +9,9 @@ from typing import Any, Literal, NoReturn
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.money import total
 from agentflow.core.data.results import NO_USAGE
-from agentflow.core.data.session import Session
 from agentflow.core.data.source import Span
 from agentflow.core.events.journal import EffectRow, EffectState, OwnedRun, RunRow
 from agentflow.core.ports.store_ports import JournalStore
@@ -26,6 +24,7 @@ from agentflow.durable.remote import worker_forms
 from agentflow.durable.values.codec import Codec, write_usage
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine
+from agentflow.run.run_spec import RunSpec
 from agentflow.run.strand.budget import Budget
 from agentflow.run.strand.permits import Permits, without_permit
 
@@ -100,8 +99,7 @@ async def make_plan(
     own: Sequence[EffectRow],
     pool: Pool | None,
     overrides: TaskOverrides | None,
-    session: Session | None,
-    limits: Limits | None,
+    spec: RunSpec,
 ) -> RunPlan:
     """Replay a program from records alone: those in ``own`` at their paths, then those of ``pool``. ``rows`` have the costs."""
     prices = _Prices(rows)
@@ -118,11 +116,9 @@ async def make_plan(
         try:
             async with engine.open(
                 program.source.name,
-                session=session,
+                spec,
                 program=program.source.digest,
-                limits=limits,
                 grants=program.allow,
-                run_id=row.run,
                 journal=_DryJournal(records, codec, prices),
                 quiet=True,
             ) as (_, call):

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -49,18 +50,18 @@ from agentflow.durable.values.codec import Codec, read_usage
 from agentflow.durable.values.fingerprints import fingerprint
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
-from agentflow.run.asking import Approver
 from agentflow.run.engine import Engine
 from agentflow.run.handle import Recorded, RunResult
 from agentflow.run.run import check_name, check_priority, new_run_id
-from agentflow.run.tenant import Tenant
+from agentflow.run.run_spec import PLAIN, RunSpec
 
 
 class DurableRuns:
     """Starts and resumes the durable runs of one flow in one store.
 
     ``redactor`` removes secrets from everything before it is stored; ``on_inflight`` decides what happens to calls of tools
-    that may not be repeated and that an interruption of their run left unfinished; ``records`` reads recorded events.
+    that may not be repeated and that an interruption of their run left unfinished; ``records`` reads recorded events, and
+    ``recordings`` opens the place where all processes record those of their runs.
     """
 
     def __init__(
@@ -71,67 +72,52 @@ class DurableRuns:
         *,
         on_inflight: OnInflight = "retry",
         records: Recorded | None = None,
+        recordings: Callable[[], EventStore] | None = None,
     ) -> None:
-        self._on_inflight: OnInflight = _checked(on_inflight)
+        _check_inflight(on_inflight)
         self._engine = engine
         self._store = store
         self._redactor = redactor
+        self._recordings = recordings
+        self._watched: EventStore | None = None
         engine.recorded = Journaled(engine.effects)
         self._codec = Codec(engine.effects, engine.following)
         self.sessions = Conversations(store.sessions, self._codec, redactor)
         self._input = StoredInput(self._codec, redactor)
-        self._runs = LiveRuns(engine, store, self._codec, redactor, self.sessions, self._input, records, self.cancel)
+        self._runs = LiveRuns(
+            engine, store, self._codec, redactor, self.sessions, self._input, records, self.cancel, on_inflight
+        )
         self._generations = Generations(engine, store, self._input, self._runs.taken_from)
         self.questions = OpenQuestions(store, self._runs, self._codec, self._input)
 
     async def start(
         self,
         program: Program | PythonProgram,
-        bindings: Mapping[str, Any],
-        *,
-        run_id: str | None = None,
-        limits: Limits | None = None,
-        allow: Iterable[str] | None = None,
-        approve: Approver | None = None,
-        labels: Mapping[str, str] | None = None,
-        session: Session | None = None,
-        priority: int = 0,
-        tenant: Tenant | str | None = None,
-        queue: str | None = None,
+        spec: RunSpec,
     ) -> DurableRun:
-        """Start the run called ``run_id``, resume it if it was interrupted, or return its handle if it has ended.
+        """Start the run of this id, resume it if it was interrupted, or return its handle if it has ended.
 
-        One that ended at a limit is resumed if ``limits`` allow more. With ``queue`` the workers of that queue carry it out.
+        One that ended at a limit is resumed if the spec's limits allow more. With a queue the workers of that queue carry it out.
         Raises JournalError: ``durable/mismatch`` if a run with this id has another program, other bindings, another ``allow``
         or another session, ``durable/argument`` for what else an existing run cannot use, ``durable/owned``,
         ``durable/secret``, and those of the store; SessionBusy; ConfigurationError (``config/where``).
         """
-        if run_id is not None:
-            check_name(run_id, None, self._redactor)
-        run_id = run_id or new_run_id()
-        source = program.source
-        names = None if allow is None else sorted(allow)
-        bindings = await self._engine.given(bindings)
-        new = await self.new_run(
-            program,
-            bindings,
-            limits=limits,
-            allow=names,
-            labels=labels,
-            session=session,
-            priority=priority,
-            tenant=tenant if isinstance(tenant, str) else "",
-            queue=queue,
-        )
+        if spec.run_id is not None:
+            check_name(spec.run_id, None, self._redactor)
+        run_id = spec.run_id or new_run_id()
+        source, limits, session, queue = program.source, spec.limits, spec.session, spec.queue
+        bindings = await self._engine.given(spec.bindings or {})
+        spec = replace(spec, bindings=bindings)
+        new = await self.new_run(program, spec)
         async with self._runs.turn(run_id):
             row, is_new = await self._store.create(run_id, new)
             if row.digest != new.digest:
-                raise self._another_run(row, source, bindings, names, session)
+                raise self._another_run(row, source, spec)
             if not is_new:
-                check_same(row, labels=labels, priority=priority, tenant=new.tenant, queue=queue)
+                check_same(row, labels=spec.labels, priority=spec.priority, tenant=new.tenant, queue=queue)
             live = self._runs.find(run_id)
             if live is not None:
-                self._runs.take(live, limits, approve)
+                self._runs.take(live, spec)
                 return live
             retry = False
             if row.status in ENDED:
@@ -148,35 +134,21 @@ class DurableRuns:
                         run_id, "limits=", "workers carry it out, under those it was started with", "leave it out"
                     )
                 return await self._runs.follow(row)
-            payer = tenant if isinstance(tenant, Tenant) else None
             values = await beside(is_long(bindings), self._input.as_read, new.input["bindings"], bindings)
-            return await self._runs.go_on(
-                row, program, values, limits, approve, self._on_inflight, session, retry=retry, tenant=payer
-            )
+            return await self._runs.go_on(row, program, replace(spec, bindings=values), retry=retry)
 
     def _limits_of(self, row: RunRow) -> Limits:
         """The limits that a stored run was started with."""
         stored = row.input["limits"]
         return self._engine.limits if stored is None else Limits(**stored)
 
-    async def new_run(
-        self,
-        program: Program | PythonProgram,
-        bindings: Mapping[str, Any],
-        *,
-        limits: Limits | None = None,
-        allow: Iterable[str] | None = None,
-        labels: Mapping[str, str] | None = None,
-        session: Session | None = None,
-        priority: int = 0,
-        tenant: str = "",
-        queue: str | None = None,
-    ) -> NewRun:
-        """The row to be stored for a new run of ``bindings`` as :meth:`Engine.given` gives them. Stores nothing itself. Raises as :meth:`start`."""
+    async def new_run(self, program: Program | PythonProgram, spec: RunSpec) -> NewRun:
+        """The row to be stored for a new run of bindings as :meth:`Engine.given` gives them. Stores nothing itself. Raises as :meth:`start`."""
+        bindings, session, queue, labels = spec.bindings or {}, spec.session, spec.queue, spec.labels
         check_name(None, labels, self._redactor)
-        check_priority(priority)
-        source = program.source
-        names = None if allow is None else sorted(allow)
+        check_priority(spec.priority)
+        source, names = program.source, _names(spec)
+        tenant = spec.tenant if isinstance(spec.tenant, str) else ""
         mark = self.sessions.mark(session)
         much = is_long(bindings)
         digest = (await beside(much, fingerprint, "run", identity(source.text), dict(bindings), names, *mark)).hex()
@@ -191,10 +163,10 @@ class DurableRuns:
             "name": source.name,
             "bindings": stored,
             "allow": names,
-            "limits": limits_data(limits),
+            "limits": limits_data(spec.limits),
             "labels": None if labels is None else dict(labels),
             "session": opening,
-            "priority": priority,
+            "priority": spec.priority,
         }
         trace = trace_of(self._engine.observers)
         if trace is not None:
@@ -207,7 +179,7 @@ class DurableRuns:
             opening=exchanges,
             queue=queue,
             tenant=tenant,
-            priority=priority,
+            priority=spec.priority,
         )
 
     @property
@@ -220,6 +192,11 @@ class DurableRuns:
                 hint="AgentFlow(durable='postgresql://user@host/database')",
             )
         return self._store.jobs
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether the store has a queue of jobs for workers."""
+        return self._store.jobs is not None
 
     def build(self) -> str:
         """Which build of the application this process is."""
@@ -241,7 +218,7 @@ class DurableRuns:
             if row.deaths >= MOST_DEATHS:
                 raise await poisoned(self._store, row)
             program, values = await self._stored_program(row, {})
-            go_on = partial(self._runs.go_on, row, program, values, None, None, self._on_inflight)
+            go_on = partial(self._runs.go_on, row, program, RunSpec(bindings=values))
             return await trials.begin(row, lambda: go_on(slice=claim.slice, cancelled=row.cancelling))
         except AgentflowError as error:
             if error.code in ("durable/owned", "durable/closed", "durable/database"):
@@ -267,12 +244,10 @@ class DurableRuns:
         self,
         row: RunRow,
         source: Source,
-        bindings: Mapping[str, Any],
-        names: list[str] | None,
-        session: Session | None,
+        spec: RunSpec,
     ) -> JournalError:
         """The error for an id that another run has; it says what differs."""
-        mark = self.sessions.mark(session)
+        bindings, names, mark = spec.bindings or {}, _names(spec), self.sessions.mark(spec.session)
         edited = fingerprint("run", identity(row.program), dict(bindings), names, *mark).hex() == row.digest
         differs = [] if identity(row.program) == identity(source.text) else ["the program"]
         differs += [f"the binding '{name}'" for name in self._input.differing(row, bindings)]
@@ -284,36 +259,23 @@ class DurableRuns:
     async def resume(
         self,
         run_id: str,
-        *,
-        bindings: Mapping[str, Any] | None = None,
-        limits: Limits | None = None,
-        approve: Approver | None = None,
-        on_inflight: OnInflight | None = None,
-        tenant: Tenant | None = None,
+        spec: RunSpec,
     ) -> DurableRun:
         """Resume a run from what is stored of it. The last failures of a failed run are tried again.
 
-        ``bindings`` are those that are not stored, because they are secret or not data; ``limits`` replace the run's, and
-        ``on_inflight`` the flow's; ``tenant`` pays for it.
-        Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/argument`` for what a run that is at work
+        The spec's bindings are those that are not stored, because they are secret or not data; its limits replace the run's,
+        and its ``on_inflight`` the flow's. Raises JournalError: ``durable/unknown-run``, ``durable/bindings``, ``durable/argument`` for what a run that is at work
         or has ended cannot use, ``durable/owned``, and those of the store.
         """
-        chosen = _checked(on_inflight or self._on_inflight)
+        _check_inflight(spec.on_inflight)
         async with self._runs.turn(run_id):
-            return await self._resume(run_id, bindings, limits, approve, chosen, tenant)
+            return await self._resume(run_id, spec)
 
-    async def _resume(
-        self,
-        run_id: str,
-        bindings: Mapping[str, Any] | None,
-        limits: Limits | None,
-        approve: Approver | None,
-        on_inflight: OnInflight,
-        tenant: Tenant | None,
-    ) -> DurableRun:
+    async def _resume(self, run_id: str, spec: RunSpec) -> DurableRun:
+        bindings = spec.bindings
         live = self._runs.find(run_id)
         if live is not None:
-            self._runs.take(live, limits, approve, bindings)
+            self._runs.take(live, spec, bindings)
             if not live._resting:
                 return live
         row = await stored_run(self._store, run_id)
@@ -325,45 +287,39 @@ class DurableRuns:
             if end is not None:
                 if bindings:
                     raise unusable(run_id, f"the bindings {', '.join(bindings)}", "it has ended", "leave them out")
-                usable_limits(run_id, limits, self._limits_of(row))
+                usable_limits(run_id, spec.limits, self._limits_of(row))
                 return DurableRun(run_id, end)
         program, values = await self._stored_program(row, bindings or {})
-        return await self._runs.go_on(row, program, values, limits, approve, on_inflight, retry=True, tenant=tenant)
+        return await self._runs.go_on(row, program, replace(spec, bindings=values), retry=True)
 
     async def derive(
         self,
         run_id: str,
         change: Change,
         *,
+        spec: RunSpec,
         source: Source | None = None,
         as_run: str | None = None,
-        bindings: Mapping[str, Any] | None = None,
-        limits: Limits | None = None,
-        approve: Approver | None = None,
-        on_inflight: OnInflight | None = None,
-        tenant: Tenant | None = None,
     ) -> DurableRun:
         """Start, or resume, the generation of a run with ``change`` and the program ``source`` (None: the run's own).
 
         ``as_run`` is the new id. Unless it is a fork, the generation continues the run: a run that has not ended is
-        cancelled, and the latest of several generations is the base. ``bindings`` replace those of the run or add to them.
+        cancelled, and the latest of several generations is the base. The spec's bindings replace those of the run or add to them.
         Raises as :meth:`resume`, and what compiling raises.
         """
-        chosen = _checked(on_inflight or self._on_inflight)
-        row, program, values = await self._generations.begin(
-            run_id, change, source=source, as_run=as_run, bindings=bindings or {}, limits=limits
-        )
+        _check_inflight(spec.on_inflight)
+        row, program, values = await self._generations.begin(run_id, change, source=source, as_run=as_run, spec=spec)
         async with self._runs.turn(row.run):
             live = self._runs.find(row.run)
             if live is not None:
-                self._runs.take(live, limits, approve)
+                self._runs.take(live, spec)
                 return live
             row = await stored_run(self._store, row.run)
             end = self._runs.recorded_end(row, program.source) if row.status in ("done", "cancelled") else None
             if end is not None:
-                usable_limits(row.run, limits, self._limits_of(row))
+                usable_limits(row.run, spec.limits, self._limits_of(row))
                 return DurableRun(row.run, end)
-            return await self._runs.go_on(row, program, values, limits, approve, chosen, retry=True, tenant=tenant)
+            return await self._runs.go_on(row, program, replace(spec, bindings=values), retry=True)
 
     async def plan(
         self,
@@ -393,8 +349,11 @@ class DurableRuns:
             own=own,
             pool=pool,
             overrides=overrides_of(chosen if derives else Change.of(row), self._engine.tasks, program.source),
-            session=await self.sessions.copy(row),
-            limits=None if stored is None else Limits(**stored),
+            spec=RunSpec(
+                session=await self.sessions.copy(row),
+                limits=None if stored is None else Limits(**stored),
+                run_id=row.run,
+            ),
         )
 
     async def gc(
@@ -451,7 +410,7 @@ class DurableRuns:
                 await self._runs.begin(live, row)
             else:
                 program, values = await self._stored_program(row, {})
-                live = await self._runs.go_on(row, program, values, None, None, self._on_inflight, cancelled=True)
+                live = await self._runs.go_on(row, program, RunSpec(bindings=values), cancelled=True)
         except (AgentflowError, SessionBusy) as error:
             if isinstance(error, JournalError) and error.code not in ("durable/bindings", "durable/mismatch"):
                 raise
@@ -482,7 +441,7 @@ class DurableRuns:
         async with self._runs.turn(row.run):
             if self._runs.find(row.run) is not None:
                 return None
-            handle = await self._resume(row.run, None, None, None, self._on_inflight, None)
+            handle = await self._resume(row.run, PLAIN)
             handle._adopted = True
             return handle
 
@@ -533,10 +492,12 @@ class DurableRuns:
         end = self._runs.recorded_end(row, Source.of(str(row.input["name"]), row.program))
         return await DurableRun(run_id, end or RunEnd(row.status, error=no_value(run_id))).result()
 
-    async def events(self, run_id: str, store: EventStore, after: EventId) -> AsyncGenerator[dict[str, Any]]:
-        """The events of a run recorded in ``store`` after ``after``, and new ones until it has ended. Raises JournalError."""
+    async def events(self, run_id: str, after: EventId) -> AsyncGenerator[dict[str, Any]]:
+        """The recorded events of a run after ``after``, and new ones until it has ended. Raises JournalError."""
         await stored_run(self._store, run_id)
-        catalogue = RunCatalogue([store], self._store)
+        if self._watched is None and self._recordings is not None:
+            self._watched = self._recordings()
+        catalogue = RunCatalogue([] if self._watched is None else [self._watched], self._store)
         changes = await self._runs.changes()
         async with contextlib.aclosing(catalogue.follow(run_id, after, changes=changes)) as events:
             async for event in events:
@@ -557,6 +518,8 @@ class DurableRuns:
         try:
             await self._runs.aclose()
         finally:
+            if self._watched is not None:
+                await asyncio.to_thread(self._watched.close)
             await self._store.aclose()
 
 
@@ -572,11 +535,15 @@ def _check_portable(bindings: Mapping[str, Any], session: Session | None) -> Non
         )
 
 
-def _checked(on_inflight: OnInflight) -> OnInflight:
-    if on_inflight not in ("retry", "ask", "fail"):
+def _names(spec: RunSpec) -> list[str] | None:
+    """The names that a run may call, as they are stored."""
+    return None if spec.allow is None else sorted(spec.allow)
+
+
+def _check_inflight(on_inflight: OnInflight | None) -> None:
+    if on_inflight not in (None, "retry", "ask", "fail"):
         raise ConfigurationError(
             f"on_inflight is 'retry', 'ask' or 'fail', not {on_inflight!r}",
             code="config/on-inflight",
             hint="'retry' repeats unfinished calls, 'ask' waits for a decision, 'fail' treats them as failed",
         )
-    return on_inflight

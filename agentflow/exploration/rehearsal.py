@@ -39,6 +39,7 @@ from agentflow.lang.passes.python_arms import mark_python_arms
 from agentflow.lang.program import compile_program
 from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.run.engine import Engine
+from agentflow.run.run_spec import RunSpec
 from agentflow.run.strand.perform import EffectRunner
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.inputs import request_from_arguments
@@ -124,13 +125,11 @@ class Rehearsal:
         """Run the program once with these answers, within ``steps`` and ``effects``, which are limits on both."""
         self._stage.begin(answers)
         self._counts[:] = [0] * len(self.arms)
-        limits = Limits(steps=steps, effects=effects)
+        spec = RunSpec(limits=Limits(steps=steps, effects=effects))
         value, error, used = None, None, 0
         try:
-            async with self._engine.open(self.source.name, limits=limits, grants=self.setting.grants, quiet=True) as (
-                run,
-                call,
-            ):
+            opened = self._engine.open(self.source.name, spec, grants=self.setting.grants, quiet=True)
+            async with opened as (run, call):
                 try:
                     environment = SexpEnvironment(dict(self.setting.bindings))
                     value = await self._engine.evaluate(self._program, environment, call, fitted=True)

@@ -11,7 +11,7 @@ import aiofiles
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source, Surface, is_file_name
-from agentflow.lang.program import Program
+from agentflow.lang.program import Program, as_source
 from agentflow.lib.event_loop import running_loop
 
 T = TypeVar("T")
@@ -81,6 +81,11 @@ async def load_program(program: ProgramLike) -> str | Source | Program:
     with _reading(program):
         async with aiofiles.open(program, encoding="utf-8-sig") as file:
             return Source.of(str(program), await file.read())
+
+
+def source_in(program: str | Source | Program) -> Source:
+    """The text of a program that was loaded."""
+    return program.source if isinstance(program, Program) else as_source(program)
 
 
 @contextlib.contextmanager

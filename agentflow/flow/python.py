@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from agentflow.core.call.call import CallContext, LineCall
-from agentflow.core.call.host_code import calling
+from agentflow.core.call.host_code import calling, executing, executing_call
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, WorkflowError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.session import Session
@@ -20,6 +21,8 @@ from agentflow.flow.line import Line, carried_out, close, in_turn
 from agentflow.flow.program_files import ProgramLike
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine, PythonTarget
+from agentflow.run.handle import OwnReader
+from agentflow.run.run_spec import RunSpec
 from agentflow.run.strand.budget import budget_of
 from agentflow.run.strand.unawaited import Unawaited
 
@@ -291,6 +294,36 @@ class WorkCall(FlowCall[R_co]):
             return super().stored()
         self.begin()
         return self._stored()
+
+
+@contextlib.asynccontextmanager
+async def in_run(
+    engine: Engine, name: str, session: Session | None = None, own: OwnReader | None = None
+) -> AsyncGenerator[CallContext, None]:
+    """Yield the executing call, if there is one; otherwise open a run in ``session`` for the block.
+
+    In a run of another engine (one flow used by a tool of another) the block is a part of that run, executed by this
+    engine. In the code of a Python workflow it is one of its calls. ``own`` reads the events of the run, or of that part. Raises SessionBusy if a new run finds ``session`` in
+    use, PythonOverlap.
+    """
+    call, line = executing()
+    if call is None:
+        await engine.turn()
+        async with engine.open(name, RunSpec(session=session), own=own) as (run, call):
+            if own is not None:
+                own.run = run
+            yield call
+    else:
+        with await in_turn(line, name):
+            call = executing_call() or call
+            async with engine.called_back(call):
+                if call.run.services is engine and own is None:
+                    yield call
+                else:
+                    part, call = engine.join(call, call.next_path(name), session=call.session, own=own)
+                    if own is not None:
+                        own.run = part
+                    yield call
 
 
 @frozen

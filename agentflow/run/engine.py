@@ -42,6 +42,7 @@ from agentflow.run.part import RunPart
 from agentflow.run.questions import OpenQuestions
 from agentflow.run.redaction import EventRedactor
 from agentflow.run.run import News, OpenRun, Run, check_name, check_priority
+from agentflow.run.run_spec import PLAIN, RunSpec
 from agentflow.run.strand.budget import Budget, budget_of
 from agentflow.run.strand.definitions import NamesInForce
 from agentflow.run.strand.hops import on_fresh_task
@@ -193,25 +194,20 @@ class Engine:
     def open(
         self,
         name: str,
+        spec: RunSpec = PLAIN,
         *,
-        session: Session | None = None,
         program: str | None = None,
-        limits: Limits | None = None,
         grants: frozenset[str] | None = None,
         own: Subscriber | None = None,
-        approver: Approver | None = None,
-        run_id: str | None = None,
-        labels: Mapping[str, str] | None = None,
         journal: JournalPort | None = None,
-        priority: int = 0,
         quiet: bool = False,
-        tenant: Tenant | None = None,
     ) -> OpenRun:
         """Open a run around a block. The block's outcome becomes the run's; RunFinished is always the last event.
 
-        Yields the run and its outermost call. ``journal`` makes it a durable run; ``tenant`` pays for it; a ``quiet`` run has
-        no observers. Whoever opens it has waited for its :meth:`turn`. Raises SessionBusy while a durable run has the stored ``session``, LimitExceeded when the wall time is up, ConfigurationError
-        for an invalid ``run_id``, ``labels`` or ``priority``, and for a policy with a rule for an argument that there is not.
+        Yields the run and its outermost call. ``program`` is the digest of its text, ``grants`` its authority, ``own`` reads
+        its events; ``journal`` makes it a durable run; a ``quiet`` run has no observers. The caller has awaited :meth:`turn`.
+        Raises SessionBusy while a durable run has the stored session, LimitExceeded when the wall time is up,
+        ConfigurationError for an invalid run id, labels or priority, and for a policy whose rule names an unknown argument.
         """
         if self.closed:
             raise ConfigurationError(
@@ -219,23 +215,24 @@ class Engine:
                 code="flow/closed",
                 hint="call within its async with block, before aclose",
             )
-        if run_id is not None or labels is not None:
-            check_name(run_id, labels, self._redactor)
+        labels, priority = spec.labels, spec.priority
+        if spec.run_id is not None or labels is not None:
+            check_name(spec.run_id, labels, self._redactor)
         if priority:
             check_priority(priority)
         fanout = Fanout(() if quiet else tuple(self.observers), own, self._drop)
         run = Run(
-            limits=limits or self.limits,
+            limits=spec.limits or self.limits,
             services=self,
             fanout=fanout,
-            approver=approver or self._approver,
+            approver=spec.approve or self._approver,
             answerer=self._answerer,
             open_questions=self.questions,
-            run_id=run_id,
+            run_id=spec.run_id,
             redactor=self._redactor,
             journal=journal,
             beside=self._accounts,
-            tenant=tenant,
+            tenant=spec.tenant if isinstance(spec.tenant, Tenant) else None,
             tools=self.tools.edition,
         )
         root = CallContext(run, grants=grants, priority=priority)
@@ -243,31 +240,31 @@ class Engine:
         if policy is not None:
             root.reading = Reading(self._rules.guard(policy))
         scope = Scope(root, RunStarted, {"name": name, "program": program, "labels": dict(labels) if labels else None})
-        return OpenRun(run, root, scope, fanout, self._redactor, self.news, session)
+        return OpenRun(run, root, scope, fanout, self._redactor, self.news, spec.session)
 
     def join(
         self,
         outer: CallContext,
         path: str,
+        spec: RunSpec = PLAIN,
         *,
         session: Session | None = None,
-        limits: Limits | None = None,
         grants: frozenset[str] | None = None,
         own: Subscriber | None = None,
-        approver: Approver | None = None,
-        priority: int = 0,
     ) -> tuple[RunPart, CallContext]:
         """A part of the run that ``outer`` belongs to, and its outermost call, at ``path``.
 
-        ``grants`` is its authority, which cannot exceed that of ``outer``; ``priority`` 0 means that of ``outer``; the other
-        parameters are those of :meth:`open`.
+        ``session`` is the copy of the spec's session that the part uses; ``grants`` is its authority, which cannot exceed that
+        of ``outer``; a priority of 0 means that of ``outer``; the other parameters are those of :meth:`open`.
         """
-        if priority:
-            check_priority(priority)
-        part = RunPart(run_of_tool(outer), self, limits=limits, own=own, approver=approver, redactor=self._redactor)
+        if spec.priority:
+            check_priority(spec.priority)
+        part = RunPart(
+            run_of_tool(outer), self, limits=spec.limits, own=own, approver=spec.approve, redactor=self._redactor
+        )
         call = outer.at(path, run=part, grants=grants)
         call.session = session if session is not None else Session()
-        call.priority = priority or outer.priority
+        call.priority = spec.priority or outer.priority
         return part, call
 
     async def given(self, bindings: Mapping[str, Any]) -> dict[str, Any]:

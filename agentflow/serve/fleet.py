@@ -58,11 +58,11 @@ class Fleet:
 
     async def load(self) -> list[QueueLoad]:
         """What workers have to do, by queue and tenant; nothing for a flow that has no workers. Raises JournalError."""
-        return await self._flow.load() if self._flow.has_workers else []
+        return await self._flow.store.load() if self._flow.is_durable and self._flow.store.has_workers else []
 
     async def workers(self) -> list[WorkerInfo]:
         """The workers that are alive; none for a flow that has no workers. Raises JournalError."""
-        return await self._flow.workers() if self._flow.has_workers else []
+        return await self._flow.store.workers() if self._flow.is_durable and self._flow.store.has_workers else []
 
     async def find(self, run_id: str) -> FleetRun | None:
         """The run of this id with all that is known of it; None if there is none. Raises JournalError."""

@@ -51,7 +51,8 @@ async def _flow(flow: AgentFlow) -> str:
     if flow.engine.closed:
         return "flow/closed"
     try:
-        await flow.check_store(STORE_S)
+        if flow.is_durable:
+            await flow.store.check(STORE_S)
     except AgentflowError as error:
         return error.code
     return OK

@@ -22,7 +22,7 @@ from agentflow.core.data.source import Source
 from agentflow.core.events.events import DeltaBase, EffectReplayed, Event, FinishedBase, WaitFinished, WaitStarted
 from agentflow.core.events.questions import Question
 from agentflow.durable.handle import DurableRun, RunInfo
-from agentflow.flow_durable import StartOptions
+from agentflow.flow.run_options import StartOptions
 from agentflow.lang.program import Program
 from agentflow.lib.event_loop import running_loop
 from agentflow.observe.stream import Subscriber
@@ -200,7 +200,7 @@ class ServedRuns:
 
     def __init__(self, flow: AgentFlow) -> None:
         self._flow = flow
-        self._use = KeyUse(flow.stored_results)
+        self._use = KeyUse(flow.store.results if flow.is_durable else None)
         self._runs: dict[str, ServedRun] = {}
         self._group: asyncio.TaskGroup | None = None
         self._owner: asyncio.Task[None] | None = None

@@ -11,6 +11,7 @@ from agentflow.core.data.names import Template, narrowed
 from agentflow.core.data.source import Source
 from agentflow.core.ports.memory_ports import MemoryPort
 from agentflow.core.ports.ports import Observer
+from agentflow.flow.python import in_run
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.run.engine import Engine
 from agentflow.run.handle import Account, OwnReader, RunResult, RunStream, account_of
@@ -18,7 +19,7 @@ from agentflow.run.strand.budget import budget_of
 from agentflow.spec.arguments import check_argument
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double
-from agentflow.spec.joining import Face, House, Joint, Parts, in_run
+from agentflow.spec.joining import Face, House, Joint, Parts
 from agentflow.spec.task_system import TaskSystem
 from agentflow.spec.wiring import parts_of
 from agentflow.tasks.history import SequentialHistory

@@ -13,11 +13,12 @@ from agentflow.core.ports.executor_ports import CommandPort, FilePort, HostComma
 from agentflow.core.ports.memory_ports import MemoryPort
 from agentflow.core.ports.ports import HandlerPort, Tool
 from agentflow.executors.system_tools import SystemTools
+from agentflow.flow.python import in_run
 from agentflow.run.engine import Engine
 from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import HandlerContexts, check_part, commands_of, finder_of, hosts
 from agentflow.spec.host_files import files_of
-from agentflow.spec.joining import Face, House, Joint, Parts, in_run, over
+from agentflow.spec.joining import Face, House, Joint, Parts, over
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.prompt_runners import NO_PROMPTS
 from agentflow.tasks.service import TaskService

@@ -24,6 +24,7 @@ from agentflow.core.ports.memory_ports import MemoryPort
 from agentflow.core.ports.ports import ModelRouter, Prompt, PromptRunner, ProviderAdapter, Tool
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
+from agentflow.flow.python import in_run
 from agentflow.handler.data_context import DataContexts
 from agentflow.handler.one_model import OneModel
 from agentflow.handler.prompting import PromptLike, make_prompt, to_result
@@ -40,7 +41,7 @@ from agentflow.spec.default_model import DefaultModel
 from agentflow.spec.host import HandlerCommands, commands_of, finder_of, hosts
 from agentflow.spec.host_files import files_of
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double
-from agentflow.spec.joining import Face, House, Joint, Parts, in_run, over
+from agentflow.spec.joining import Face, House, Joint, Parts, over
 from agentflow.spec.task_system import TaskSystem
 from agentflow.spec.wiring import parts_of
 from agentflow.tasks.executor import AtomicTaskExecutor

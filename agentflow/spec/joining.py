@@ -8,60 +8,25 @@ that hold the same parts share an engine.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import executing, executing_call
+from agentflow.core.call.host_code import executing_call
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.session import Session
 from agentflow.core.ports.executor_ports import CommandPort, FilePort
 from agentflow.core.ports.memory_ports import ContextFinder
 from agentflow.core.ports.ports import Observer, PromptRunner, TemplatePort, ToolPort
-from agentflow.flow.line import in_turn
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.lang.card import language_card
 from agentflow.run.engine import Engine
-from agentflow.run.handle import OwnReader
 from agentflow.tasks.granted import GrantedNames
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 
 _ENGINES = 8
 """Maximum number of engines that a house keeps: those of the parts that were used last."""
-
-
-@contextlib.asynccontextmanager
-async def in_run(
-    engine: Engine, name: str, session: Session | None = None, own: OwnReader | None = None
-) -> AsyncGenerator[CallContext, None]:
-    """Yield the executing call, if there is one; otherwise open a run in ``session`` for the block.
-
-    In a run of another engine (one flow used by a tool of another) the block is a part of that run, executed by this
-    engine. In the code of a Python workflow it is one of its calls. ``own`` reads the events of the run, or of that part. Raises SessionBusy if a new run finds ``session`` in
-    use, PythonOverlap.
-    """
-    call, line = executing()
-    if call is None:
-        await engine.turn()
-        async with engine.open(name, session=session, own=own) as (run, call):
-            if own is not None:
-                own.run = run
-            yield call
-    else:
-        with await in_turn(line, name):
-            call = executing_call() or call
-            async with engine.called_back(call):
-                if call.run.services is engine and own is None:
-                    yield call
-                else:
-                    part, call = engine.join(call, call.next_path(name), session=call.session, own=own)
-                    if own is not None:
-                        own.run = part
-                    yield call
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from typing import Any
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, MatchItem
 from agentflow.core.ports.executor_ports import FilePort
 from agentflow.core.ports.memory_ports import CandidateSource, Embedder, Ranker
+from agentflow.flow.python import in_run
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.index import FileIndex, UpdateReport
 from agentflow.memory.weights import RankWeights
 from agentflow.run.engine import Engine
 from agentflow.spec.arguments import check_argument
-from agentflow.spec.joining import Face, House, Joint, Parts, in_run, over
+from agentflow.spec.joining import Face, House, Joint, Parts, over
 from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.prompt_runners import NO_PROMPTS
 from agentflow.tasks.service import TaskService

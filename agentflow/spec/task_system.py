@@ -17,6 +17,7 @@ from agentflow.core.data.templates import HistoryConfig, TaskTemplate
 from agentflow.core.ports.executor_ports import CommandPort, FilePort, HostCommandPort
 from agentflow.core.ports.memory_ports import MemoryPort
 from agentflow.core.ports.ports import EvaluatorPort, PromptRunner
+from agentflow.flow.python import in_run
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.words import WORDS
 from agentflow.run.engine import Engine
@@ -24,7 +25,7 @@ from agentflow.spec.arguments import check_argument
 from agentflow.spec.host import commands_of, finder_of, finding_of, hosts
 from agentflow.spec.host_files import files_of
 from agentflow.spec.host_tasks import LOOKED_UP, RUN, as_asked
-from agentflow.spec.joining import Face, House, Joint, Parts, in_run
+from agentflow.spec.joining import Face, House, Joint, Parts
 from agentflow.spec.wiring import parts_of
 from agentflow.tasks.environment import Environment
 from agentflow.tasks.executor import AtomicTaskExecutor

@@ -28,11 +28,6 @@ LEVELS = {
     "settings": 2,
     "file_rules": 1.5,  # what settings are made of, from rooms of the first level
     "arguments": 4,
-    "flow_programs": 4,
-    "flow_durable": 4,
-    "flow_workers": 4,
-    "flow_operations": 4,
-    "flow_python": 4,
     "app": 4,
     "errors": 1,
     "events": 1,

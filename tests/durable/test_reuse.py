@@ -216,14 +216,14 @@ async def test_old_runs_and_results_are_removed(world: World, flow: Flow, tmp_pa
     with sqlite3.connect(tmp_path / "runs.db") as db:
         assert db.execute("select count(*) from af_blob").fetchone() == (1,)
     async with flow() as opened:
-        assert await opened.remove_runs("1h") == 0
+        assert await opened.store.remove_runs("1h") == 0
         await asyncio.sleep(0.01)
-        assert await opened.remove_runs("0.001s") == 1
+        assert await opened.store.remove_runs("0.001s") == 1
         assert sorted((run.run_id[:4], run.status) for run in await opened.runs()) == [
             ("base", "done"),
             ("base", "queued"),
         ]
-        assert [(run.run_id, run.status, run.usage.requests, run.error) for run in await opened.past_runs()] == [
+        assert [(run.run_id, run.status, run.usage.requests, run.error) for run in await opened.store.past_runs()] == [
             ("old", "done", 1, None)
         ]
     listed = await agentflow("runs", "past", "--db", f"sqlite:///{tmp_path / 'runs.db'}", "--json", tmp_path=tmp_path)

@@ -102,7 +102,7 @@ async def test_a_name_with_a_secret_is_refused(world: World, flow: Flow, tmp_pat
             ("config/run-id", lambda: opened.run("1", run_id=f"run-{KEY}")),
             ("config/run-id", lambda: opened.fork("r", "0/0.0", as_run=KEY)),
             ("config/run-id", lambda: opened.schedule("0 7 * * *", "1", name=KEY)),
-            ("config/session", lambda: opened.delete_session(KEY)),
+            ("config/session", lambda: opened.store.delete_session(KEY)),
         ):
             with pytest.raises(ConfigurationError) as caught:
                 await name()

@@ -333,7 +333,7 @@ async def test_conversations_are_listed(flow: Flow) -> None:
     """Each by its name, with the number of its exchanges and the run that has it; the last changed first."""
     ask = '(defatom chat (params (text string)) (instructions "{{text}}") (history_config true)) (chat (text "one")) (chat (text (ask-human "?")))'
     async with flow() as opened:
-        assert await opened.sessions() == []
+        assert await opened.store.sessions() == []
         for name in ("ada", "eve"):
             async with opened.session(name) as session:
                 await opened.run(
@@ -342,12 +342,14 @@ async def test_conversations_are_listed(flow: Flow) -> None:
         async with opened.session("ada") as session:
             handle = await opened.start(ask, run_id="r", session=session)
             assert await handle.wait() == "waiting"
-        listed = await opened.sessions()
+        listed = await opened.store.sessions()
         assert [(each.name, each.exchanges, each.run_id) for each in listed] == [("ada", 1, "r"), ("eve", 1, None)]
         assert listed[0].created <= listed[1].updated <= listed[0].updated
         await opened.send("r", handle.waiting[0].key, "two")
         await handle.result()
-        assert [(each.name, each.exchanges, each.run_id) for each in await opened.sessions(1)] == [("ada", 3, None)]
+        assert [(each.name, each.exchanges, each.run_id) for each in await opened.store.sessions(1)] == [
+            ("ada", 3, None)
+        ]
 
 
 async def test_a_conversation_is_deleted(flow: Flow) -> None:
@@ -357,13 +359,13 @@ async def test_a_conversation_is_deleted(flow: Flow) -> None:
         async with opened.session("user") as session:
             await opened.run(chat, session=session)
             with pytest.raises(SessionBusy):
-                await opened.delete_session("user")
-        assert await opened.delete_session("user") and not await opened.delete_session("user")
+                await opened.store.delete_session("user")
+        assert await opened.store.delete_session("user") and not await opened.store.delete_session("user")
         async with opened.session("user") as session:
             assert session.turns() == []
             handle = await opened.start('(ask-human "?")', run_id="r", session=session)
             assert await handle.wait() == "waiting"
         with pytest.raises(SessionBusy):
-            await opened.delete_session("user")
+            await opened.store.delete_session("user")
         await opened.cancel("r")
-        assert await opened.delete_session("user")
+        assert await opened.store.delete_session("user")

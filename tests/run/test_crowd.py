@@ -15,6 +15,7 @@ from agentflow.core.data.session import Session
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.run.engine import Engine
 from agentflow.run.run import Run
+from agentflow.run.run_spec import RunSpec
 
 
 async def test_a_crowd_of_runs_leaves_the_loop_to_others() -> None:
@@ -45,7 +46,7 @@ async def test_a_cancelled_wait_for_a_turn_gives_the_session_back() -> None:
     async def one(own: Session | None = None) -> None:
         nonlocal done
         await engine.turn()
-        async with engine.open("run", session=own):
+        async with engine.open("run", RunSpec(session=own)):
             done += 1
 
     others = [asyncio.create_task(one()) for _ in range(40)]

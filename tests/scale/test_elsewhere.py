@@ -254,7 +254,7 @@ async def test_what_there_is_to_do_is_counted(postgres_url: str, tmp_path: Path)
         await detached(flow, "s", "1", queue="slow")
         async with working(flow):
             assert await handle.wait() == "waiting"
-        loads = await flow.load()
+        loads = await flow.store.load()
         assert [(each.queue, each.tenant, each.queued, each.running, each.waiting) for each in loads] == [
             ("default", "acme", 0, 0, 1),
             ("slow", "", 1, 0, 0),
@@ -278,7 +278,7 @@ async def test_what_has_happened_to_a_worker_is_counted(
 
     async def until(**counts: int) -> None:
         expected = {"takeovers": 0, "sessions_lost": 0, "refused": 0, **counts}
-        while {name: asdict(flow.counts())[name] for name in expected} != expected:
+        while {name: asdict(flow.store.counts())[name] for name in expected} != expected:
             await asyncio.sleep(0.02)
 
     log = tmp_path / "log"
@@ -294,8 +294,8 @@ async def test_what_has_happened_to_a_worker_is_counted(
             await until(takeovers=1, refused=1)
         sql("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock'")
         await until(takeovers=1, refused=1, sessions_lost=1)
-        counters.record(flow.counts())
-        counters.record(counts := flow.counts())
+        counters.record(flow.store.counts())
+        counters.record(counts := flow.store.counts())
         assert counts.commits > 5 and counts.commit_s > 0
         commits = {COMMITS: counts.commits, COMMIT_TIME: pytest.approx(counts.commit_s)}
         assert sums_of(reader) == {TAKEOVERS: 1, REFUSED: 1, LOST: 1, **commits}

@@ -25,19 +25,19 @@ async def test_a_run_begins_when_it_is_time_and_once(postgres_server: Server, po
         AgentFlow(model="offline", durable=postgres_url) as other,
     ):
         stored = await one.schedule("0 7 * * *", "(+ a 2)", {"a": 1}, name="daily", queue="slow")
-        assert stored == (await other.schedules())[0] and stored.last is None
+        assert stored == (await other.store.schedules())[0] and stored.last is None
         late = "update af_schedule set next = date_trunc('minute', now()) - interval '2 days'"
         postgres_server.sql(late, postgres_url)
         async with working(one, {"slow": 0}), working(other, {"slow": 0}):
             while not [run for run in await one.runs() if run.status == "done"]:
                 await asyncio.sleep(0.05)
         (run,) = await one.runs()
-        (kept,) = await one.schedules()
+        (kept,) = await one.store.schedules()
         assert kept.last == run.run_id and kept.next == stored.next
         day = datetime.fromtimestamp(run.created - 2 * 86_400, UTC)
         assert run.run_id.startswith(f"daily@{day:%Y%m%dT%H}") and run.run_id.endswith("Z")
         assert (await (await one.start("(+ a 2)", {"a": 1}, run_id=run.run_id)).result()).value == 3
-        assert await other.unschedule("daily") and not await other.unschedule("daily")
+        assert await other.store.unschedule("daily") and not await other.store.unschedule("daily")
 
 
 async def test_times_are_those_of_the_zone() -> None:
@@ -110,7 +110,7 @@ async def test_what_is_no_time_is_refused(postgres_url: str, cron: str, zone: st
         with pytest.raises(ConfigurationError) as caught:
             await flow.schedule(cron, "(+ 1 2)", name=name, zone=zone)
         assert caught.value.code == ("config/run-id" if name == "a b" else "config/schedule")
-        assert await flow.schedules() == []
+        assert await flow.store.schedules() == []
 
 
 @pytest.mark.slow

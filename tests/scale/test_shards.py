@@ -62,7 +62,7 @@ async def test_a_database_that_is_added_loses_nothing(postgres_server: Server, t
         assert (await flow.find_run("again")) is not None
         async with flow.session("talk") as session:
             assert (await (await flow.start("(+ 2 2)", run_id="said-2", session=session)).result()).value == 4
-        assert [each.name for each in await flow.sessions()] == ["talk"]
+        assert [each.name for each in await flow.store.sessions()] == ["talk"]
     assert counted(postgres_server, "select count(*) from af_session", urls) == [1, 0, 0, 0]
     assert counted(postgres_server, "select count(*) from af_run where run in ('again', 'said-2')", urls) == [
         2,

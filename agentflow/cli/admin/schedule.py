@@ -40,13 +40,13 @@ async def schedule(cron: str | None, file: str | None, options: ScheduleOptions)
             )
             schedules = [stored]
         elif options.remove is not None:
-            if not await flow.unschedule(options.remove):
+            if not await flow.store.unschedule(options.remove):
                 raise UsageError(
                     f"there is no schedule '{options.remove}'", hint="agentflow schedule --db URL lists them"
                 )
             schedules = []
         else:
-            schedules = await flow.schedules()
+            schedules = await flow.store.schedules()
     if options.as_json:
         write_json(plain(schedules))
         return Exit.OK

@@ -34,7 +34,7 @@ def list_(
 async def list_sessions(db: str | None, *, limit: int, as_json: bool) -> int:
     """Print conversations, one per line or as JSON. Returns the exit code. Raises JournalError."""
     async with stored_runs(db) as flow:
-        stored = await flow.sessions(limit)
+        stored = await flow.store.sessions(limit)
     if as_json:
         from agentflow.core.data.values import plain
 
@@ -65,7 +65,7 @@ def delete(
 async def delete_sessions(names: list[str], db: str | None, *, as_json: bool) -> int:
     """Delete conversations; return the exit code, FAILED if a name does not exist. Raises SessionBusy, JournalError."""
     async with stored_runs(db) as flow:
-        deleted = [name for name in names if await flow.delete_session(name)]
+        deleted = [name for name in names if await flow.store.delete_session(name)]
     missing = [name for name in names if name not in deleted]
     if as_json:
         write_json({"ok": not missing, "deleted": deleted, "missing": missing})

@@ -54,9 +54,9 @@ async def _measure(flow: AgentFlow) -> None:
     flow.subscribe(OpenTelemetry())
     gauges, counters = QueueGauges(), FleetCounters()
     while True:
-        counters.record(flow.counts())
+        counters.record(flow.store.counts())
         try:
-            gauges.record(await flow.load())
+            gauges.record(await flow.store.load())
         except JournalError as error:
             print(f"the queues cannot be measured: {error.message}", file=sys.stderr, flush=True)
         await asyncio.sleep(MEASURE_S)

@@ -90,7 +90,7 @@ async def list_past(url: str | None, *, limit: int, as_json: bool) -> int:
         return f"{when}  {run.status:<10} {cost:>8}  {tokens:>14}  {run.run_id}  {run.name}  {run.error or ''}"
 
     async with stored_runs(url) as flow:
-        runs = await flow.past_runs(limit)
+        runs = await flow.store.past_runs(limit)
     return _print_rows(runs, line, "no durable runs were removed", as_json=as_json)
 
 
@@ -103,7 +103,7 @@ async def show_load(url: str | None, *, as_json: bool) -> int:
         return f"{each.queue}{tenant}: {each.queued} queued, {each.running} at work, {each.waiting} waiting{oldest}"
 
     async with stored_runs(url) as flow:
-        loads = await flow.load()
+        loads = await flow.store.load()
     return _print_rows(loads, line, "workers have nothing to do", as_json=as_json)
 
 
@@ -115,7 +115,7 @@ async def show_workers(url: str | None, *, as_json: bool) -> int:
         return f"{each.host}  {each.pid}  {each.runs} of {each.slots} runs  build {each.build[:12]}  since {since}"
 
     async with stored_runs(url) as flow:
-        workers = await flow.workers()
+        workers = await flow.store.workers()
     return _print_rows(workers, line, "no workers; agentflow worker starts one", as_json=as_json)
 
 
@@ -145,7 +145,7 @@ async def collect_durable(
     """
     async with stored_runs(db) as flow:
         try:
-            count = await flow.remove_runs(older_than, keep=keep, megabytes=megabytes, forget=forget)
+            count = await flow.store.remove_runs(older_than, keep=keep, megabytes=megabytes, forget=forget)
         except ValueError as error:
             raise UsageError(str(error), hint="for example --older-than 30d") from None
     if as_json:

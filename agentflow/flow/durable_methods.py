@@ -1,26 +1,26 @@
-"""The methods of :class:`agentflow.AgentFlow` for durable runs, and for what lasts beside them: sessions and questions."""
+"""The methods of :class:`agentflow.AgentFlow` for durable runs and their workers, sessions and questions."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import Unpack
 
-from agentflow.arguments import check_run, load_source
 from agentflow.core.call.host_code import executing_call
 from agentflow.core.data.errors import ConfigurationError, JournalError
-from agentflow.core.data.event_log import LogBounds
+from agentflow.core.data.event_log import FIRST, EventId
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.reuse import seconds_of
-from agentflow.core.data.session import Session
-from agentflow.core.data.source import Surface
-from agentflow.core.events.journal import OnInflight, SessionInfo
+from agentflow.core.data.source import Source, Surface
+from agentflow.core.events.journal import OnInflight, Schedule
 from agentflow.core.events.questions import Question
-from agentflow.core.ports.store_ports import ResultStore
-from agentflow.flow.program_files import ProgramLike, in_surface, load_program
+from agentflow.flow.program_files import ProgramLike, in_surface, load_program, source_in
 from agentflow.flow.python import FlowCall, no_bindings
+from agentflow.flow.run_options import START, StartOptions, check_run, spec_of
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
@@ -28,45 +28,36 @@ from agentflow.run.asking import Approver
 from agentflow.run.engine import Engine
 from agentflow.run.handle import RunResult
 from agentflow.run.questions import no_such_question
+from agentflow.run.run import check_name
+from agentflow.run.run_spec import RunSpec
 from agentflow.run.tenant import Tenant
 
 if TYPE_CHECKING:  # a flow without durable= loads none of it
     from agentflow.durable.conversations import LastingSession
     from agentflow.durable.generations import Overrides
-    from agentflow.durable.handle import DurableRun, PastRun, RunInfo
+    from agentflow.durable.handle import DurableRun, RunInfo
     from agentflow.durable.plan import RunPlan
     from agentflow.durable.python_program import PythonProgram
     from agentflow.durable.runs import DurableRuns
+    from agentflow.flow.store import FlowStore
 
 R = TypeVar("R")
 
+DRAIN_S = 30.0
+"""Seconds that runs may take to end after a worker was told to stop."""
 
-class StartOptions(TypedDict, total=False):
-    """The options of ``flow.start``."""
-
-    run_id: str | None
-    limits: Limits | None
-    allow: Iterable[str] | None
-    approve: Approver | None
-    labels: Mapping[str, str] | None
-    session: Session | None
-    priority: int
-    tenant: Tenant | str | None
-    where: Where
-    queue: str
-    surface: Surface | None
-
-
-Where: TypeAlias = Literal["here", "workers"]
-"""Who does a run: the process that starts it, or whatever worker gets it."""
+DEFAULT_QUEUES: Mapping[str, int] = MappingProxyType({"default": 0})
+"""The queues of a worker that is given none."""
 
 
 class DurableMethods:
-    """Starts, resumes and answers durable runs. A base of :class:`agentflow.AgentFlow`, which builds what the methods use."""
+    """Starts, resumes, answers, schedules and works on durable runs.
+
+    A base of :class:`agentflow.AgentFlow`, which builds what the methods use; it has no state.
+    """
 
     engine: Engine
     redactor: Redactor
-    database: str | None
     _durable: DurableRuns | None
 
     @overload
@@ -79,18 +70,7 @@ class DurableMethods:
         self,
         program: ProgramLike | FlowCall[Any],
         bindings: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        limits: Limits | None = None,
-        allow: Iterable[str] | None = None,
-        approve: Approver | None = None,
-        labels: Mapping[str, str] | None = None,
-        session: Session | None = None,
-        priority: int = 0,
-        tenant: Tenant | str | None = None,
-        where: Where = "here",
-        queue: str = "default",
-        surface: Surface | None = None,
+        **options: Unpack[StartOptions],
     ) -> DurableRun[Any]:
         """Start a durable run: what its tasks and tools gave is stored, and never paid for again.
 
@@ -107,7 +87,8 @@ class DurableMethods:
         living process, or is one of another program; SessionBusy; and what :meth:`compile` raises.
         """
         runs = self._durable_runs()
-        check_run(program, limits, session)
+        spec = spec_of("flow.start", START, program, options)
+        where, queue = options.get("where", "here"), options.get("queue", "default")
         if where not in ("here", "workers") or not queue:
             raise ConfigurationError(
                 f"where={where!r}, queue={queue!r}: nobody does such runs",
@@ -120,20 +101,8 @@ class DurableMethods:
                 code="durable/nested",
                 hint="use flow.run there: what it does is part of the run around it, and as durable as that",
             )
-        compiled, values = await self._to_store(in_surface(program, surface), bindings, allow, limits)
-        return await runs.start(
-            compiled,
-            values,
-            run_id=run_id,
-            limits=limits,
-            allow=allow,
-            approve=approve,
-            labels=labels,
-            session=session,
-            priority=priority,
-            tenant=tenant,
-            queue=queue if where == "workers" else None,
-        )
+        spec = replace(spec, bindings=bindings, queue=queue if where == "workers" else None)
+        return await runs.start(*await self._to_store(in_surface(program, options.get("surface")), spec))
 
     async def resume(
         self,
@@ -166,24 +135,13 @@ class DurableMethods:
             raise unusable(
                 run_id, f"surface={surface!r}", "it is the language of program=, which is not given", "leave it out"
             )
+        spec = RunSpec(bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, tenant=tenant)
         if program is None and not overrides:
-            return await runs.resume(
-                run_id, bindings=bindings, limits=limits, approve=approve, on_inflight=on_inflight, tenant=tenant
-            )
-        source = None if program is None else await load_source(in_surface(program, surface))
+            return await runs.resume(run_id, spec)
+        source = await _source_of(program, surface)
         from agentflow.durable.generations import Change
 
-        change = Change(overrides=overrides or {})
-        return await runs.derive(
-            run_id,
-            change,
-            source=source,
-            bindings=bindings,
-            limits=limits,
-            approve=approve,
-            on_inflight=on_inflight,
-            tenant=tenant,
-        )
+        return await runs.derive(run_id, Change(overrides=overrides or {}), spec=spec, source=source)
 
     async def plan(
         self,
@@ -200,40 +158,11 @@ class DurableMethods:
         The program is replayed from the records, as far as they go. What follows from an effect that has none cannot be
         known, and the plan says so. Raises as these do.
         """
-        source = None if program is None else await load_source(in_surface(program, surface))
+        source = await _source_of(program, surface)
         from agentflow.durable.generations import Change
 
         change = Change(overrides=overrides or {}, cut=at) if overrides or at or source else None
         return await self._durable_runs().plan(run_id, change, source=source, bindings=bindings)
-
-    async def remove_runs(
-        self,
-        older_than: str | None = None,
-        *,
-        keep: int | None = None,
-        megabytes: float | None = None,
-        forget: str | None = None,
-    ) -> int:
-        """Remove durable runs that ended longer ago than ``older_than`` (``30d``), and results for reuse that are older.
-
-        Of what is left the oldest go until there are at most ``keep`` runs, and all that is stored takes at most so many
-        ``megabytes``. None that waits, works or is to go on is removed, nor one whose records such a run may need. Gives the
-        number of runs. Of each that goes a summary is kept (:meth:`past_runs`), until it ended longer ago than ``forget``. Raises
-        ValueError for what is no length of time, and as :meth:`start`.
-        """
-        bounds = None
-        if keep is not None or megabytes is not None:
-            size = sys.maxsize if megabytes is None else round(megabytes * 1_000_000)
-            bounds = LogBounds(bytes=size, runs=sys.maxsize if keep is None else keep)
-        before, past = [None if each is None else seconds_of(each) for each in (older_than, forget)]
-        return await self._durable_runs().gc(before, bounds, past)
-
-    async def past_runs(self, limit: int = 100) -> list[PastRun]:
-        """What is kept of the durable runs that were removed, the last changed first: what they were and what they cost.
-
-        Their ids are free for other runs. Raises as :meth:`start`.
-        """
-        return await self._durable_runs().past(limit)
 
     async def fork(
         self,
@@ -256,9 +185,8 @@ class DurableMethods:
         from agentflow.durable.generations import Change
 
         change = Change(overrides=overrides or {}, cut=at)
-        return await self._durable_runs().derive(
-            run_id, change, as_run=as_run, bindings=bindings, limits=limits, approve=approve
-        )
+        spec = RunSpec(bindings=bindings, limits=limits, approve=approve)
+        return await self._durable_runs().derive(run_id, change, spec=spec, as_run=as_run)
 
     def session(self, name: str, *, wait_s: float = 0.0) -> LastingSession:
         """A conversation that lasts: ``async with flow.session("user-42") as session``, to be passed to runs.
@@ -270,18 +198,6 @@ class DurableMethods:
         ``config/session`` for what is no name.
         """
         return self._durable_runs().sessions.session(name, wait_s)
-
-    async def sessions(self, limit: int = 100) -> list[SessionInfo]:
-        """The conversations that last, the last changed first. Raises as :meth:`start`."""
-        return await self._durable_runs().sessions.list(limit)
-
-    async def delete_session(self, name: str, *, wait_s: float = 0.0) -> bool:
-        """Delete a conversation that lasts, with all that was said in it. False if there is none of this name.
-
-        Raises SessionBusy when somebody has had it for ``wait_s`` seconds, or a run that has not ended holds it; the rest as
-        :meth:`session`.
-        """
-        return await self._durable_runs().sessions.remove(name, wait_s)
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a durable run for good, and wait until it has cleaned up: its ``finally`` forms run, as for any run that is cancelled.
@@ -330,44 +246,103 @@ class DurableMethods:
         """
         return await self._durable_runs().recorded_result(run_id)
 
-    async def check_store(self, within_s: float) -> None:
-        """Ask the store of durable runs, if there is one, whether it can be written to, and wait for at most ``within_s`` seconds.
-
-        Raises JournalError: ``durable/database`` for one that cannot, ``durable/other-loop`` where runs are at work on another loop.
-        """
-        if self._durable is not None:
-            await self._durable.check(within_s)
-
     @property
     def is_durable(self) -> bool:
         """Whether the flow stores runs."""
         return self._durable is not None
 
+    async def work(
+        self,
+        queues: Mapping[str, int] = DEFAULT_QUEUES,
+        *,
+        slots: int = 100,
+        stop: asyncio.Event | None = None,
+        drain_s: float = DRAIN_S,
+    ) -> None:
+        """Do runs that were started with ``where="workers"``, at most ``slots`` at a time, until ``stop`` is set.
+
+        ``queues`` are those whose runs it takes; the number of a queue is how many of its runs all workers together do at a
+        time (0: any number). After the stop nothing is begun, and what has not ended or come to wait within ``drain_s``
+        seconds goes on elsewhere. Within the flow's ``async with``, runs of workers that died are taken over.
+        Raises ConfigurationError (``config/worker``, ``config/where``, ``config/extra``), and as :meth:`start`.
+        """
+        from agentflow.durable.worker import work_on
+
+        await work_on(self._durable_runs(), queues, slots, stop or asyncio.Event(), drain_s)
+
+    async def schedule(
+        self,
+        cron: str,
+        program: ProgramLike | FlowCall[Any],
+        bindings: Mapping[str, Any] | None = None,
+        *,
+        name: str,
+        zone: str = "UTC",
+        limits: Limits | None = None,
+        allow: Iterable[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        tenant: str = "",
+    ) -> Schedule:
+        """Have workers run a program at certain times: ``cron`` is a line of cron's, ``0 7 * * *``, in the time zone ``zone``.
+
+        A run is called ``name@time``, as ``daily@20261124T0700Z``, in UTC; it begins once, whatever number of workers there is,
+        and late if there is none. Of times that have passed then the first counts. A schedule of the same ``name`` is replaced.
+        The other parameters are as for :meth:`start`. Raises ConfigurationError (``config/schedule``, ``config/where``,
+        ``config/extra``, ``config/run-id`` for what is no name or contains a secret), and as :meth:`start`.
+        """
+        runs = self._durable_runs()
+        check_name(f"{name}@20261124T0700Z", None, self.redactor)
+        check_run(program, limits)
+        spec = RunSpec(
+            bindings=bindings,
+            limits=limits,
+            allow=None if allow is None else tuple(allow),
+            labels=labels,
+            priority=priority,
+            tenant=tenant,
+            queue=queue,
+        )
+        compiled, spec = await self._to_store(program, spec)
+        new = await runs.new_run(compiled, replace(spec, bindings=await self.engine.given(spec.bindings or {})))
+        return await runs.jobs.schedule(name, cron, zone, new)
+
+    async def watch(self, run_id: str, after: EventId = FIRST) -> AsyncGenerator[dict[str, Any]]:
+        """The events of a durable run as they are recorded, in whatever process it is worked on, until it has ended.
+
+        Each is the JSON data of an event; those after ``after``, its ``(slice, seq)``, where that is given. A run is recorded
+        where its flow has ``record=True``; deltas are not stored while it works, so that text comes whole. Raises as
+        :meth:`resume`.
+        """
+        async with contextlib.aclosing(self._durable_runs().events(run_id, after)) as events:
+            async for event in events:
+                yield event
+
     @property
-    def stored_results(self) -> ResultStore | None:
-        """The results that are stored beside durable runs; None for a flow that stores no runs."""
-        return None if self._durable is None else self._durable.results
+    def store(self) -> FlowStore:
+        """The administration of what is stored: removed runs, sessions, schedules, queues, workers. Raises as :meth:`start`."""
+        from agentflow.flow.store import FlowStore
+
+        return FlowStore(self._durable_runs())
 
     async def _to_store(
-        self,
-        program: ProgramLike | FlowCall[Any],
-        bindings: Mapping[str, Any] | None,
-        allow: Iterable[str] | None,
-        limits: Limits | None,
-    ) -> tuple[Program | PythonProgram, dict[str, Any]]:
-        """A program, compiled where it is one of the language, and its bindings."""
+        self, program: ProgramLike | FlowCall[Any], spec: RunSpec
+    ) -> tuple[Program | PythonProgram, RunSpec]:
+        """A program, compiled where it is one of the language, and the spec with all of its bindings."""
         if isinstance(program, FlowCall):
-            if bindings is not None:
+            if spec.bindings is not None:
                 raise no_bindings(program)
             from agentflow.durable.python_program import PythonProgram
 
             target, values = program.stored()
-            return PythonProgram(target, None if allow is None else frozenset(allow)), values
-        values = dict(bindings or {})
-        source = await load_program(program)
-        environment = SexpEnvironment(values)
-        grants = await self.engine.compiler.granted(allow, source, environment)
-        return await self.engine.compiler.compiled(source, env=environment, grants=grants, limits=limits), values
+            names = None if spec.allow is None else frozenset(spec.allow)
+            return PythonProgram(target, names), replace(spec, bindings=values)
+        values = dict(spec.bindings or {})
+        source, environment, compiler = await load_program(program), SexpEnvironment(values), self.engine.compiler
+        grants = await compiler.granted(spec.allow, source, environment)
+        compiled = await compiler.compiled(source, env=environment, grants=grants, limits=spec.limits)
+        return compiled, replace(spec, bindings=values)
 
     def _durable_runs(self) -> DurableRuns:
         if self._durable is None:
@@ -375,3 +350,8 @@ class DurableMethods:
                 "this flow stores no runs", code="config/durable", hint="AgentFlow(durable='sqlite:///runs.db')"
             )
         return self._durable
+
+
+async def _source_of(program: ProgramLike | None, surface: Surface | None) -> Source | None:
+    """The text of a program that replaces that of a run, read where it is a file."""
+    return None if program is None else source_in(await load_program(in_surface(program, surface)))

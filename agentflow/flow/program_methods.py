@@ -1,0 +1,485 @@
+"""The methods of :class:`agentflow.AgentFlow` that run programs and Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
+
+from typing_extensions import Unpack
+
+from agentflow.core.call.host_code import executing, executing_call, executing_line
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.media import PromptParts, load_parts
+from agentflow.core.data.messages import TextPart
+from agentflow.core.data.session import Session
+from agentflow.core.data.source import Surface
+from agentflow.core.events.effects import AskHuman, Draw, Effect, Endorse, GetContext, Solve, Step, Timer, ToolCall
+from agentflow.core.ports.toolbox import NO_TOOLBOX
+from agentflow.flow.flow_host import FlowHost
+from agentflow.flow.functions import (
+    AskSettings,
+    ProgramFunction,
+    TaskFunction,
+    TaskSettings,
+    WorkflowFunction,
+    check_options,
+    tools_of,
+)
+from agentflow.flow.line import Line, in_turn
+from agentflow.flow.program_files import ProgramLike, check_surface, in_surface, load_program, source_of
+from agentflow.flow.python import EffectCall, FlowCall, WorkCall, check_arguments, in_run
+from agentflow.flow.run_options import RUN, RunOptions, check_run, spec_of
+from agentflow.handler.tools import as_async
+from agentflow.lang.builtins.results import value_of
+from agentflow.lang.program import Program
+from agentflow.run.engine import Engine
+from agentflow.run.handle import Recorded, RunResult, RunStream
+from agentflow.run.run_spec import PLAIN, RunSpec
+from agentflow.run.strand import branches
+from agentflow.tasks.from_function import adapter_of
+
+if TYPE_CHECKING:
+    from agentflow.run.bounds.estimate import Bounds
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class ProgramMethods:
+    """Runs programs and Python functions. A base of :class:`agentflow.AgentFlow`, which builds what it uses; it has no state.
+
+    The methods from ``map`` on give calls, to be awaited: in a workflow, where they are numbered; in a tool; or elsewhere, as
+    runs of their own.
+    """
+
+    limits: Limits
+    engine: Engine
+    _host: FlowHost
+
+    def _session(self) -> Session:
+        """The session of what runs outside of a run and names none."""
+        raise NotImplementedError
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+
+    @property
+    def records(self) -> Recorded | None:
+        """The recorded events of runs; None without ``record=``."""
+        return self._host.records
+
+    def compile(
+        self,
+        program: ProgramLike,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        allow: Iterable[str] | None = None,
+        surface: Surface | None = None,
+    ) -> Program:
+        """Check and compile a program (text, a Path to a file, a Source). The result is cached and reusable.
+
+        This is start-up code: it works on the spot, some milliseconds for a thousand characters, and longer for macros.
+        :meth:`run` and :meth:`stream` compile what is long beside the event loop.
+
+        ``bindings`` are the names it will find bound, ``allow`` the only tasks and tools it may name; ``surface`` is the
+        language of a text (``"sexp"`` or ``"python"``). Raises SexpSyntaxError and SexpEvaluationError with the span.
+        """
+        return self.engine.compiler.compile(
+            source_of(in_surface(program, surface)),
+            bindings=bindings or (),
+            grants=None if allow is None else frozenset(allow),
+        )
+
+    async def bounds(
+        self,
+        program: ProgramLike,
+        *,
+        bindings: Mapping[str, Any] | None = None,
+        allow: Iterable[str] | None = None,
+        surface: Surface | None = None,
+        limits: Limits | None = None,
+    ) -> Bounds:
+        """The most that a program may do and cost, worked out from its text: nothing of it runs.
+
+        ``bindings`` are values that it is given; the lengths of those that are not given, and of lists in models' answers,
+        are sizes by name (``len(files)``, ``len(plan.steps)``), and :meth:`Bounds.at` fills them in. ``allow`` are the only
+        tasks and tools it may name, ``surface`` is the language of a text (``"sexp"`` or ``"python"``), ``limits`` are those of
+        the run (None: the flow's). What a tool of the host does itself is not counted; attempts that a provider retries
+        are one call. Raises SexpSyntaxError and SexpEvaluationError with the span, ConfigurationError for a policy with a rule that
+        would never apply.
+        """
+        check_run(program, limits)
+        grants = None if allow is None else frozenset(allow)
+        return await self._host.bounds(in_surface(program, surface), bindings=bindings, allow=grants, limits=limits)
+
+    @overload
+    async def run(self, program: FlowCall[R], **options: Unpack[RunOptions]) -> RunResult[R]: ...
+    @overload
+    async def run(self, program: ProgramLike, **options: Unpack[RunOptions]) -> RunResult[Any]: ...
+    async def run(self, program: ProgramLike | FlowCall[Any], **options: Unpack[RunOptions]) -> RunResult[Any]:
+        """Run a program, or a call of a Python workflow or task as ``flow.run(audit(paths))``, to its end.
+
+        ``bindings`` are variables it finds; ``env`` an environment whose variables and tasks it shares; ``session`` a
+        conversation to go on with; ``allow`` runs it as an untrusted program that may call only the tasks and tools
+        named; ``limits`` and ``approve`` replace the flow's for this run. ``run_id`` names the run, which else gets an id
+        of its own, and ``labels`` say what it belongs to (a user, a thread); its events carry both. ``max_cost`` (USD) and
+        ``max_tokens`` lower the limits in force, and never raise them; where
+        calls wait, for rates or connections, that of the highest ``priority`` (-1000 to 1000) goes first; ``tenant`` is whom
+        the run is done for, who may pay for others too; ``surface`` the language of a text (``"sexp"``, which is the default, or
+        ``"python"``; a file's name says it). Called from inside a
+        tool, the program runs within that tool's run, under its name: ``limits`` can only narrow that run's, and the
+        result's usage is the program's own. Raises the program's error: SexpSyntaxError, SexpEvaluationError, TaskError,
+        LimitExceeded, SessionBusy; ConfigurationError for a ``run_id`` or ``labels`` that cannot be, and for names in
+        ``allow`` that mean nothing.
+        """
+        spec = self._spec("flow.run", program, options) if options else PLAIN
+        with await in_turn(executing_line(), "flow.run"):
+            return await self._host.run(in_surface(program, options.get("surface")), spec)
+
+    @overload
+    def stream(self, program: FlowCall[R], **options: Unpack[RunOptions]) -> RunStream[R]: ...
+    @overload
+    def stream(self, program: ProgramLike, **options: Unpack[RunOptions]) -> RunStream[Any]: ...
+    def stream(self, program: ProgramLike | FlowCall[Any], **options: Unpack[RunOptions]) -> RunStream[Any]:
+        """Run a program and watch it: ``async with flow.stream(text) as run: async for event in run: ...``.
+
+        Parameters as for :meth:`run`. ``await run.value()`` gives the value or raises the program's error.
+        """
+        spec = self._spec("flow.stream", program, options) if options else PLAIN
+        return RunStream(
+            lambda own: self._host.run(in_surface(program, options.get("surface")), spec, own),
+            lambda: in_turn(executing_line(), "flow.stream"),
+        )
+
+    async def eval(self, program: ProgramLike, **options: Unpack[RunOptions]) -> Any:
+        """The value of a program; :meth:`run` without the rest of its result."""
+        return (await self.run(program, **options)).value
+
+    async def define(self, program: ProgramLike, bindings: Mapping[str, Any] | None = None) -> list[str]:
+        """Run a program with the host's authority and make the tasks it defines the flow's: all, or none when it fails.
+
+        Every later run finds them. Gives their names. Raises the program's error.
+        """
+        source = await load_program(program)
+        async with in_run(self.engine, "define", self._session()) as call:
+            return await self.engine.define(source, bindings, call)
+
+    async def call(self, function: Any, *arguments: Any) -> Any:
+        """Call a Closure (or Python callable) from the host; inside a tool, within that tool's run."""
+        outer, line = executing()
+        if outer is not None and outer.run.services is self.engine:
+            with await in_turn(line, "flow.call"):
+                outer = executing_call() or outer
+                return await outer.call(function, *arguments)
+        async with in_run(self.engine, "call", self._session()) as call:
+            return await call.call(function, *arguments)
+
+    def _spec(self, where: str, program: object, options: RunOptions) -> RunSpec:
+        """The spec of a run with these options. ``max_cost`` and ``max_tokens`` lower the limits in force where this is called."""
+        spec = spec_of(where, RUN, program, options)
+        usd, tokens = options.get("max_cost"), options.get("max_tokens")
+        if usd is None and tokens is None:
+            return spec
+        outer = executing_call()
+        limits = spec.limits or (self.limits if outer is None else outer.run.limits)
+        return replace(spec, limits=limits.lowered(usd, tokens))
+
+    # -- tasks and workflows ----------------------------------------------------------------------------------------
+
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> TaskFunction[P, R]: ...
+    @overload
+    def task(self, **settings: Unpack[TaskSettings]) -> Callable[[Callable[P, Awaitable[R]]], TaskFunction[P, R]]: ...
+    def task(self, function: Callable[..., Any] | None = None, **settings: Any) -> Any:
+        """Make an async function a task of this flow: ``@flow.task`` or ``@flow.task(model=..., tools=[...])``.
+
+        Its docstring is the prompt, with the parameters as ``{{slots}}``, and its body ``...``; text that the body returns
+        is the prompt instead. Arguments are validated
+        before any model is asked, and the answer into the type that the function returns: ``str`` is text, ``TaskResult``
+        the whole result, which raises nothing. Programs call it by its name, ``(review (path "a.py"))``. The options are
+        those of :class:`TaskSettings`. Raises ConfigurationError: ``python/annotation``, ``python/returns``,
+        ``python/no-prompt``, ``python/not-async``, ``tool/signature``, ``config/option`` for an option that there is not; DataError ``tasks/undeclared-parameter`` for a slot
+        that is no parameter, and what else a template may be refused for.
+        """
+
+        def register(function: Callable[..., Any]) -> TaskFunction[..., Any]:
+            task = TaskFunction(self._host, function, cast(TaskSettings, settings))
+            task.declare()
+            return task
+
+        return register if function is None else register(function)
+
+    @overload
+    def ask(
+        self, prompt: PromptParts, *, session: Session | None = None, **settings: Unpack[AskSettings]
+    ) -> FlowCall[str]: ...
+    @overload
+    def ask(
+        self, prompt: PromptParts, *, output: type[R], session: Session | None = None, **settings: Unpack[AskSettings]
+    ) -> FlowCall[R]: ...
+    @overload
+    def ask(
+        self, prompt: PromptParts, *, output: Any, session: Session | None = None, **settings: Unpack[AskSettings]
+    ) -> FlowCall[Any]: ...
+    def ask(
+        self, prompt: PromptParts, *, output: Any = str, session: Session | None = None, **settings: Any
+    ) -> FlowCall[Any]:
+        """Ask the model once: a task without a function. ``output`` is the type of the answer, text unless it says so.
+
+        ``prompt`` is text, or a list of texts, paths of files and parts: ``["What is this?", Path("photo.png")]``, see
+        :func:`agentflow.media.attachment`. ``session`` is a conversation to go on with; without one the prompt is all that the
+        model is sent. The other options are those of :class:`~agentflow.flow.functions.AskSettings`.
+        Raises ConfigurationError (``config/option``) for one that there is not, the error of a task that fails, InvalidOutput
+        for an answer of another type.
+        """
+        check_arguments("ask", (prompt,), {})
+        own = NO_TOOLBOX
+        if settings:
+            check_options(settings, "ask")
+            if "tools" in settings:
+                names, own = tools_of(self._host, cast(TaskSettings, settings), "flow.ask")
+                settings = {**settings, "tools": self._host.tools if names is None else tuple(names)}
+        if session is not None:
+            check_run(None, None, session)
+        span = self._host.spans.here()
+
+        async def work(line: Line) -> Any:
+            if "tools" not in settings and line.strand.call.run.watched:
+                self._host.tell_not_offered(line.strand.call)
+            inputs = {"prompt": prompt} if isinstance(prompt, str) else await _with_media(prompt)
+            task = self._host.asking(output, settings, len(inputs) > 1)
+            task = task.given(own) if own else task
+            if session is None or line.strand.call.session.goes_on_with(session):  # the run's
+                return await task.work(line, inputs, span)
+            async with line.conversing(session):
+                return await task.work(line, inputs, span)
+
+        return WorkCall(self._host, "ask", span, work, session=session)
+
+    @overload
+    def program(
+        self, program: ProgramLike, parameters: Mapping[str, Any] | None = None, *, returns: type[R]
+    ) -> ProgramFunction[R]: ...
+    @overload
+    def program(
+        self, program: ProgramLike, parameters: Mapping[str, Any] | None = None, *, returns: Any = None
+    ) -> ProgramFunction[Any]: ...
+    def program(
+        self, program: ProgramLike, parameters: Mapping[str, Any] | None = None, *, returns: Any = None
+    ) -> ProgramFunction[Any]:
+        """A program as a function: ``flow.program(Path("review.sexp"), {"path": str}, returns=Review)``.
+
+        It is called with the program's bindings by name, ``await review(path="a.py")``, each validated as its type in
+        ``parameters``; without these any are taken. What the program gives is validated into the type ``returns``, or is
+        given as it is. Raises ConfigurationError (``python/returns``) for a type without a JSON Schema.
+        """
+        return ProgramFunction(self._host, program, parameters, returns)
+
+    def workflow(self, function: Callable[P, Awaitable[R]], /) -> WorkflowFunction[P, R]:
+        """Make an async function a workflow of this flow.
+
+        What it calls is done in one run: ``await audit(paths)`` is one, ``flow.run(audit(paths), limits=...)``,
+        ``flow.stream`` and ``flow.start`` say more about it. Programs call it by its name, and so do models that are given
+        it as a tool. Raises ConfigurationError as :meth:`task` does for what is not annotated.
+        """
+        workflow = WorkflowFunction(self._host, function)
+        tools, workflows = self._host.tools, self._host.workflows
+        before = workflows.get(workflow.name)
+        tools.add(workflow.tool, replace=before is not None and tools.find(workflow.name) is before)
+        workflows[workflow.name] = workflow.tool
+        self.engine.functions[workflow.reference] = workflow
+        return workflow
+
+    # -- branches ---------------------------------------------------------------------------------------------------
+
+    def map(
+        self, function: Callable[[A], Awaitable[B]], items: Iterable[A], *, limit: int | None = None
+    ) -> FlowCall[list[B]]:
+        """What ``function`` gives for each item, in order: a branch each, at most ``limit`` at once.
+
+        ``function`` is a task, a workflow or any async function. The first failure cancels the other branches, and is
+        raised when all have ended.
+        """
+        span = self._host.spans.here()
+        return WorkCall(self._host, "flow.map", span, lambda line: line.map(function, items, limit, span))
+
+    @overload
+    def parallel(self, a: Awaitable[A], b: Awaitable[B], /) -> FlowCall[tuple[A, B]]: ...
+    @overload
+    def parallel(self, a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], /) -> FlowCall[tuple[A, B, C]]: ...
+    @overload
+    def parallel(
+        self, a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], d: Awaitable[D], /
+    ) -> FlowCall[tuple[A, B, C, D]]: ...
+    @overload
+    def parallel(self, *parts: Awaitable[T]) -> FlowCall[tuple[T, ...]]: ...
+    def parallel(self, *parts: Awaitable[Any]) -> FlowCall[tuple[Any, ...]]:
+        """What each of ``parts``, calls or coroutines that have not begun, gives: a branch each.
+
+        The first failure cancels the other branches, and is raised when all have ended.
+        """
+        span = self._host.spans.here()
+
+        async def work(line: Line) -> tuple[Any, ...]:
+            return tuple(await line.fork(branches.parallel, parts, span))
+
+        return WorkCall(self._host, "flow.parallel", span, work, parts=parts)
+
+    def race(self, *parts: Awaitable[T]) -> FlowCall[T]:
+        """What the first of ``parts`` that succeeds gives; the others are cancelled and have ended.
+
+        Raises SexpEvaluationError (``race/all-failed``) when none does.
+        """
+        span = self._host.spans.here()
+        return WorkCall(self._host, "flow.race", span, lambda line: line.fork(branches.race, parts, span), parts=parts)
+
+    # -- recovery ---------------------------------------------------------------------------------------------------
+
+    def timeout(self, seconds: float, part: Awaitable[T]) -> FlowCall[T]:
+        """What ``part`` gives within so many seconds. Raises TaskError (``timeout/elapsed``) when they are over."""
+        span = self._host.spans.here()
+        return WorkCall(self._host, "flow.timeout", span, lambda line: line.timeout(seconds, part, span), parts=(part,))
+
+    def retry(self, times: int, function: Callable[[], Awaitable[T]]) -> FlowCall[T]:
+        """What ``function()`` gives, called again, after a pause that grows, when a task or tool fails in it.
+
+        ``times`` is the number of calls in all; the error of the last one is raised. Errors of your own end it at once.
+        """
+        span = self._host.spans.here()
+        return WorkCall(self._host, "flow.retry", span, lambda line: line.retry(times, function, span))
+
+    # -- single effects ---------------------------------------------------------------------------------------------
+
+    def call_tool(self, name: str, /, **arguments: Any) -> FlowCall[Any]:
+        """What the tool of this name gives. Raises the error of a FAILED result."""
+        if arguments:
+            check_arguments(name, (), arguments)
+        return EffectCall(self._host, name, self._host.spans.here(), ToolCall(name, arguments), value_of)
+
+    def context(self, query: str, **options: Any) -> FlowCall[list[str]]:
+        """The paths of the files that ``query`` is about, best first. The options are those of ``get_context``."""
+        return self._effect("flow.context", GetContext({"query": query, **options}), list[str])
+
+    def solve(
+        self,
+        goal: str,
+        *,
+        allow: Iterable[str] = (),
+        inputs: Mapping[str, Any] | None = None,
+        max_rounds: int = 3,
+        explore: bool = False,
+        surface: Surface | None = None,
+        max_model_calls: int | None = None,
+    ) -> FlowCall[Any]:
+        """What a program gives that a model writes for ``goal``; it may call the tasks and tools in ``allow`` alone.
+
+        ``inputs`` are its variables; ``max_rounds`` how often the model may try. With ``explore`` a program is tried out before it
+        may act, without calling anything, and the errors it may come to go back to the model. ``surface`` is the language it writes in,
+        ``"sexp"`` or ``"python"`` (None: the flow's); ``max_model_calls`` bounds the model calls of writing and running programs
+        together. Raises the error of a FAILED result.
+        """
+        effect = Solve(
+            goal,
+            tuple(allow),
+            max_rounds,
+            dict(inputs or {}),
+            explore=explore,
+            surface=check_surface(surface),
+            max_model_calls=max_model_calls,
+        )
+        return self._effect("flow.solve", effect, value_of)
+
+    @overload
+    def step(self, function: Callable[P, Awaitable[T]], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...
+    @overload
+    def step(self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> FlowCall[T]: ...
+    def step(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> FlowCall[Any]:
+        """What a function of your own gives, recorded: a durable run that is resumed does not call it again.
+
+        The function is async or plain, which runs in a thread. What it gives must be data, or be annotated with a type that
+        pydantic writes and reads; else a durable run raises ConfigurationError before it is called, or DataError after
+        (``durable/no-value``). Raises SexpEvaluationError (``host/raised``) for its exception, which is the cause. One that was at
+        work when the process was killed is called again.
+        """
+        name = getattr(function, "__qualname__", type(function).__name__)
+        check_arguments(name, arguments, named)
+        run, span = as_async(function), self._host.spans.here()
+
+        async def with_names(*values: Any) -> Any:
+            return await run(*values[:-1], **values[-1])
+
+        effect = (
+            Step(with_names, (*arguments, named), name, function) if named else Step(run, arguments, name, function)
+        )
+        return WorkCall(self._host, name, span, lambda line: line.perform(effect, span))
+
+    @overload
+    def ask_human(self, question: str) -> FlowCall[Any]: ...
+    @overload
+    def ask_human(self, question: str, output: type[T]) -> FlowCall[T]: ...
+    @overload
+    def ask_human(self, question: str, output: Any) -> FlowCall[Any]: ...
+    def ask_human(self, question: str, output: Any = None) -> FlowCall[Any]:
+        """What somebody answers, which is of the type ``output``, or any data: ``await flow.ask_human("Pay 20 EUR?", bool)``.
+
+        A durable run that has nothing else to do leaves the memory until somebody answers, see ``flow.send``; any other one
+        asks the flow's ``answer=``. Raises SexpEvaluationError (``question/unanswered``), ConfigurationError
+        (``python/returns``) for a type without a JSON Schema.
+        """
+        if output is None:
+            return self._effect("flow.ask_human", AskHuman(question), lambda answer: answer)
+        adapter, schema = adapter_of(output, "flow.ask_human")
+        return self._effect("flow.ask_human", AskHuman(question, schema), adapter.validate_python)
+
+    def endorse(self, value: T, reason: str) -> FlowCall[T]:
+        """``value``, for which you answer from now on: ``to = await flow.endorse(address, "looked up by hand")``.
+
+        In a flow with a policy it may then be passed, as a whole, to any argument of a call in this workflow or tool as if the user had
+        said it; what code makes of it may not, nor may other values that it has read. It is recorded, and published as the event
+        ``Endorsed``; code with fewer rights than the host's needs the grant ``endorse`` and an approval
+        (``provenance/not-endorsed``).
+        """
+        check_arguments("flow.endorse", (value,), {})
+        span = self._host.spans.here()
+
+        async def work(line: Line) -> T:
+            await line.perform(Endorse((value, reason)), span)
+            return value
+
+        return WorkCall(self._host, "flow.endorse", span, work)
+
+    def sleep(self, seconds: float) -> FlowCall[None]:
+        """Wait. A durable run that is interrupted meanwhile waits for what is left."""
+        return self._effect("flow.sleep", Timer(seconds), lambda _: None)
+
+    def now(self) -> FlowCall[float]:
+        """The time, in unix seconds; a durable run that is resumed is given the same again."""
+        return self._effect("flow.now", Draw("now"), float)
+
+    @overload
+    def random(self) -> FlowCall[float]: ...
+    @overload
+    def random(self, below: int) -> FlowCall[int]: ...
+    def random(self, below: int | None = None) -> FlowCall[Any]:
+        """A random number from 0 to 1, or an integer from 0 that is less than ``below``; recorded as :meth:`now`."""
+        return self._effect("flow.random", Draw("random", below), lambda drawn: drawn)
+
+    def uuid(self) -> FlowCall[str]:
+        """A random UUID as text; recorded as :meth:`now`."""
+        return self._effect("flow.uuid", Draw("uuid"), str)
+
+    def _effect(self, name: str, effect: Effect, read: Callable[[Any], T]) -> FlowCall[T]:
+        return EffectCall(self._host, name, self._host.spans.here(2), effect, read)
+
+
+async def _with_media(prompt: PromptParts) -> dict[str, Any]:
+    """The arguments of :meth:`ProgramMethods.ask` for a list: its texts as the prompt, the rest attached."""
+    parts = await load_parts(prompt)
+    text = "\n\n".join([part.text for part in parts if isinstance(part, TextPart)])
+    attached = [part for part in parts if not isinstance(part, TextPart)]
+    return {"prompt": text, "attached": attached} if attached else {"prompt": text}

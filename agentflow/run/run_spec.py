@@ -1,0 +1,41 @@
+"""The options of a run, passed whole from the call that asks for it to the engine that opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from agentflow.core.data.frozen import frozen
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.session import Session
+from agentflow.core.events.journal import OnInflight
+from agentflow.lang.environment import SexpEnvironment
+from agentflow.run.asking import Approver
+from agentflow.run.tenant import Tenant
+
+
+@frozen(kw_only=True)
+class RunSpec:
+    """The options of one run; each is what ``flow.run`` or ``flow.start`` documents under its name, or None.
+
+    ``bindings`` and ``env`` hold the variables of its program, ``allow`` the names it may call. ``queue`` names the workers
+    that carry out a durable run, and ``on_inflight`` says what becomes of its interrupted calls. A new option is a field here
+    and a key of :class:`~agentflow.flow.run_options.RunOptions`; nothing between restates it.
+    """
+
+    bindings: Mapping[str, Any] | None = None
+    env: SexpEnvironment | None = None
+    session: Session | None = None
+    limits: Limits | None = None
+    allow: Collection[str] | None = None
+    approve: Approver | None = None
+    run_id: str | None = None
+    labels: Mapping[str, str] | None = None
+    priority: int = 0
+    tenant: Tenant | str | None = None
+    queue: str | None = None
+    on_inflight: OnInflight | None = None
+
+
+PLAIN = RunSpec()
+"""A run without options."""
