@@ -1,5 +1,3 @@
-# pyright: reportPrivateUsage=false
-# Private members of a handle are set here, by the object that follows its run.
 """Follows runs that workers carry out: one query to the store updates the handles of all of them."""
 
 from __future__ import annotations
@@ -13,7 +11,8 @@ from agentflow.core.data.source import Source
 from agentflow.core.events.journal import ENDED, EffectState, RunRow
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.changes import Changes, wait_for
-from agentflow.durable.handle import DurableRun, RunEnd
+from agentflow.durable.handle import RunEnd
+from agentflow.durable.live_run import LiveRun
 from agentflow.durable.parking import Rest, question_of
 
 LOOK_S = 0.1
@@ -35,12 +34,12 @@ class Following:
         self._changes = changes
         self._wake = asyncio.Event()
         self._recorded = recorded
-        self._handles: dict[str, list[DurableRun]] = {}
+        self._handles: dict[str, list[LiveRun]] = {}
         self._watching = False
 
-    def add(self, handle: DurableRun) -> bool:
+    def add(self, handle: LiveRun) -> bool:
         """Follow a run. Returns whether :meth:`watch` has to be started."""
-        handle._follow("queued")
+        handle.follow("queued")
         self._changes.add(handle.run_id, self._wake)
         self._handles.setdefault(handle.run_id, []).append(handle)
         begins, self._watching = not self._watching, True
@@ -50,7 +49,7 @@ class Following:
         """Stop following runs."""
         for handles in self._handles.values():
             for handle in handles:
-                handle._settle(RunEnd("queued"))
+                handle.settle(RunEnd("queued"))
         for run in list(self._handles):
             self._drop(run)
         self._wake, self._watching = asyncio.Event(), False  # whoever waited did so on a loop that may be closed
@@ -75,21 +74,21 @@ class Following:
     async def _look(self) -> None:
         statuses = await self._store.statuses(list(self._handles))
         for run, status in statuses.items():
-            rests = all([handle._resting for handle in self._handles.get(run, ())])
+            rests = all([handle.resting for handle in self._handles.get(run, ())])
             if status in ENDED:
                 end = await self._end(run)
                 for handle in self._drop(run):
-                    handle._settle(end)
+                    handle.settle(end)
             elif status not in ("waiting", "interrupted"):
                 for handle in self._handles.get(run, ()):
-                    handle._follow(status)
+                    handle.follow(status)
             elif not rests:
                 rest = await self._rest(run)
                 asks = rest.questions or rest.wake_at is not None  # else it waits for branches, which are at work
                 for handle in self._handles.get(run, ()):
-                    handle._follow(status if asks else "running", rest if asks else None)
+                    handle.follow(status if asks else "running", rest if asks else None)
 
-    def _drop(self, run: str) -> list[DurableRun]:
+    def _drop(self, run: str) -> list[LiveRun]:
         """Follow a run no more. Gives its handles."""
         self._changes.remove(run, self._wake)
         return self._handles.pop(run, [])

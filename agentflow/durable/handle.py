@@ -16,13 +16,9 @@ from agentflow.core.data.source import Source
 from agentflow.core.events.journal import ENDED, PastRow, RunRow, RunStatus
 from agentflow.core.events.questions import Question
 from agentflow.durable.deriving import successor_of
-from agentflow.durable.parking import Rest
-from agentflow.durable.python_program import PythonProgram
 from agentflow.durable.records import Records
 from agentflow.durable.values.codec import read_usage
-from agentflow.lang.program import Program
 from agentflow.run.handle import Account, RunResult, account_of
-from agentflow.run.run_spec import RunSpec
 
 T = TypeVar("T", default=Any)
 
@@ -128,14 +124,6 @@ class RunEnd(NamedTuple):
     successor: str | None = None
 
 
-class RunWork(NamedTuple):
-    """What is needed to resume a run in this process. ``again``: it had ended before."""
-
-    program: Program | PythonProgram
-    spec: RunSpec
-    again: bool
-
-
 class DurableRun(Generic[T]):
     """A durable run that was started or resumed here, or that had ended before.
 
@@ -149,12 +137,10 @@ class DurableRun(Generic[T]):
         run_id: str,
         end: RunEnd | None = None,
         *,
-        work: RunWork | None = None,
         cancel: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self.run_id = run_id
         self.wake_at: float | None = None
-        self._work = work
         self._cancel = cancel
         self._resting = False
         self._elsewhere: RunStatus | None = None
@@ -162,14 +148,11 @@ class DurableRun(Generic[T]):
         self._ended = asyncio.Event()
         self._still = asyncio.Event()
         self._before: tuple[Usage, float | None] = (NO_USAGE, 0.0)
-        self._end = end
+        self._end: RunEnd | None = end
         self._records: Records | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._cancelled = False
-        self._adopted = False
-        """Whether this process has taken the run over from one that died, and nobody has asked for it since."""
         if end is not None:
-            self._settle(end)
+            self._still.set()
+            self._ended.set()
 
     @property
     def status(self) -> RunStatus:
@@ -233,11 +216,6 @@ class DurableRun(Generic[T]):
             raise _no_result(self.run_id, self._end, elsewhere=self._elsewhere is not None)
         return self._end.result
 
-    @property
-    def on_trial(self) -> bool:
-        """Whether it is at work here, and has recorded nothing yet."""
-        return not self._still.is_set() and (self._records is None or not self._records.advanced)
-
     async def wait(self) -> RunStatus:
         """Wait until the run has ended or has to wait itself. Returns its status."""
         await self._still.wait()
@@ -250,48 +228,6 @@ class DurableRun(Generic[T]):
         """
         if self._cancel is not None and self._end is None:
             await self._cancel(self.run_id)
-
-    @property
-    def _is_live(self) -> bool:
-        """Whether this process works on the run, or resumes it when it has waited."""
-        return self._end is None and (self._resting or (self._task is not None and not self._task.done()))
-
-    def _settle(self, end: RunEnd) -> None:
-        """Record the end, and wake all who wait for it."""
-        if end.status != "waiting":
-            self._resting, self._questions, self.wake_at = False, [], None
-        self._end = end
-        self._still.set()
-        self._ended.set()
-
-    def _abandon(self) -> None:
-        """Give the run up, whose event loop was closed: nobody can wait for it there any more."""
-        self._ended, self._still = asyncio.Event(), asyncio.Event()
-        self._settle(RunEnd("waiting" if self._resting else "queued"))
-
-    def _follow(self, status: RunStatus, rest: Rest | None = None) -> None:
-        """Record the status of a run that workers carry out; ``rest`` is what it waits for."""
-        self._elsewhere = status
-        if rest is not None:
-            self._rest(rest)
-        elif self._resting:
-            self._resting, self._questions, self.wake_at = False, [], None
-            self._still.clear()
-
-    def _rest(self, rest: Rest) -> None:
-        """Record that the run waits and has left the memory."""
-        self._resting = True
-        self._questions, self.wake_at = rest.questions, rest.wake_at
-        self._still.set()
-
-    def _suspend(self) -> None:
-        """Give the run up, to be resumed later."""
-        if self._resting:
-            self._settle(RunEnd("waiting"))
-        if self._records is not None:
-            self._records.suspending = True
-        if self._task is not None:
-            self._task.cancel()
 
 
 def _no_result(run_id: str, end: RunEnd, *, elsewhere: bool) -> JournalError:

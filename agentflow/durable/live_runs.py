@@ -1,5 +1,3 @@
-# pyright: reportPrivateUsage=false
-# Private members of a handle are used here, by the object that works on its run.
 """The durable runs of this process: working on them, parking those that wait, and storing their ends."""
 
 from __future__ import annotations
@@ -28,8 +26,9 @@ from agentflow.durable.conversations import Conversations, RunSession
 from agentflow.durable.deriving import overrides_of, stored_run, successor_of
 from agentflow.durable.following import Following
 from agentflow.durable.generations import Change
-from agentflow.durable.handle import DurableRun, RunEnd, RunWork
+from agentflow.durable.handle import RunEnd
 from agentflow.durable.journal import RunJournal, beside, holds_much
+from agentflow.durable.live_run import LiveRun, RunWork
 from agentflow.durable.python_program import PythonProgram, carry_out, find_target, has_changed, reference_in
 from agentflow.durable.records import Records, last_failures
 from agentflow.durable.remote import worker_forms
@@ -79,11 +78,11 @@ class LiveRuns:
         self._sessions = sessions
         self._input = stored
         self.branches = None if store.jobs is None else BranchRuns(store.jobs, codec, sessions, stored, self._trace)
-        self._live: dict[str, DurableRun] = {}
+        self._live: dict[str, LiveRun] = {}
         self._tasks: TaskTable | None = None
         self._resting = Resting(self.look, self._spawn)
         self._watching: set[asyncio.Task[None]] = set()
-        self._claimed: set[DurableRun] = set()
+        self._claimed: set[LiveRun] = set()
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._turns = KeyLocks()
         self._changes = Changes(store.jobs)
@@ -93,7 +92,7 @@ class LiveRuns:
     def _trace(self) -> dict[str, str] | None:
         return trace_of(self._engine.observers)
 
-    def find(self, run_id: str) -> DurableRun | None:
+    def find(self, run_id: str) -> LiveRun | None:
         """The handle of a run that is worked on or waits here. Raises JournalError (``durable/other-loop``)."""
         self._check_loop()
         return self._live.get(run_id)
@@ -120,7 +119,7 @@ class LiveRuns:
         self._resting.close()
         for live in list(self._live.values()):
             self._forget(live)
-            live._abandon()
+            live.abandon()
         self._following.close()
 
     @asynccontextmanager
@@ -147,7 +146,7 @@ class LiveRuns:
         if self._tasks is not None:
             await asyncio.sleep(0)
             for live in list(self._live.values()):
-                live._suspend()
+                live.suspend()
             tasks, self._tasks = self._tasks, None
             await tasks.wait()
 
@@ -160,7 +159,7 @@ class LiveRuns:
         retry: bool = False,
         cancelled: bool = False,
         slice: int | None = None,
-    ) -> DurableRun:
+    ) -> LiveRun:
         """Resume a stored run in the caller's session, and return its handle.
 
         With ``retry`` the last failures of a failed run are tried again; a ``cancelled`` run is replayed to the end of its
@@ -178,13 +177,12 @@ class LiveRuns:
         )
         work = RunWork(program, spec, row.status in ENDED)
         before = self._live.get(row.run)
-        handle = self._live[row.run] = DurableRun(row.run, work=work, cancel=self._cancel)
-        handle._cancelled = cancelled
+        handle = self._live[row.run] = LiveRun(row.run, self._cancel, work, cancelled=cancelled)
         try:
             await self.begin(handle, row, retry=retry, slice=slice)
         except BaseException:  # also when cancelled: a run that was not begun is not live, but perhaps its slice before
             self.end(handle, RunEnd("queued"))
-            if before is not None and before._is_live:
+            if before is not None and before.is_live:
                 self._live.setdefault(row.run, before)
             raise
         if slice is not None:
@@ -193,7 +191,7 @@ class LiveRuns:
 
     def take(
         self,
-        live: DurableRun,
+        live: LiveRun,
         spec: RunSpec,
         bindings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -201,37 +199,37 @@ class LiveRuns:
 
         Raises JournalError (``durable/argument``) for limits and bindings that differ from those of a run at work.
         """
-        live._adopted = False
-        work = live._work
+        live.adopted = False
+        work = live.work
         if work is None:
             return
         mine, limits, approve = work.spec, spec.limits, spec.approve
         held = mine.bindings or {}
         other = [name for name, value in (bindings or {}).items() if not _is_same(held.get(name, _NONE), value)]
-        if not live._resting:
+        if not live.resting:
             usable_limits(live.run_id, limits, mine.limits or self._engine.limits, at_work=True)
             if other:
                 raise unusable(
                     live.run_id, f"the bindings {', '.join(other)}", "it is at work with its own", "leave them out"
                 )
-            run = None if live._records is None else live._records.live
+            run = None if live.records is None else live.records.live
             if approve is not None and isinstance(run, Run):
                 run.approve_by(approve)
-            live._work = work._replace(spec=replace(mine, approve=approve or mine.approve))
+            live.work = work._replace(spec=replace(mine, approve=approve or mine.approve))
             return
         if other:
             raise unusable(live.run_id, f"the bindings {', '.join(other)}", "it waits with its own", "leave them out")
         mine = replace(mine, limits=limits or mine.limits, approve=approve or mine.approve)
-        live._work = work._replace(spec=mine)
+        live.work = work._replace(spec=mine)
 
-    async def follow(self, row: RunRow) -> DurableRun:
+    async def follow(self, row: RunRow) -> LiveRun:
         """The handle of a run that workers carry out."""
         await self.changes()
-        handle = DurableRun(row.run, cancel=self._cancel)
+        handle = LiveRun(row.run, self._cancel)
         self._follow(handle)
         return handle
 
-    def _follow(self, handle: DurableRun) -> None:
+    def _follow(self, handle: LiveRun) -> None:
         begins = self._following.add(handle)
         if self._tasks is None:
             self._following.close()
@@ -249,16 +247,16 @@ class LiveRuns:
     def release(self) -> None:
         """Give up the runs that were claimed for the workers' queues."""
         for handle in list(self._claimed):
-            handle._suspend()
+            handle.suspend()
 
-    async def begin(self, handle: DurableRun, row: RunRow, *, retry: bool = False, slice: int | None = None) -> None:
+    async def begin(self, handle: LiveRun, row: RunRow, *, retry: bool = False, slice: int | None = None) -> None:
         """Acquire a run and start working on it. Raises JournalError, SessionBusy."""
         self._resting.remove(row.run)
-        resting, handle._resting = handle._resting, False
-        assert handle._work is not None
+        rest_again, work = handle.wake(), handle.work
+        assert work is not None
         session = None
         try:
-            session = await self._sessions.begin(row, handle._work.spec.session)
+            session = await self._sessions.begin(row, work.spec.session)
             owned = await self._store.own(row.run, slice)
             if retry and row.status in ENDED:
                 failures = last_failures(owned.records)
@@ -266,8 +264,8 @@ class LiveRuns:
                 owned = replace(owned, records=[each for each in owned.records if each not in failures])
             self._open()
         except BaseException:  # also when cancelled: the run waits again, and its session is free
-            if resting:
-                handle._resting = True
+            if rest_again is not None:
+                rest_again()
                 self._resting.add(row.run, handle.wake_at)
             if session is not None:
                 await session.end(None)
@@ -278,27 +276,14 @@ class LiveRuns:
                 await session.end(None)
             self.end(handle, RunEnd("queued"))
             return
-        handle._still.clear()
-        handle._before = (read_usage(owned.usage), owned.cost)
-        task = self._tasks.begin(self._work(handle, handle._work, owned, session), f"durable run {row.run}")
-        handle._task = task
+        task = self._tasks.begin(self._work(handle, work, owned, session), f"durable run {row.run}")
+        handle.begin(task, (read_usage(owned.usage), owned.cost))
         task.add_done_callback(partial(self._stopped, handle))
 
-    def _stopped(self, handle: DurableRun, task: asyncio.Task[None]) -> None:
+    def _stopped(self, handle: LiveRun, task: asyncio.Task[None]) -> None:
         """Settle a handle whose work came to no end that was told: it was cancelled where it could not be taken any further."""
-        if handle._task is task and handle._end is None and not handle._resting and handle._elsewhere is None:
+        if handle.task is task and handle.is_lost:
             self.end(handle, RunEnd("queued"))
-
-    def stop(self, live: DurableRun) -> asyncio.Task[None] | None:
-        """Cancel a run for good that is at work here, once. Returns its work, to be awaited; None if it is not at work."""
-        work = live._task
-        if work is None or work.done() or live._resting:
-            return None
-        if not live._cancelled:
-            live._cancelled = True
-            # A task that is cancelled before its first step would never run its handlers.
-            asyncio.get_running_loop().call_soon(work.cancel)
-        return work
 
     @asynccontextmanager
     async def taken_from(self, run_id: str) -> AsyncGenerator[None]:
@@ -308,10 +293,10 @@ class LiveRuns:
         """
         async with self.turn(run_id):
             live = self._live.get(run_id)
-            if live is not None and live._adopted and live._task is not None and not live._task.done():
-                await asyncio.sleep(0)  # see `stop`
-                live._suspend()
-                await asyncio.wait([live._task])
+            if live is not None and live.adopted and live.task is not None and live.at_work:
+                await asyncio.sleep(0)  # see `LiveRun.stop`
+                live.suspend()
+                await asyncio.wait([live.task])
             yield
 
     async def watch(self, work: Coroutine[Any, Any, None]) -> None:
@@ -342,10 +327,10 @@ class LiveRuns:
         """Resume a run that waits here if it is ``due`` or was answered, unless another process has done so."""
         async with self.turn(run_id):
             live = self._live.get(run_id)
-            if live is not None and live._resting:
+            if live is not None and live.resting:
                 await self._look(live, due)
 
-    async def _look(self, live: DurableRun, due: bool) -> None:
+    async def _look(self, live: LiveRun, due: bool) -> None:
         run_id = live.run_id
         try:
             row = await stored_run(self._store, run_id)
@@ -360,28 +345,27 @@ class LiveRuns:
             if error.code != "durable/owned":
                 self.end(live, RunEnd("queued", error=error))
 
-    def end(self, handle: DurableRun, end: RunEnd) -> None:
+    def end(self, handle: LiveRun, end: RunEnd) -> None:
         """Set the end of a run on its handle, and forget the handle."""
         self._resting.remove(handle.run_id)
         self._forget(handle)
-        handle._settle(end)
+        handle.settle(end)
 
-    def _forget(self, handle: DurableRun) -> None:
+    def _forget(self, handle: LiveRun) -> None:
         """Forget a handle, to be settled or followed, but not that of the next slice of its run, which this process may have been
         given already."""
         self._claimed.discard(handle)
         if self._live.get(handle.run_id) is handle:
             del self._live[handle.run_id]
 
-    async def _work(self, handle: DurableRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
+    async def _work(self, handle: LiveRun, work: RunWork, owned: OwnedRun, session: RunSession | None) -> None:
         """Run it until it ends or waits, and store that. Raises nothing: the handle gets the outcome."""
         began = time.monotonic()
         root = cast("asyncio.Task[object] | None", asyncio.current_task())
         assert root is not None
         on_inflight = work.spec.on_inflight or self._on_inflight
-        records = handle._records = Records(
-            self._store, owned, root, worker_forms, on_inflight, cancelling=handle._cancelled
-        )
+        records = Records(self._store, owned, root, worker_forms, on_inflight, cancelling=handle.cancelled)
+        handle.write_to(records)
         if owned.run.queue is not None:
             records.branches = self.branches
         try:
@@ -394,10 +378,10 @@ class LiveRuns:
             if records.fatal is not None:
                 asks = records.fatal.code == "durable/in-flight"
                 end = RunEnd("interrupted" if asks else "queued", error=records.fatal)
-            elif records.rest is not None and not handle._cancelled:
+            elif records.rest is not None and not handle.cancelled:
                 end = RunEnd("waiting")
             else:
-                end = RunEnd("cancelled" if handle._cancelled else "queued")
+                end = RunEnd("cancelled" if handle.cancelled else "queued")
         except Exception as error:  # noqa: BLE001 - the program's error, or one of a host's observer: the handle's
             end = RunEnd("failed", error=error)
         except (
@@ -438,13 +422,13 @@ class LiveRuns:
             if session is not None:
                 await session.end(None)
 
-    async def _leave(self, handle: DurableRun, records: Records, end: RunEnd) -> None:
+    async def _leave(self, handle: LiveRun, records: Records, end: RunEnd) -> None:
         """Tell the handle what became of the run, or resume a run that was answered meanwhile."""
         if (
             records.rest is None
             or handle in self._claimed  # whoever gets the job resumes it
             or self._closing
-            or handle._cancelled
+            or handle.cancelled
             or end.error
             or end.status not in ("waiting", "queued")
         ):
@@ -453,7 +437,7 @@ class LiveRuns:
             self._forget(handle)
             self._follow(handle)
         elif end.status == "waiting":
-            handle._rest(records.rest)
+            handle.rest(records.rest)
             self._resting.add(handle.run_id, records.rest.wake_at)
         else:
             try:

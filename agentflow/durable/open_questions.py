@@ -1,5 +1,3 @@
-# pyright: reportPrivateUsage=false
-# Private members of a handle are used here, by the object that answers the questions of its run.
 """The open questions and approvals of durable runs, and answers to them from any process."""
 
 from __future__ import annotations
@@ -57,10 +55,10 @@ class OpenQuestions:
         live = self._runs.find(run_id)
         if live is None:
             return
-        if live._resting:
+        if live.resting:
             await self._runs.look(run_id, due=True)
-        elif live._records is not None:
-            live._records.parking.answer(row.path, data)
+        elif live.records is not None:
+            live.records.parking.answer(row.path, data)
 
     def _encoded(self, answer: object) -> Any:
         """An answer to an approval as data; of a value that cannot be stored, its type, which is no yes either."""

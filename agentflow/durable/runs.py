@@ -1,5 +1,3 @@
-# pyright: reportPrivateUsage=false
-# Private members of a handle are used here, by the object that works on its run.
 """Starting, resuming, cancelling and listing durable runs."""
 
 from __future__ import annotations
@@ -37,6 +35,7 @@ from agentflow.durable.generations import Change
 from agentflow.durable.handle import DurableRun, PastRun, RunEnd, RunInfo
 from agentflow.durable.journal import beside
 from agentflow.durable.journaled import Journaled
+from agentflow.durable.live_run import LiveRun
 from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.open_questions import OpenQuestions
 from agentflow.durable.plan import RunPlan, make_plan
@@ -232,7 +231,7 @@ class DurableRuns:
             while True:
                 for run_id in await self.jobs.cancelled():
                     live = self._runs.find(run_id)
-                    if live is not None and not live._cancelled:
+                    if live is not None and not live.cancelled:
                         group.create_task(self.cancel(run_id))
                 await asyncio.sleep(LOOK_S)
 
@@ -276,7 +275,7 @@ class DurableRuns:
         live = self._runs.find(run_id)
         if live is not None:
             self._runs.take(live, spec, bindings)
-            if not live._resting:
+            if not live.resting:
                 return live
         row = await stored_run(self._store, run_id)
         if live is not None:
@@ -376,12 +375,12 @@ class DurableRuns:
         its program does not fit its records any more or needs bindings that are not stored, it is cancelled without
         clean-up. A run that is done stays done. Raises JournalError.
         """
-        stopped: DurableRun | None = None
+        stopped: LiveRun | None = None
         cleaned = False
         while True:
             async with self._runs.turn(run_id):
                 live = self._runs.find(run_id)
-                ends = None if live is None else self._runs.stop(live)
+                ends = None if live is None else live.stop()
                 if ends is not None:
                     stopped = live
                 else:
@@ -391,7 +390,7 @@ class DurableRuns:
                     if row.queue is not None and row.status != "failed":
                         await self.jobs.cancel(run_id)
                         followed = await self._runs.follow(row)
-                        ends = asyncio.ensure_future(followed._ended.wait())
+                        ends = asyncio.ensure_future(followed.ended())
                     elif row.status != "failed" and not cleaned:
                         cleaned = True
                         ends = await self._cleaning_up(row, live)
@@ -399,14 +398,14 @@ class DurableRuns:
                         await self._end_without_work(row, live)
                         break
             await asyncio.wait([ends])
-        if stopped is not None and stopped._end == RunEnd("queued"):  # it began to wait just then, or to store its end
-            stopped._settle(RunEnd("cancelled"))
+        if stopped is not None:
+            stopped.cancelled_late()
 
-    async def _cleaning_up(self, row: RunRow, live: DurableRun | None) -> asyncio.Task[None] | None:
+    async def _cleaning_up(self, row: RunRow, live: LiveRun | None) -> asyncio.Task[None] | None:
         """Begin to replay a run that is not at work so that it cleans up. Returns that work; None if it cannot be begun."""
         try:
             if live is not None:
-                live._cancelled = True
+                live.cancelled = True
                 await self._runs.begin(live, row)
             else:
                 program, values = await self._stored_program(row, {})
@@ -415,9 +414,9 @@ class DurableRuns:
             if isinstance(error, JournalError) and error.code not in ("durable/bindings", "durable/mismatch"):
                 raise
             return None
-        return live._task
+        return live.task
 
-    async def _end_without_work(self, row: RunRow, live: DurableRun | None) -> None:
+    async def _end_without_work(self, row: RunRow, live: LiveRun | None) -> None:
         """Cancel a run as it is, without clean-up."""
         owned = await self._store.own(row.run)
         await self._store.finish(row.run, owned.run.epoch, "cancelled")
@@ -442,7 +441,8 @@ class DurableRuns:
             if self._runs.find(row.run) is not None:
                 return None
             handle = await self._resume(row.run, PLAIN)
-            handle._adopted = True
+            if isinstance(handle, LiveRun):
+                handle.adopted = True
             return handle
 
     async def _end_poisoned(self, row: RunRow, error: JournalError) -> None:

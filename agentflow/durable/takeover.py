@@ -11,6 +11,7 @@ from agentflow.core.data.errors import AgentflowError, JournalError
 from agentflow.core.events.journal import EffectState, RunRow
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.handle import DurableRun
+from agentflow.durable.live_run import LiveRun
 
 LOOK_S = 0.25
 """Seconds between two queries."""
@@ -96,7 +97,7 @@ class Trials:
     async def _over(self, run: DurableRun | None) -> None:
         try:
             for _ in range(int(TRIAL_S / _PAUSE_S)):
-                if run is None or not run.on_trial:
+                if not isinstance(run, LiveRun) or not run.on_trial:
                     break
                 await asyncio.sleep(_PAUSE_S)
         finally:

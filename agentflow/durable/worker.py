@@ -1,5 +1,3 @@
-# pyright: reportPrivateUsage=false
-# Private members of a handle are used here, by the objects that work on its run.
 """Workers: carry out runs that other processes started, by claiming their jobs."""
 
 from __future__ import annotations

@@ -61,14 +61,13 @@ class CallContext:
 
     What starts within a call has a path below it that is the same in every run. Calls are *ordered*: what starts in them
     starts in an order that does not change, so it is numbered (``path/0.0``, ``path/1.0``). In the call of host code
-    nobody knows an order, so effects are told apart by what they are: ``path/~<content>.<n>``, where ``n`` counts those of
+    nobody knows an order (``is_ordered`` is false), so effects are told apart by what they are: ``path/~<content>.<n>``, where ``n`` counts those of
     equal content.
     """
 
     __slots__ = (
         "_chain",
         "_occurrences",
-        "_ordered",
         "_ordinal",
         "asked_by_model",
         "call_id",
@@ -76,6 +75,7 @@ class CallContext:
         "grants",
         "held",
         "host",
+        "is_ordered",
         "level",
         "material",
         "parent",
@@ -122,7 +122,7 @@ class CallContext:
         self.reading: Reading | None = None
         self.host: HostCalls | None = None
         self.steps: StepLog | None = None
-        self._ordered = ordered
+        self.is_ordered = ordered
         self._ordinal = 0
         self._occurrences: dict[str, int] | None = None
 
@@ -166,7 +166,7 @@ class CallContext:
         narrowed to them in place of what was held so far.
         """
         call = self._fork(path)
-        call._ordered = ordered
+        call.is_ordered = ordered
         if run is not None:
             call.run = run
         if grants is not None:
@@ -188,7 +188,7 @@ class CallContext:
         if self._occurrences is None:
             self._occurrences = {}
         call = self._fork(self.path)
-        call._ordered = self._ordered
+        call.is_ordered = self.is_ordered
         call._ordinal = self._ordinal
         call._occurrences = self._occurrences  # one numbering, whichever of the two starts an effect
         call.host = self.host
@@ -204,7 +204,7 @@ class CallContext:
         Started event have the same.
         """
         ordinal = self._ordinal
-        if ordinal >= 0 and self._ordered:  # as nearly every effect: numbered without another call
+        if ordinal >= 0 and self.is_ordered:  # as nearly every effect: numbered without another call
             self._ordinal = ordinal + 1
             call = self._fork(f"{self.path}/{ordinal}.0")
         else:
@@ -235,7 +235,7 @@ class CallContext:
         call.host = None
         call.steps = None
         call._chain = self._chain
-        call._ordered = True
+        call.is_ordered = True
         call._ordinal = 0
         call._occurrences = None
         return call
@@ -245,17 +245,12 @@ class CallContext:
         """Whether the host's own code acts here, with no model and no untrusted text above: such calls need no approval."""
         return self.grants is None and not self.asked_by_model
 
-    @property
-    def is_ordered(self) -> bool:
-        """Whether effects of this call are numbered; false in host code, where their content identifies them."""
-        return self._ordered
-
     def next_path(self, kind: str = "", *content: Any) -> str:
         """The path of the next effect within this call.
 
         ``kind`` and ``content`` (name, arguments ...) say what it is; that matters where there is no order.
         """
-        if not self._ordered:
+        if not self.is_ordered:
             return self.marked_path(kind, *content)
         ordinal = self._ordinal
         if ordinal >= 0:
@@ -346,7 +341,7 @@ class CallContext:
     def in_thread(self) -> CallContext:
         """This call for code that runs in another thread: its events are published on the event loop."""
         call = cast(_ThreadCall, self._fork(self.path, _ThreadCall))
-        call._ordered = self._ordered
+        call.is_ordered = self.is_ordered
         call.loop = asyncio.get_running_loop()
         return call
 
@@ -369,7 +364,7 @@ class CallContext:
                 quiet = _new(QuietScope)
                 quiet.call = self
                 return quiet
-            if ordinal >= 0 and self._ordered:
+            if ordinal >= 0 and self.is_ordered:
                 self._ordinal = ordinal + 1
                 path = f"{self.path}/{ordinal}.0"
             else:

@@ -1,5 +1,3 @@
-# pyright: reportPrivateUsage=false
-# The two classes here are one mechanism: what code of the host does, and how it is awaited.
 """Code of the host at work: what it has in flight in its run, whether it is being stopped, and how long it may clean up then."""
 
 from __future__ import annotations
@@ -38,16 +36,16 @@ class HostCalls:
     __slots__ = (
         "_around",
         "_before",
-        "_expired",
         "_held",
         "_outer",
         "_over",
         "_refused",
-        "_seconds",
         "_task",
         "_timer",
         "count",
+        "expired",
         "run",
+        "seconds",
         "stopped",
     )
 
@@ -61,9 +59,9 @@ class HostCalls:
         self._around = sys.exception()
         self._refused = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._seconds = CLEANUP_S
+        self.seconds = CLEANUP_S
         self._held = 0
-        self._expired = False
+        self.expired = False
         self._over = False
 
     @property
@@ -106,45 +104,46 @@ class HostCalls:
 
         Code that is cancelled may take ``seconds`` to end, and is given up then. However it ends, it was cancelled.
         """
-        self._seconds = seconds
+        self.seconds = seconds
         return _ToEnd(self, work, name)
 
     def _bound(self) -> None:
         """Begin to count the time that the code has left, unless it is counted already."""
         if self._timer is None and self._task is not None:
-            self._timer = self._task.get_loop().call_later(self._seconds, self._expire)
+            self._timer = self._task.get_loop().call_later(self.seconds, self._expire)
             if self._outer is not None:
                 self._outer._held += 1
 
     def _expire(self) -> None:
         assert self._task is not None
         if not (self._over or self.cancelled()):  # the cancellation was taken back
-            self._ended()
+            self.end()
         elif self._held:  # what it awaits cleans up itself
-            self._timer = self._task.get_loop().call_later(self._seconds, self._expire)
+            self._timer = self._task.get_loop().call_later(self.seconds, self._expire)
         else:
-            self._expired = True
+            self.expired = True
             self._task.cancel()
 
-    def _ended(self) -> None:
+    def end(self) -> None:
+        """Stop counting the time that is left: the code has ended, or its cancellation was taken back."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
             if self._outer is not None:
                 self._outer._held -= 1
 
-    def _cancel(self, work: Any) -> None:
+    def note_cancelled(self, work: Any) -> None:
         """Note that a cancellation is raised in ``work``."""
         task = self._task
         assert task is not None
-        if self._expired:
+        if self.expired:
             task.uncancel()
             return
         if self.cancelled() and _keeps_count(work):
             task.uncancel()
         count = task.cancelling() - self._before
         if count == 1:  # those before were taken back, and their time with them
-            self._ended()
+            self.end()
         if count > 0:
             self.stopped = True
             self._bound()
@@ -169,7 +168,7 @@ class _ToEnd:
                 except StopIteration as done:
                     value = done.value
                     break
-                if host._expired:
+                if host.expired:
                     raise self._given_up(steps)
                 error = None
                 try:
@@ -178,8 +177,8 @@ class _ToEnd:
                     steps.close()
                     raise
                 except asyncio.CancelledError as cancelled:
-                    host._cancel(self.work)
-                    if host._expired:
+                    host.note_cancelled(self.work)
+                    if host.expired:
                         _log.warning("%s", self._late())
                     error = cancelled
                 except BaseException as thrown:  # noqa: BLE001 - as "yield from" does
@@ -189,7 +188,7 @@ class _ToEnd:
                 raise asyncio.CancelledError from failure
             raise
         finally:
-            host._ended()
+            host.end()
         if host.stopped and host.cancelled():
             raise asyncio.CancelledError
         return value
@@ -207,7 +206,7 @@ class _ToEnd:
         )
 
     def _late(self) -> str:
-        return f"{self.name} did not end within {self.host._seconds:g} s of being stopped, and is given up"
+        return f"{self.name} did not end within {self.host.seconds:g} s of being stopped, and is given up"
 
 
 def _keeps_count(work: Any) -> bool:

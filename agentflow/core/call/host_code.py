@@ -110,7 +110,7 @@ class HostCode:
 
     def __enter__(self) -> HostCalls:
         call = self._call
-        call._ordered = False  # pyright: ignore[reportPrivateUsage]
+        call.is_ordered = False
         self._host = call.host = HostCalls()
         self._token = current_call.set(call if call.grants is None else call.for_host())
         return self._host

@@ -66,6 +66,11 @@ class Failure:
     _error: Any
 
     @property
+    def classes(self) -> frozenset[str]:
+        """The names of the exception classes that it is an instance of."""
+        return self._names
+
+    @property
     def error(self) -> Any:
         """The error as the runtime's value."""
         return self._error
@@ -103,7 +108,7 @@ def _above(names: tuple[str, ...]) -> frozenset[str]:
 @code(silent=True)
 def matches(failure: Failure, names: tuple[str, ...]) -> bool:
     """Whether ``except`` with these classes catches a failure."""
-    return not failure._names.isdisjoint(names)  # pyright: ignore[reportPrivateUsage]
+    return not failure.classes.isdisjoint(names)
 
 
 @code(silent=True)
