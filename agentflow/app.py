@@ -109,28 +109,32 @@ class AgentFlow(ProgramMethods, DurableMethods):
         system: the text that precedes the system text of every task and prompt; None: that of the settings. It is the
             handler's ``base_system_prompt``.
         root: what file tools and the index may see; a sequence for several.
-        base_url: the address of the model server; else the variable of the model's SDK. api_key: its key; else
-            ``AGENTFLOW_API_KEY`` for a ``base_url``, or the SDK's variable, which goes to the vendor's hosts alone.
+        base_url: the address of the model server; else the variable of the model's SDK.
+        api_key: the key of that server; else ``AGENTFLOW_API_KEY`` for a
+            ``base_url``, or the SDK's variable, which is sent to the vendor's hosts alone.
         traits: what that server takes, where it is not known or differs: ``{"limit_field": "max_completion_tokens"}``
-            (:class:`Traits`); over those of the settings. clocks: how long its calls may take, in seconds, ``{"first_byte_s": 900}``
-            (:class:`~agentflow.providers.Clocks`). retry: how often and after which wait a failed one is made again,
-            ``{"attempts": 2}`` (:class:`~agentflow.providers.RetryPolicy`).
+            (:class:`Traits`); over those of the settings.
+        clocks: how long calls of that server may take, in seconds, ``{"first_byte_s": 900}``
+            (:class:`~agentflow.providers.Clocks`).
+        retry: how often, and after which wait, a failed call is made again, ``{"attempts": 2}``
+            (:class:`~agentflow.providers.RetryPolicy`).
         provider: a ready ProviderAdapter, instead of ``model``.
         memory: an object with ``get_relevant_context_for``, instead of the built-in MemorySystem.
         sources: propose files for a question, besides those that the index finds (:class:`CandidateSource`).
-        embeddings: a model that finds files by what they mean, on the server with ``/embeddings`` at ``embeddings_url``
-            (default: OpenAI's); its key is ``AGENTFLOW_EMBEDDINGS_KEY``. Needs the extra ``embeddings``. Texts of the files
-            are sent there.
+        embeddings: a model that finds files by their meaning; its key is ``AGENTFLOW_EMBEDDINGS_KEY``. Needs the extra
+            ``embeddings``. Texts of the files are sent to it.
+        embeddings_url: the server of that model, with ``/embeddings``; OpenAI's by default.
         tools: typed functions, async or plain; schemas come from signature and docstring.
         limits: of each run (:class:`Limits`).
         rates: how much models are sent a minute: ``{"anthropic:*": Rate(requests_per_min=50, tokens_per_min=40_000)}``;
             all processes together where ``durable`` is PostgreSQL.
         prices: what models cost, beside the prices that are known: ``{"openai-chat:llama*": Price(input=0, output=0)}``.
         durable: where durable runs are stored, ``sqlite:///runs.db`` or, for several machines, ``postgresql://user@host/db``;
-            see :meth:`start`. sync, of SQLite: ``normal`` survives a killed process, ``full`` a power cut too. take_over: within
-            its block, resume runs of other processes that died; None: in PostgreSQL. on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work
-            when its durable run was interrupted: ``retry`` it, ``ask`` (the run is ``interrupted`` until somebody decides by
-            :meth:`resume`), or ``fail``.
+            see :meth:`start`.
+        sync: of SQLite: ``normal`` survives a killed process, ``full`` a power cut too.
+        take_over: resume runs of other processes that died, within the flow's block; None: in PostgreSQL.
+        on_inflight: what becomes of a tool marked ``idempotent=False`` that was at work when its durable run was interrupted: ``retry``
+            it, ``ask`` (the run is ``interrupted`` until :meth:`resume` decides), or ``fail``.
         prompt_cache: how long providers are asked to keep what a prompt begins with, so that the next call reads it for less:
             ``5m``, ``1h``, or False. Default: five minutes, where tools or history are sent or the same was sent before.
         fallbacks: models to try, in order, when a call fails before anything was delivered.
@@ -138,7 +142,8 @@ class AgentFlow(ProgramMethods, DurableMethods):
         answer: asked what programs ask with ``ask-human`` (takes a Question, gives the answer; may be async). Without it, and
             without ``approve``, a durable run waits until :meth:`send` answers.
         approval_ttl: seconds for which questions and approvals of other runs wait for :meth:`send` before they are denied.
-        tasks: a directory of XML task templates. workflows: a directory of saved workflows.
+        tasks: a directory of XML task templates.
+        workflows: a directory of saved workflows.
         notes: what ``remember`` keeps and ``recall`` finds: ``session``, within a conversation; ``flow``, for every run of
             this root; None: there are no such tools. In the SQLite file of ``durable``, else in the user's state directory.
         record: keep the events of each run, for ``agentflow runs``: True beside the durable runs, else in the user's state
@@ -146,9 +151,11 @@ class AgentFlow(ProgramMethods, DurableMethods):
         index_cache: keep the index of the files on disk, shared by processes: True for the user's cache directory, or a
             directory. Each process indexes in memory otherwise.
         allow_commands: patterns of commands that models may run unasked (``git log *``), besides those of the settings;
-            ``python`` is that of the running environment. shell: grants command texts with shell operators.
-        sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``. readable: files and directories
-            that commands and MCP servers may read in it, besides the roots and the system's; beside those of the settings.
+            ``python`` is that of the running environment.
+        shell: grants command texts with shell operators.
+        sandbox: the back-end of commands: ``auto``, ``bubblewrap``, ``landlock`` or ``none``.
+        readable: files and directories that commands and MCP servers may read in the sandbox, besides the roots, the system's
+            and those of the settings.
         surface: the language in which models write programs for ``solve``: ``sexp``, the default, or ``python``.
         mcp: servers whose tools the flow has (:class:`~agentflow.mcp.McpStdio`, :class:`~agentflow.mcp.McpHttp`), as
             ``server:tool``, once :meth:`connect` was awaited, which ``async with`` does.
@@ -157,9 +164,25 @@ class AgentFlow(ProgramMethods, DurableMethods):
         settings: a ready :class:`Settings`; else ``agentflow.toml`` of the working directory (never of a root) and
             ``AGENTFLOW_*`` variables are read.
 
+    Attributes:
+        settings: the settings in force.
+        limits: the limits of a run that names none.
+        tools: the registry of the flow's tools; ``tools=flow.tools`` offers them all.
+        workflows: the library of saved workflows.
+        notes: what ``remember`` keeps; None without ``notes=``.
+        database: the address of the durable runs as ``durable=`` gave it; None without.
+        files: the roots, and access to the files in them.
+        commands: runs commands under the flow's policy, in its sandbox.
+        mcp: the connections to MCP servers.
+        router: finds the provider of a model by its name, with prices and rates.
+        redactor: removes secrets from what leaves a run.
+        engine: opens runs and compiles programs; for code that extends the package.
+        facts: what forecasts are told of the flow's tasks and tools.
+        estimator: forecasts what programs do and cost, see :meth:`bounds`.
+        solver: has a model write programs, see :meth:`solve`.
+
     Use as ``async with``; :meth:`aclose` otherwise. Raises ConfigurationError (``config/option`` for any other parameter, with the one that
-    is meant). No key and no network is needed before
-    the first model call.
+    is meant). No key and no network is needed before the first model call.
     """
 
     def __init__(
