@@ -17,6 +17,7 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider, TaskError, tool
 from agentflow.core.data.provider_errors import AuthenticationFailed
 from agentflow.events import ToolFinished
+from agentflow.flow.host_spans import HostSpans
 from agentflow.observe.files import read_events
 from agentflow.observe.report.build import report_html
 from agentflow.serve import Export
@@ -197,10 +198,9 @@ async def test_refusals_speak_to_their_reader(what: str, tmp_path: Path) -> None
 
 async def test_what_a_tool_raised_is_shown_without_where(module: ModuleType) -> None:
     """Front ends are sent the message of a tool's error, and not the line of the host's file in which it was called."""
-    flow = AgentFlow(tools=[double])
     error = TaskError(
         "no such order",
-        span=flow.spans.source(test_what_a_tool_raised_is_shown_without_where.__code__, globals()).span(0, 1),
+        span=HostSpans().source(test_what_a_tool_raised_is_shown_without_where.__code__, globals()).span(0, 1),
     )
     event = ToolFinished("r", 1, 2, "0", 1, None, 0.0, started=1, outcome="error", duration_s=0.0, error=error)
     assert text_of_result(event) == "no such order"
