@@ -40,6 +40,7 @@ from agentflow.handler.tools import subtask_tool, tool_from_function
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.sqlite import SqliteJournal
 from agentflow.journal.urls import database_file, is_postgres
+from agentflow.run.run_spec import RunSpec
 from agentflow.tasks.workflows import Workflow
 from tests.durable.programs import PROGRAMS, WAITING, WORKFLOW
 
@@ -342,7 +343,8 @@ async def run(job: dict[str, Any]) -> None:
                 limits = Limits(concurrency=job.get("concurrency", 256))
                 async with unrest(job.get("unrest", 0.0)), runs.sessions.session("user", 5.0) as session:
                     given = session if job["program"] == "mixed" else None
-                    handle = await runs.start(program, bindings, run_id=job["run"], session=given, limits=limits)
+                    spec = RunSpec(bindings=bindings, run_id=job["run"], session=given, limits=limits)
+                    handle = await runs.start(program, spec)
                     async with beside(person.hurry(handle) if job.get("eager") else None):
                         result = await person.result(handle)
                     said = [turn[0].text for turn in session.turns()]

@@ -32,6 +32,7 @@ from agentflow import AgentFlow
 from agentflow.core.data.errors import JournalError
 from agentflow.durable.runs import DurableRuns
 from agentflow.durable.worker import work_on
+from agentflow.run.run_spec import RunSpec
 from tests.durable.child import Failpoint, Log, journal
 from tests.durable.harness import Report, check_log, check_once
 from tests.support.postgres import Server
@@ -100,7 +101,7 @@ async def work(url: str, log_path: str, count: int, slots: int) -> None:
             async def one(number: int) -> None:
                 async with free:
                     try:
-                        handle = await runs.start(program, {"R": f"r{number}"}, run_id=f"r{number}")
+                        handle = await runs.start(program, RunSpec(bindings={"R": f"r{number}"}, run_id=f"r{number}"))
                         await handle.result()
                     except JournalError as error:
                         if error.code != "durable/owned":

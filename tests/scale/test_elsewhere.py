@@ -116,11 +116,11 @@ async def test_a_worker_says_of_which_build_it_is(postgres_url: str, tmp_path: P
 
     flows = [AgentFlow(model="offline", durable=postgres_url, record=True, tools=tools) for tools in ([], [more], [])]
     async with flows[0] as old, flows[1] as new, flows[2] as other:
-        assert await old.workers() == []
+        assert await old.store.workers() == []
         async with working(old, slots=3), working(other):
             handle = await detached(other, "r", '(ask-human "go on?")')
             assert await handle.wait() == "waiting"
-            while len(listed := await new.workers()) < 2:
+            while len(listed := await new.store.workers()) < 2:
                 await asyncio.sleep(0.02)
             assert sorted([(each.slots, each.pid, each.runs) for each in listed]) == [
                 (3, os.getpid(), 0),
@@ -131,7 +131,7 @@ async def test_a_worker_says_of_which_build_it_is(postgres_url: str, tmp_path: P
         async with working(new):
             await other.send("r", handle.waiting[0].key, "yes")
             assert (await handle.result()).value == "yes"
-            [listed] = await new.workers()
+            [listed] = await new.store.workers()
             warnings = [event async for event in other.watch("r") if event["type"] == "warning"]
         assert [(each["code"], each["details"]) for each in warnings] == [
             ("durable/build", {"before": before.pop(), "now": listed.build})
