@@ -30,13 +30,13 @@ async def test_runs_are_spread_and_workers_do_those_of_all(postgres_server: Serv
     names = [f"r{number}" for number in range(12)]
     async with app(" ".join(urls), log) as starter, app(" ".join(urls[::-1]), log) as worker:
         runs = [await detached(starter, name, tenant="acme") for name in names]
-        assert [(each.queued, each.tenant) for each in await worker.load()] == [(12, "acme")]
+        assert [(each.queued, each.tenant) for each in await worker.store.load()] == [(12, "acme")]
         wide = await detached(starter, "wide", PMAP)
         async with working(worker, slots=4):
             assert [(await run.result()).value for run in runs] == [VALUE] * 12
             assert (await wide.result()).value[1] == ["<p0>", "<p1>", "<p2>"]
         assert sorted(run.run_id for run in await starter.runs()) == sorted([*names, "wide"])
-        assert [load.queued for load in await starter.load()] == []
+        assert [load.queued for load in await starter.store.load()] == []
     whole = counted(postgres_server, "select count(*) from af_run where parent is null", urls)
     assert sum(whole) == 13 and min(whole) > 0
     branches = "select count(*) from af_run b left join af_run p on p.run = b.parent where b.parent is not null and p.run is null"
