@@ -64,9 +64,8 @@ from agentflow.journal.urls import is_postgres, open_store
 from agentflow.lang.card import language_card
 from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.lib.option_table import over
-from agentflow.lib.redact import Redactor, Secret
+from agentflow.lib.redact import Redactor, Secret, passwords_in
 from agentflow.lib.redacted_copy import redacted
-from agentflow.lib.secret_forms import passwords_in
 from agentflow.memory.finder import FileFinder
 from agentflow.providers.clocks import Clocks
 from agentflow.providers.dialects.retry import RetryPolicy
@@ -76,14 +75,13 @@ from agentflow.providers.prices import Price, Prices, read_prices
 from agentflow.providers.rates import RateTable, read_rates
 from agentflow.providers.shown import wire_of
 from agentflow.providers.table import Router
-from agentflow.run.asking import Approver
 from agentflow.run.bounds.estimator import Estimator
 from agentflow.run.bounds.facts import Facts
-from agentflow.run.engine import Engine
-from agentflow.run.programs import ProgramCheck
+from agentflow.run.engine import Engine, ProgramCheck
+from agentflow.run.questions import Approver
 from agentflow.settings import Settings, load_settings
-from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.granted import GrantedNames
+from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver
 from agentflow.tasks.workflows import WorkflowLibrary

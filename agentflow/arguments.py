@@ -21,8 +21,8 @@ from agentflow.core.ports.store_ports import EventStore, JournalStore, RateStore
 from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.journal.urls import database_file, is_postgres, open_events, open_rates
+from agentflow.lib.file_writer import state_path
 from agentflow.lib.option_table import unknown_field, wrong_value
-from agentflow.lib.private_files import state_path
 from agentflow.lib.redact import Redactor
 from agentflow.providers.prices import Prices
 from agentflow.providers.rates import ProcessRates, RateTable

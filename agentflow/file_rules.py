@@ -25,7 +25,7 @@ from agentflow.executors.command_executor import PATH
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.executors.policy import CommandRule
 from agentflow.executors.program_files import ProgramFile, program_files
-from agentflow.lib.trust import is_trusted
+from agentflow.lib.file_writer import is_trusted
 from agentflow.providers.base import DEFAULT_GATE
 from agentflow.providers.dialects.retry import RetryPolicy
 

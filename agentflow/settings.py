@@ -17,8 +17,8 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Surface
 from agentflow.executors.policy import CommandPolicy
 from agentflow.executors.sandbox.selection import SandboxChoice
+from agentflow.lib.file_writer import FILE_NAME
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.lib.trust import FILE_NAME
 from agentflow.providers.clocks import clocks_of
 from agentflow.providers.dialects.address import check_base_url
 from agentflow.providers.dialects.retry import retry_of

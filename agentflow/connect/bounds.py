@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.lib.schema.json_size import has_too_many_values
+from agentflow.lib.schema.json_types import has_too_many_values
 
 MAX_MESSAGE = 8_000_000
 """Bytes of one message."""

@@ -15,7 +15,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NO
 
 from agentflow.connect.bounds import MAX_MESSAGE
 from agentflow.connect.depth import readable, readable_event
-from agentflow.lib.schema.json_size import MAX_JSON_VALUES
+from agentflow.lib.schema.json_types import MAX_JSON_VALUES
 
 _HANDSHAKE = (b'"initialize"', b'"server/discover"')
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")

@@ -17,7 +17,7 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.messages import ToolSpec
 from agentflow.core.data.values import to_json
 from agentflow.core.ports.ports import Tool
-from agentflow.lib.private_files import state_path, write_private
+from agentflow.lib.file_writer import state_path, write_private
 
 MAX_RECORD = 4_000_000
 """Characters kept per server; schemas beyond that are left out."""

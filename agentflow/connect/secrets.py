@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from agentflow.core.data.errors import ConfigurationError, clip
-from agentflow.lib.secret_forms import secrets_of
+from agentflow.lib.redact import secrets_of
 
 _CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

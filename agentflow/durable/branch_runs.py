@@ -28,9 +28,8 @@ from agentflow.core.ports.store_ports import JobQueue
 from agentflow.durable.conversations import Conversations
 from agentflow.durable.stored_input import StoredInput, limits_data
 from agentflow.durable.values.codec import Codec, write_usage
-from agentflow.durable.values.turns import counted
-from agentflow.run.lease import Lender
-from agentflow.run.reservation import RunPurse
+from agentflow.durable.values.record_values import counted
+from agentflow.run.reservation import Lender, RunPurse
 
 KIND = "branch"
 """The kind of the record of a branch; that of its form is :data:`FORM`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.durable.values.record_values import fingerprint
 from agentflow.run.engine import Engine
 
 

@@ -15,7 +15,7 @@ from agentflow.core.events.journal import ENDED, EffectRow, EffectState, RunRow,
 from agentflow.core.events.questions import Question
 from agentflow.core.ports.store_ports import EventStore, JournalStore
 from agentflow.durable.changes import Changes, wait_for
-from agentflow.durable.parking import question_of
+from agentflow.durable.records import question_of
 
 _LOOK_S = 0.2
 _LATE_LOOKS = 10

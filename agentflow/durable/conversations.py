@@ -13,7 +13,7 @@ from agentflow.core.data.session import Session
 from agentflow.core.events.journal import RunRow, SessionChanges, SessionInfo, session_held
 from agentflow.core.ports.store_ports import SessionStore
 from agentflow.durable.values.codec import Codec
-from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.durable.values.record_values import fingerprint
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted
 

@@ -18,8 +18,7 @@ from typing import Any
 from agentflow.core.data.errors import JournalError
 from agentflow.core.events.journal import EffectRow, EffectState
 from agentflow.durable.records import Records, wait_for_end
-from agentflow.durable.values.fingerprints import differing, fingerprint
-from agentflow.durable.values.record_values import marks_in
+from agentflow.durable.values.record_values import differing, fingerprint, marks_in
 from agentflow.run.strand.permits import Permits, without_permit
 
 ARRIVAL_S = 5.0

@@ -13,9 +13,8 @@ from agentflow.core.events.journal import NewRun, RunRow
 from agentflow.core.ports.ports import TemplatePort
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.generations import Change, TaskOverrides
-from agentflow.durable.python_program import PythonProgram, prepared
-from agentflow.durable.stored_input import StoredInput, limits_data
-from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.durable.stored_input import PythonProgram, StoredInput, limits_data, prepared
+from agentflow.durable.values.record_values import fingerprint
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine
 from agentflow.run.run import check_name

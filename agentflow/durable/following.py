@@ -13,7 +13,7 @@ from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.changes import Changes, wait_for
 from agentflow.durable.handle import RunEnd
 from agentflow.durable.live_run import LiveRun
-from agentflow.durable.parking import Rest, question_of
+from agentflow.durable.records import Rest, question_of
 
 LOOK_S = 0.1
 """Seconds between two queries, where the database does not say when there is something new."""

@@ -11,7 +11,7 @@ from agentflow.core.data.names import CompiledTask, Template
 from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.events.journal import EffectRow, NewRun, RunRow
 from agentflow.durable.pool import Pool
-from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.durable.values.record_values import fingerprint
 from agentflow.lib.text.suggest import did_you_mean
 
 _FIXED = frozenset({"name", "type", "subtype", "params", "is_function", "output_model"})

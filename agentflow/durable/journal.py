@@ -9,52 +9,101 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from agentflow.core.call.call import CallContext, RunPort
-from agentflow.core.call.forwarding import ForwardingRun
+from agentflow.core.call.call import CallContext, ForwardingRun, RunPort
 from agentflow.core.call.journal_port import Content
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, JournalError, RunStopped
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import UNKNOWN
+from agentflow.core.data.limits import NANO
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.names import CompiledTask, Template
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session, Unread
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import is_long
-from agentflow.core.data.work import LONG_TEXT, in_slices
+from agentflow.core.data.walk import LONG_TEXT, in_slices
 from agentflow.core.events.events import EffectReplayed, Outcome
 from agentflow.core.events.journal import EffectRow, EffectState, effect_key
 from agentflow.core.events.questions import Question
 from agentflow.durable.decisions import JournalClock, JournalVerdict, mismatch
-from agentflow.durable.meter import Meter
 from agentflow.durable.records import Records
-from agentflow.durable.values.codec import Codec, NotData, is_text, text_result
+from agentflow.durable.values.codec import Codec, NotData, is_text, text_result, write_usage
 from agentflow.durable.values.data_adapter import DataAdapter
 from agentflow.durable.values.error_codec import NO_VALUE, bare_error
-from agentflow.durable.values.fingerprints import fingerprint, marks_of
 from agentflow.durable.values.record_values import (
     MARKS,
     SPAN,
+    as_data,
+    counted,
+    data_of,
+    exchanges_of,
+    fingerprint,
+    from_data,
+    marks_of,
     offsets_in,
+    output_of,
     sources_in,
     with_marks,
     with_sources,
     with_span,
 )
-from agentflow.durable.values.turns import counted, data_of, exchanges_of
-from agentflow.durable.values.typed_output import as_data, from_data, output_of
 from agentflow.durable.waiting import answered
 from agentflow.lang.trace import annotate
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted_json, redaction
 from agentflow.run.strand.budget import Budget
 from agentflow.run.strand.permits import Permits
+
+_FIELDS = len(fields(Usage))
+
+
+class Meter:
+    """Adds up the cost of the model calls within an effect, without those that have records of their own."""
+
+    __slots__ = ("_nanos", "_outer", "_unpriced", "_usage")
+
+    def __init__(self, outer: Meter | None) -> None:
+        self._outer = outer
+        self._usage: list[int] | None = None
+        self._nanos = 0
+        self._unpriced = 0
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        """Count a model call; ``cost`` in US dollars, None if unknown. The surrounding effects count it themselves."""
+        self._count(write_usage(usage), cost, 1)
+
+    def recorded(self, step: Meter) -> None:
+        """Subtract what ``step``, an effect within this one, has recorded itself."""
+        self._count(step.usage, step.cost, -1)
+        if self._outer is not None:
+            self._outer.recorded(step)
+
+    def _count(self, usage: Iterable[int] | None, cost: float | None, sign: int) -> None:
+        if usage is not None:
+            counted = self._usage = self._usage or [0] * _FIELDS
+            for at, tokens in enumerate(usage):
+                counted[at] += sign * tokens
+        if cost is None:
+            self._unpriced += sign
+        else:
+            self._nanos += sign * round(cost * NANO)
+
+    @property
+    def usage(self) -> tuple[int, ...] | None:
+        """The tokens in the order of the fields of Usage; None if all are zero."""
+        return tuple(self._usage) if self._usage is not None and any(self._usage) else None
+
+    @property
+    def cost(self) -> float | None:
+        """The cost in USD; None if a price is unknown."""
+        return None if self._unpriced else self._nanos / NANO
+
 
 T = TypeVar("T")
 
@@ -555,6 +604,3 @@ class _OtherText(ForwardingRun):
     def __init__(self, run: RunPort, journal: RunJournal) -> None:
         super().__init__(run)
         self.journal = journal
-
-
-__all__ = ["UNRECORDED", "RunJournal"]

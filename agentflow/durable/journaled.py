@@ -15,16 +15,22 @@ from agentflow.core.events.effects import Effect, HostCall, LogMessage, Step, Ta
 from agentflow.core.ports.ports import Tool
 from agentflow.durable.journal import RunJournal, beside
 from agentflow.durable.values.data_adapter import DataAdapter, adapter_of
-from agentflow.durable.values.fingerprints import fingerprint, marks_of, parts_of, quick_fingerprint
-from agentflow.durable.values.record_values import sources_in
-from agentflow.durable.values.typed_output import as_data, output_of
+from agentflow.durable.values.record_values import (
+    as_data,
+    fingerprint,
+    marks_of,
+    output_of,
+    parts_of,
+    quick_fingerprint,
+    sources_in,
+)
 from agentflow.durable.waiting import slept
-from agentflow.lib.schema.schema_parts import left_out, without
+from agentflow.lib.schema.json_types import left_out, without
 from agentflow.run.strand.perform import EffectRunner
 
 
 class Journaled:
-    """An :class:`~agentflow.run.strand.naming.EffectHandler` that answers from the run's records, or passes on to ``runner``.
+    """An :class:`~agentflow.run.strand.strand.EffectHandler` that answers from the run's records, or passes on to ``runner``.
 
     It keeps the digests of tools' parameters, by name.
     """

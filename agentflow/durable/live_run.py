@@ -9,9 +9,8 @@ from typing import NamedTuple
 from agentflow.core.data.messages import Usage
 from agentflow.core.events.journal import RunStatus
 from agentflow.durable.handle import DurableRun, RunEnd
-from agentflow.durable.parking import Rest
-from agentflow.durable.python_program import PythonProgram
-from agentflow.durable.records import Records
+from agentflow.durable.records import Records, Rest
+from agentflow.durable.stored_input import PythonProgram
 from agentflow.lang.program import Program
 from agentflow.run.run_spec import RunSpec
 

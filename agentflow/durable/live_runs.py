@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from agentflow.core.call.host_code import contained
+from agentflow.core.call.call import contained
 from agentflow.core.data.errors import AgentflowError, DataError, JournalError, RunStopped, SessionBusy, WorkflowError
 from agentflow.core.data.labels import NO_SOURCES, bare, box
 from agentflow.core.data.limits import Limits
@@ -29,13 +29,20 @@ from agentflow.durable.generations import Change
 from agentflow.durable.handle import RunEnd
 from agentflow.durable.journal import RunJournal, beside, holds_much
 from agentflow.durable.live_run import LiveRun, RunWork
-from agentflow.durable.python_program import PythonProgram, carry_out, find_target, has_changed, reference_in
 from agentflow.durable.records import Records, last_failures
 from agentflow.durable.remote import worker_forms
 from agentflow.durable.repeated import unusable, usable_limits
 from agentflow.durable.resting import Resting
-from agentflow.durable.stored_input import StoredInput
-from agentflow.durable.tracing import go_on_with, trace_of
+from agentflow.durable.stored_input import (
+    PythonProgram,
+    StoredInput,
+    carry_out,
+    find_target,
+    go_on_with,
+    has_changed,
+    reference_in,
+    trace_of,
+)
 from agentflow.durable.values.codec import Codec, NotData, read_usage, write_usage
 from agentflow.durable.values.error_codec import NO_VALUE, as_recorded, bare_error
 from agentflow.lang.program import Program

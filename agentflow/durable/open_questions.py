@@ -11,7 +11,7 @@ from agentflow.core.events.questions import Question
 from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.deriving import stored_run
 from agentflow.durable.live_runs import LiveRuns
-from agentflow.durable.parking import question_of
+from agentflow.durable.records import question_of
 from agentflow.durable.stored_input import StoredInput
 from agentflow.durable.values.codec import Codec, NotData
 from agentflow.run.questions import check_answer, no_such_question

@@ -9,8 +9,8 @@ from typing import Any, Literal, NoReturn
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError
+from agentflow.core.data.limits import total
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.money import total
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.data.source import Span
 from agentflow.core.events.journal import EffectRow, EffectState, OwnedRun, RunRow
@@ -18,9 +18,9 @@ from agentflow.core.ports.store_ports import JournalStore
 from agentflow.durable.generations import TaskOverrides
 from agentflow.durable.journal import RunJournal
 from agentflow.durable.pool import Pool, path_order
-from agentflow.durable.python_program import PythonProgram, carry_out
 from agentflow.durable.records import Elsewhere, Records, wait_for_end
 from agentflow.durable.remote import worker_forms
+from agentflow.durable.stored_input import PythonProgram, carry_out
 from agentflow.durable.values.codec import Codec, write_usage
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from agentflow.core.data.limits import added
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.money import added
 from agentflow.core.data.results import NO_USAGE
 from agentflow.core.events.journal import EffectRow, EffectState
 from agentflow.durable.values.codec import read_usage, write_usage

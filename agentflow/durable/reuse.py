@@ -11,8 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from agentflow.core.call.call import CallContext, RunPort
-from agentflow.core.call.forwarding import ForwardingRun
+from agentflow.core.call.call import CallContext, ForwardingRun, RunPort
 from agentflow.core.data.errors import JournalError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import bare, box, outer_sources
@@ -24,12 +23,10 @@ from agentflow.core.events.events import EffectReplayed
 from agentflow.core.events.journal import StoredResult
 from agentflow.core.ports.ports import Tool
 from agentflow.core.ports.store_ports import ResultStore
-from agentflow.durable.journal import RunJournal
-from agentflow.durable.meter import Meter
+from agentflow.durable.journal import Meter, RunJournal
 from agentflow.durable.values.codec import Codec, NotData, read_usage
 from agentflow.durable.values.data_adapter import DataAdapter
-from agentflow.durable.values.fingerprints import fingerprint
-from agentflow.durable.values.typed_output import as_data, from_data, output_of
+from agentflow.durable.values.record_values import as_data, fingerprint, from_data, output_of
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import redacted_json
 from agentflow.run.strand.budget import Budget

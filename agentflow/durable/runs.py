@@ -39,14 +39,20 @@ from agentflow.durable.live_run import LiveRun
 from agentflow.durable.live_runs import LiveRuns
 from agentflow.durable.open_questions import OpenQuestions
 from agentflow.durable.plan import RunPlan, make_plan
-from agentflow.durable.python_program import PythonProgram, identity, prepared, reference_in
 from agentflow.durable.records import answers
 from agentflow.durable.repeated import check_same, raises_limit, unusable, usable_limits
-from agentflow.durable.stored_input import StoredInput, limits_data
+from agentflow.durable.stored_input import (
+    PythonProgram,
+    StoredInput,
+    identity,
+    limits_data,
+    prepared,
+    reference_in,
+    trace_of,
+)
 from agentflow.durable.takeover import LOOK_S, MOST_DEATHS, Takeover, Trials, poisoned
-from agentflow.durable.tracing import trace_of
 from agentflow.durable.values.codec import Codec, read_usage
-from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.durable.values.record_values import fingerprint
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
 from agentflow.run.engine import Engine

@@ -20,11 +20,9 @@ from agentflow.core.events.events import WaitStarted
 from agentflow.core.events.journal import EffectRow, EffectState, effect_key
 from agentflow.core.events.questions import Question
 from agentflow.durable.decisions import mismatch
-from agentflow.durable.parking import PARKED_S
-from agentflow.durable.records import CLEANUP, Records
+from agentflow.durable.records import CLEANUP, PARKED_S, Records
 from agentflow.durable.values.codec import Codec
-from agentflow.durable.values.fingerprints import fingerprint, marks_of
-from agentflow.durable.values.record_values import with_marks
+from agentflow.durable.values.record_values import fingerprint, marks_of, with_marks
 from agentflow.run.questions import permits_of, unanswered, waiting
 
 

@@ -29,7 +29,7 @@ from agentflow.executors.confine import Root
 from agentflow.executors.path_rules import check_text, split
 from agentflow.executors.waiting import run_or_undo
 from agentflow.lib.atomic import TEMPORARY, replace, sweep
-from agentflow.lib.file_names import name_text
+from agentflow.lib.file_writer import name_text
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.protected_names import EXECUTED, PROTECTED, Protection
 from agentflow.lib.text.terminal import shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from agentflow.core.data.errors import PathDenied
-from agentflow.lib.file_names import text_name
+from agentflow.lib.file_writer import text_name
 from agentflow.lib.text.terminal import shown
 
 MAX_NAME = 255
@@ -15,7 +15,7 @@ MAX_PATH = 4_096
 
 
 def check_text(path: object) -> str:
-    """The file name that ``path`` denotes (:func:`~agentflow.lib.file_names.text_name`), if the kernel accepts it.
+    """The file name that ``path`` denotes (:func:`~agentflow.lib.file_writer.text_name`), if the kernel accepts it.
 
     Raises PathDenied (``files/name``) if it is not text, empty, too long, contains a NUL or cannot be encoded.
     """

@@ -21,7 +21,7 @@ from agentflow.core.ports.ports import Prompt, PromptOutcome, ToolPort
 from agentflow.executors.tool_specs import SCHEMAS
 from agentflow.exploration.answers import Answer, Answers, Shape
 from agentflow.handler.offering import called_by_model, offered_to
-from agentflow.handler.tool_turn import ToolTurn
+from agentflow.handler.tool_registry import ToolTurn
 from agentflow.lib.schema.json_schema import Schema
 
 LATE_S = 1e8

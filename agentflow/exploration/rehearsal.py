@@ -41,10 +41,10 @@ from agentflow.lang.words import TOOL_FORMS, WORDS
 from agentflow.run.engine import Engine
 from agentflow.run.run_spec import RunSpec
 from agentflow.run.strand.perform import EffectRunner
-from agentflow.tasks.executor import AtomicTaskExecutor
-from agentflow.tasks.inputs import request_from_arguments
 from agentflow.tasks.registry import CompiledTemplate
+from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
+from agentflow.tasks.template import request_from_arguments
 
 STEPS = 20_000
 EFFECTS = 60

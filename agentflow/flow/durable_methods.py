@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from agentflow.core.call.host_code import executing_call
+from agentflow.core.call.call import executing_call
 from agentflow.core.data.errors import ConfigurationError, JournalError
 from agentflow.core.data.event_log import FIRST, EventId
 from agentflow.core.data.limits import Limits
@@ -24,21 +24,19 @@ from agentflow.flow.run_options import START, StartOptions, check_run, spec_of
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
 from agentflow.lib.redact import Redactor
-from agentflow.run.asking import Approver
 from agentflow.run.engine import Engine
 from agentflow.run.handle import RunResult
-from agentflow.run.questions import no_such_question
-from agentflow.run.run import check_name
+from agentflow.run.questions import Approver, no_such_question
+from agentflow.run.run import Tenant, check_name
 from agentflow.run.run_spec import RunSpec
-from agentflow.run.tenant import Tenant
 
 if TYPE_CHECKING:  # a flow without durable= loads none of it
     from agentflow.durable.conversations import LastingSession
     from agentflow.durable.generations import Overrides
     from agentflow.durable.handle import DurableRun, RunInfo
     from agentflow.durable.plan import RunPlan
-    from agentflow.durable.python_program import PythonProgram
     from agentflow.durable.runs import DurableRuns
+    from agentflow.durable.stored_input import PythonProgram
     from agentflow.flow.store import FlowStore
 
 R = TypeVar("R")
@@ -333,7 +331,7 @@ class DurableMethods:
         if isinstance(program, FlowCall):
             if spec.bindings is not None:
                 raise no_bindings(program)
-            from agentflow.durable.python_program import PythonProgram
+            from agentflow.durable.stored_input import PythonProgram
 
             target, values = program.stored()
             names = None if spec.allow is None else frozenset(spec.allow)

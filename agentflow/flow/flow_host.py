@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import executing_call
+from agentflow.core.call.call import CallContext, executing_call
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.labels import NO_SOURCES
 from agentflow.core.data.limits import Limits

@@ -9,8 +9,8 @@ from inspect import isawaitable
 from itertools import islice
 from typing import Any, Protocol, TypeVar, cast
 
+from agentflow.core.call.call import LineCode, contained, is_stray
 from agentflow.core.call.host_calls import LINE_S, HostCalls
-from agentflow.core.call.host_code import LineCode, contained, is_stray
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, PythonOverlap, WorkflowError
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source, Span

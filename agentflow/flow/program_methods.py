@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from typing_extensions import Unpack
 
-from agentflow.core.call.host_code import executing, executing_call, executing_line
+from agentflow.core.call.call import executing, executing_call, executing_line
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.media import PromptParts, load_parts
 from agentflow.core.data.messages import TextPart

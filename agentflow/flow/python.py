@@ -8,8 +8,7 @@ import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from agentflow.core.call.call import CallContext, LineCall
-from agentflow.core.call.host_code import calling, executing, executing_call
+from agentflow.core.call.call import CallContext, LineCall, calling, executing, executing_call
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, WorkflowError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.session import Session

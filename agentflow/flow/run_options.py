@@ -15,9 +15,9 @@ from agentflow.core.data.source import Surface
 from agentflow.flow.python import FlowCall
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lib.option_table import unknown_field, wrong_value
-from agentflow.run.asking import Approver
+from agentflow.run.questions import Approver
+from agentflow.run.run import Tenant
 from agentflow.run.run_spec import PLAIN, RunSpec
-from agentflow.run.tenant import Tenant
 
 Where: TypeAlias = Literal["here", "workers"]
 """Who carries out a durable run: the process that starts it, or any worker."""

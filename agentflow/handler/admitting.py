@@ -17,8 +17,7 @@ from inspect import isawaitable
 from typing import Any, cast
 
 from agentflow.core.call.approval import ApprovalRequest, Denied, refusal
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.data.errors import RunStopped, TaskError, clip
 from agentflow.core.data.labels import NO_SOURCES
 from agentflow.core.data.results import TaskResult

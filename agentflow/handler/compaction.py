@@ -12,15 +12,15 @@ from typing import Any
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import ProviderError, ResourceExhausted, clip
 from agentflow.core.data.messages import Message, TextPart, ToolCallPart, ToolResultPart
+from agentflow.core.data.requests import MOST_SUMMARIES
 from agentflow.core.data.results import NO_USAGE, Usage
 from agentflow.core.data.session import Session
 from agentflow.core.data.templates import HistoryConfig
-from agentflow.core.data.turns import MOST_SUMMARIES
 from agentflow.core.data.values import plain, to_json
 from agentflow.core.events.events import HistoryCompacted
 from agentflow.core.ports.ports import PromptOutcome
-from agentflow.handler.conversation import contained, summary_messages
 from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, size_of_message
+from agentflow.handler.prompt_run import contained, summary_messages
 
 Ask = Callable[[str, str, CallContext], Awaitable[PromptOutcome]]
 """Runs a prompt without history or tools: system text, prompt, call."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import contained, is_stray
-from agentflow.core.call.scope import Scope
+from agentflow.core.call.call import CallContext, ForwardingRun, RunPort, Scope, contained, is_stray
 from agentflow.core.call.spending import may_be_billed
+from agentflow.core.data.errors import ProviderError, ResourceExhausted
 from agentflow.core.data.message_json import are_long
 from agentflow.core.data.messages import (
     Attempt,
     ModelDelta,
+    ModelProfile,
     ModelRequest,
     ModelResponse,
     Notice,
@@ -23,9 +24,10 @@ from agentflow.core.data.messages import (
 )
 from agentflow.core.data.provider_errors import CallTimeout, IncompleteStream
 from agentflow.core.data.results import NO_USAGE
-from agentflow.core.data.work import LONG_TEXT
+from agentflow.core.data.walk import LONG_TEXT
 from agentflow.core.events.events import (
     AttemptStarted,
+    Event,
     ModelStarted,
     PartialOutput,
     TextDelta,
@@ -35,6 +37,129 @@ from agentflow.core.events.events import (
 )
 from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.handler.answer import OutputSchema, PartialAnswer
+from agentflow.handler.estimate import Estimator
+
+Show = Callable[[Event, Callable[[], int]], Iterable[Event]]
+ALLOWANCE = 64
+"""Number of unread events at which the producer waits for the reader."""
+
+
+class WatchedRun(ForwardingRun):
+    """A RunPort that forwards to another and copies its events to a queue; delta producers wait for the reader.
+
+    Parameters: ``show`` returns the events to show the reader for an event, with numbers from its second argument.
+    """
+
+    def __init__(self, run: RunPort, show: Show | None = None) -> None:
+        super().__init__(run)
+        self._show = show
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self.watched = True
+        self.streaming = True
+
+    @property
+    def congested(self) -> bool:
+        """Whether the reader, or the run's own stream, is behind."""
+        return self.queue.qsize() > ALLOWANCE or super().congested
+
+    def publish(self, event: Event) -> None:
+        """Publish to the run's observers and to the reader."""
+        super().publish(event)
+        for shown in (event,) if self._show is None else self._show(event, self.next_seq):
+            self.queue.put_nowait(shown)
+
+    async def room(self) -> None:
+        """Wait until the reader and the run's own stream take deltas again."""
+        if super().congested:
+            await super().room()
+        while self.queue.qsize() > ALLOWANCE:
+            self._room.clear()
+            await self._room.wait()
+
+    async def next(self) -> Event | None:
+        """The next event; None after the last."""
+        event = await self.queue.get()
+        if self.queue.qsize() <= ALLOWANCE // 2:
+            self._room.set()
+        return event
+
+    def end(self) -> None:
+        """End the stream: no more events will come."""
+        self.queue.put_nowait(None)
+
+
+def watch(call: CallContext, *content: object, show: Show | None = None) -> tuple[WatchedRun, CallContext]:
+    """A watched run, and the call of the prompt that starts in it; the call has the same path as without watching.
+
+    ``content`` identifies the prompt if ``call`` is not ordered; ``show`` as for :class:`WatchedRun`.
+    """
+    inner = call.start(call.span, "Prompt", *content)
+    inner.run = watched = WatchedRun(call.run, show)
+    return watched, inner
+
+
+_log = logging.getLogger(__name__)
+
+WARN_AT = 0.8
+"""Share of the window at which a warning is published."""
+
+
+class ContextGuard:
+    """Watches how much of its model's context window a prompt uses. ``window`` is its size in tokens."""
+
+    __slots__ = ("_adapter", "_call", "_estimator", "_profile", "_warned", "_window")
+
+    def __init__(
+        self, adapter: ProviderAdapter, profile: ModelProfile, window: int, estimator: Estimator, call: CallContext
+    ) -> None:
+        self._adapter = adapter
+        self._profile = profile
+        self._window = window
+        self._estimator = estimator
+        self._call = call
+        self._warned = False
+
+    async def before(self, request: ModelRequest, used: int) -> None:
+        """Check a request of about ``used`` tokens before it is sent. Raises ResourceExhausted if it cannot fit."""
+        window = self._window
+        if used < window * WARN_AT:
+            return
+        if not self._estimator.counted and self._profile.counts_tokens:
+            used = await self._count(request, used)
+        self._look(used)
+        if used >= window:
+            raise ResourceExhausted(
+                f"the prompt needs about {used:,} tokens, {self._profile.model} has a context window of {window:,}",
+                resource="context",
+                used=used,
+                limit=window,
+                hint="give it less: fewer files, fewer history turns, or split the task",
+            )
+
+    async def _count(self, request: ModelRequest, otherwise: int) -> int:
+        try:
+            return await self._adapter.count_tokens(request)
+        except ProviderError as error:  # a failed count must not fail a call that may succeed
+            _log.info("tokens could not be counted (%s); the estimate stands", error.code)
+            return otherwise
+
+    def after(self, response: ModelResponse) -> None:
+        """Check the provider's own figures after an answer, and warn if the window is nearly full."""
+        usage = response.usage
+        if usage.input_tokens:
+            self._look(usage.input_tokens + usage.output_tokens)
+
+    def _look(self, used: int) -> None:
+        window = self._window
+        if used >= window * WARN_AT and not self._warned:
+            self._warned = True
+            self._call.warn(
+                "context/near-limit",
+                f"{used:,} of {window:,} tokens of {self._profile.model}'s context window are in use",
+                used=used,
+                limit=window,
+            )
 
 
 class Account(Protocol):

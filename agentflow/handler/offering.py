@@ -12,7 +12,7 @@ from agentflow.core.data.messages import ToolSpec
 from agentflow.core.data.names import CompiledTask, file_grants
 from agentflow.core.ports.ports import Prompt, Tool, ToolPort
 from agentflow.core.ports.toolbox import NO_TOOLBOX, Toolbox, offered
-from agentflow.handler.tool_turn import NO_TOOLS
+from agentflow.handler.tool_registry import NO_TOOLS
 from agentflow.handler.tools import task_tool
 
 

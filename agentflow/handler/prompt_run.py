@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from hashlib import blake2b
 from math import isfinite
@@ -15,8 +18,10 @@ from agentflow.core.call.reading import files_read
 from agentflow.core.call.run_port import PAID_TEXT
 from agentflow.core.call.spending import Purse, Quote, Reservation
 from agentflow.core.call.work_clock import WorkClock
+from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import LimitExceeded, ResourceExhausted, clip
 from agentflow.core.data.frozen import frozen
+from agentflow.core.data.limits import NANO, added
 from agentflow.core.data.message_json import read_message, read_response
 from agentflow.core.data.messages import (
     CAP_SETTINGS,
@@ -24,6 +29,8 @@ from agentflow.core.data.messages import (
     ModelProfile,
     ModelRequest,
     ModelResponse,
+    OtherPart,
+    Part,
     PromptCache,
     TextPart,
     ToolCallPart,
@@ -32,20 +39,225 @@ from agentflow.core.data.messages import (
     thinking_tokens,
     user,
 )
-from agentflow.core.data.money import NANO, added
+from agentflow.core.data.requests import WITHOUT_TOOLS
 from agentflow.core.data.results import NO_USAGE
-from agentflow.core.data.turns import WITHOUT_TOOLS
+from agentflow.core.data.session import Compaction, Session
+from agentflow.core.data.templates import HistoryConfig
 from agentflow.core.data.values import is_long, plain
+from agentflow.core.events.events import WaitReason, WaitStarted
 from agentflow.core.ports.ports import Pricing, Prompt, PromptOutcome, ProviderAdapter, ToolPort
-from agentflow.handler.answer import OutputSchema
-from agentflow.handler.answer_check import checked_calls, without_calls
-from agentflow.handler.conversation import answer_message, opening, opening_sources
-from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator
-from agentflow.handler.limits import ContextGuard
-from agentflow.handler.model_turn import model_turn
-from agentflow.handler.patience import waiting
-from agentflow.handler.prompt_cache import PromptCaching
-from agentflow.handler.tool_turn import ToolTurn
+from agentflow.handler.answer import OutputSchema, checked_calls, without_calls
+from agentflow.handler.estimate import CHARACTERS_PER_TOKEN, Calibration, Estimator, size_of, size_of_message
+from agentflow.handler.model_turn import ContextGuard, model_turn
+from agentflow.handler.tool_registry import ToolTurn
+
+SEEN_S = 300.0
+"""Seconds for which a prefix counts as likely to be sent again: as long as providers keep it."""
+WORTH = 1_500
+"""Minimum of characters of a prefix worth caching: no provider caches fewer than 512 tokens."""
+_MOST_SEEN = 4_096
+
+
+class PromptCaching:
+    """Decides for the prompts of a turn loop whether to ask for caching. ``default`` is for prompts that do not say.
+
+    ``clock`` returns monotonic seconds.
+    """
+
+    __slots__ = ("_clock", "_seen", "default")
+
+    def __init__(self, default: PromptCache | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.default: PromptCache | None = default
+        self._clock = clock
+        self._seen: dict[str, float] = {}
+
+    def plan(
+        self,
+        stated: PromptCache | None,
+        session: Session,
+        model: str,
+        system: str,
+        messages: Sequence[Message],
+        *,
+        tools: bool,
+    ) -> tuple[PromptCache | None, str]:
+        """What to ask of the provider for a prompt, and the key shared by requests with the same beginning.
+
+        ``stated`` is what the prompt says. The key is empty if nothing is worth caching.
+        """
+        cache = self.default if stated is None else stated
+        if cache is False:
+            return False, ""
+        if tools or len(messages) > 1:
+            return cache or "5m", conversation_key(session, model)
+        if cache or len(system) >= WORTH or session.data_context is not None:
+            key = prefix_key(model, system, messages[0])
+            return "5m" if self.seen(key) and cache is None else cache, key
+        return None, ""
+
+    def seen(self, key: str) -> bool:
+        """Whether the prefix with this key was sent within the last five minutes. It counts as sent from now on."""
+        now = self._clock()
+        before = self._seen.pop(key, None)
+        self._seen[key] = now
+        if len(self._seen) > _MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return before is not None and now - before < SEEN_S
+
+
+def prefix_key(model: str, system: str, first: Message) -> str:
+    """The key of the beginning of a prompt without history or tools: its system text and the data context."""
+    part = first.parts[0]
+    return _key(model, system, part.text if isinstance(part, TextPart) and part.cache else "")
+
+
+def conversation_key(session: Session, model: str) -> str:
+    """The key of a conversation; it does not reveal the session's name."""
+    return _key(model, session.scope)
+
+
+def _key(*texts: str) -> str:
+    return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+NO_ANSWER = "(no answer in words)"
+"""Stored in history for an answer without text: providers refuse an empty message."""
+
+_CLOSING = re.compile(
+    r"<(?=/?\s*(?:data_context|item|(?:conversation_)?summary(?:_so_far)?|conversation)\b)", re.IGNORECASE
+)
+
+
+@frozen
+class Opening:
+    """The messages a prompt begins with: those before the index ``at`` are history, the prompt's own is the last.
+
+    ``size`` is the estimated number of characters of the history, from cached sizes.
+    """
+
+    messages: list[Message]
+    at: int
+    size: int
+
+
+def opening(session: Session, history: HistoryConfig, prompt: Message) -> Opening:
+    """History as ``history`` says, then the prompt.
+
+    The data context precedes the first user message, as a separate part that the provider may cache: it is the same for
+    every prompt, and its text never has the authority of a system prompt.
+    """
+    messages: list[Message] = []
+    size = 0
+    if history.use_session_history:
+        count = session.turn_count
+        if count:
+            size = _add_history(messages, session, history, count)
+    at = len(messages)
+    messages.append(prompt)
+    if session.data_context is not None:
+        text = render(session.data_context)
+        if text:
+            first = messages[0]
+            messages[0] = Message(first.role, (TextPart(text, cache="auto"), *first.parts))
+            if at:
+                size += size_of(text)
+    return Opening(messages, at, size)
+
+
+def _add_history(messages: list[Message], session: Session, history: HistoryConfig, count: int) -> int:
+    """Add the exchanges that ``history`` asks for, of ``count``. Returns their estimated characters."""
+    compaction = session.compaction if history.compact_after_tokens is not None else None
+    messages.extend(summary_messages(compaction))
+    most = history.history_turns_to_include
+    start = 0 if most is None else count - min(count, max(0, most))
+    if compaction is not None:
+        start = max(start, compaction.turns)
+    size = sum(map(size_of_message, messages)) + session.size(size_of_message, start)
+    for exchange in session.turns(max(0, count - start)):
+        messages.extend(exchange)
+    return size
+
+
+def opening_sources(session: Session, history: HistoryConfig) -> frozenset[str]:
+    """Where what a prompt is sent of its session's history came from; a summary came from the turns it stands for."""
+    if not history.use_session_history or not session.turn_count:
+        return frozenset()
+    most = history.history_turns_to_include
+    shortened = session.compaction is not None and history.compact_after_tokens is not None
+    turns = session.turns(None if shortened or most is None else max(0, most))
+    return frozenset[str]().union(*[message.sources for turn in turns for message in turn])
+
+
+def summary_messages(compaction: Compaction | None) -> tuple[Message, ...]:
+    """The exchange sent instead of the summarised turns; empty without a summary. Its text cannot close its own element."""
+    if compaction is None:
+        return ()
+    text = f"<conversation_summary>\n{contained(compaction.summary)}\n</conversation_summary>"
+    return (
+        user(f"The conversation before this, shortened:\n\n{text}"),
+        Message("assistant", (TextPart("I go on from there."),)),
+    )
+
+
+def render(data: DataContext) -> str:
+    """A data context as text for the model; empty if it has no items.
+
+    Each item is an element. In its content, every ``<`` that would open or close one of these elements becomes
+    ``&lt;``, so that no content can end its own element. All other characters are unchanged.
+    """
+    if not data.items and not data.overall_summary:
+        return ""
+    lines = ["<data_context>"]
+    if data.overall_summary:
+        lines.append(f"<summary>{contained(data.overall_summary)}</summary>")
+    for item in data.items:
+        position = f' lines="{item.start_line}-{item.end_line}"' if item.start_line is not None else ""
+        lines.append(
+            f'<item path="{_attribute(item.path)}"{position}>\n{contained(item.content or item.relevance)}\n</item>'
+        )
+    lines.append("</data_context>\n\n")
+    return "\n".join(lines)
+
+
+def contained(text: str) -> str:
+    """``text`` escaped so that it cannot open or close an element of the data context."""
+    return _CLOSING.sub("&lt;", text)
+
+
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def answer_message(response: ModelResponse) -> Message:
+    """The answer as stored in history: verbatim, but with a stand-in where a strict server would refuse empty text."""
+    if len(response.parts) == 1 and type(only := response.parts[0]) is TextPart and only.text.strip():
+        return Message("assistant", response.parts)  # the case of nearly every last answer
+    parts: list[Part] = []
+    says = False
+    for part in response.parts:
+        if isinstance(part, TextPart) and not part.text.strip():
+            continue
+        parts.append(part)
+        says = says or isinstance(part, TextPart | ToolCallPart | OtherPart)
+    if not says:
+        parts.append(TextPart(NO_ANSWER))
+    return Message("assistant", tuple(parts))
+
+
+PATIENCE_S = 1.0
+"""Seconds of waiting after which a warning is published."""
+
+
+@asynccontextmanager
+async def waiting(call: CallContext, reason: WaitReason, *, code: str, message: str) -> AsyncGenerator[None, None]:
+    """A block that waits: WaitStarted and WaitFinished at the path of ``call``, and a Warning after a while."""
+    with call.scope(WaitStarted, call.path, reason=reason) as scope:
+        late = asyncio.get_running_loop().call_later(PATIENCE_S, scope.call.warn, code, message)
+        try:
+            yield
+        finally:
+            late.cancel()
+
 
 USUAL_CAP = 8_192
 """Default maximum of tokens of an answer in a run with a budget."""

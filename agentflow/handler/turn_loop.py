@@ -15,8 +15,8 @@ from typing import Any
 from agentflow.core.call.call import CallContext
 from agentflow.core.call.work_clock import WorkClock, timed
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, clip
+from agentflow.core.data.limits import added
 from agentflow.core.data.messages import PromptCache, TextPart, ToolSpec
-from agentflow.core.data.money import added
 from agentflow.core.data.provider_errors import CallTimeout
 from agentflow.core.data.results import Usage
 from agentflow.core.data.session import Session
@@ -26,9 +26,29 @@ from agentflow.handler.answer import OutputSchemas
 from agentflow.handler.compaction import NOTHING, compact
 from agentflow.handler.estimate import Calibration
 from agentflow.handler.offering import called_by_model, offered_to
-from agentflow.handler.prompt_cache import PromptCaching
-from agentflow.handler.prompt_run import PromptRun
-from agentflow.handler.tool_turn import NO_TOOLS
+from agentflow.handler.prompt_run import PromptCaching, PromptRun
+from agentflow.handler.tool_registry import NO_TOOLS
+
+
+class OneModel:
+    """A ModelRouter for a handler built alone: resolves every name to one adapter.
+
+    Parameters: ``adapter``, ``model`` the name for prompts without one.
+    """
+
+    def __init__(self, adapter: ProviderAdapter, model: str | None = None) -> None:
+        self.adapter = adapter
+        self._model = model
+
+    def resolve(self, model: str | None) -> tuple[ProviderAdapter, str]:
+        """The adapter and the name."""
+        name = model or self._model or ""
+        return self.adapter, name.partition(":")[2] or name
+
+    def full_name(self, model: str | None) -> str:
+        """The name as it is written."""
+        return model or self._model or ""
+
 
 Fallback = Callable[[Sequence[tuple[ProviderAdapter, str]]], ProviderAdapter]
 """Combines several routes ``(adapter, model name)``, to be tried in order, into one adapter."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from agentflow.lib.private_files import make_private_directory, open_private
+from agentflow.lib.file_writer import make_private_directory, open_private
 
 
 class BlobDirectory:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from agentflow.core.call.own_task import outlast
-from agentflow.lib.private_files import make_private_directory, open_private
+from agentflow.lib.file_writer import make_private_directory, open_private
 
 _TRIES = 5
 _PAUSE_S = 0.01

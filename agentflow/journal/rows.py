@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from agentflow.core.data.money import total
+from agentflow.core.data.limits import total
 from agentflow.core.events.journal import EffectRow, EffectState, JsonText, RunRow
 from agentflow.journal.connection import Connection, Row
 from agentflow.journal.errors import corrupt

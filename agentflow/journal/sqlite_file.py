@@ -22,7 +22,7 @@ from agentflow.journal.connection import Row
 from agentflow.journal.errors import corrupt, other_version, owned_run, unknown_run
 from agentflow.journal.rows import EFFECT, EFFECT_CHANGED, KEPT, LONG, effect_values
 from agentflow.journal.writer import Job, Put, Unavailable
-from agentflow.lib.private_files import make_private_file
+from agentflow.lib.file_writer import make_private_file
 
 VERSION = 4
 """The version of the tables. The first summed up records otherwise, and lacked tables; the second counted no deaths; the third

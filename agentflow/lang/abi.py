@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, get_
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Span
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work
 from agentflow.core.events.effects import Effect
 from agentflow.lang.changeable import Changeable
 from agentflow.lang.environment import Cell, SexpEnvironment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work
 from agentflow.lang.abi import Code, Runtime
 
 MAX_STACK_CALLS = 150

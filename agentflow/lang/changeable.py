@@ -10,7 +10,7 @@ from sys import getrefcount
 from typing import Any, cast
 
 from agentflow.core.data.labels import NO_SOURCES, Label, Sources, box, joined, outer_sources
-from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import OrderedSet
 
 CONTAINERS = frozenset((list, dict, OrderedSet))
 """The types of values that are changed in place."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.work import BITS_PER_STEP, CHARACTERS_PER_STEP, ELEMENTS_PER_STEP
+from agentflow.core.data.walk import BITS_PER_STEP, CHARACTERS_PER_STEP, ELEMENTS_PER_STEP
 
 BYTES_PER_ELEMENT = 64
 """Memory that is counted for an element of a new collection: its own, beside the reference that its part of a step pays for."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from agentflow.core.data.errors import DataError, UnboundSymbolError
 from agentflow.core.data.labels import strip
 from agentflow.core.data.names import RecordInfo, Template
-from agentflow.core.data.shared_list import plain_lists
+from agentflow.core.data.values import plain_lists
 from agentflow.lib.text.suggest import did_you_mean
 
 

@@ -12,10 +12,8 @@ from pydantic import BaseModel
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.labels import Label, bare
 from agentflow.core.data.records import Entries, Record
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import MAX_DATA_DEPTH, Symbol
-from agentflow.core.data.walk import LEAVES
-from agentflow.core.data.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work, finish, slices
+from agentflow.core.data.values import MAX_DATA_DEPTH, SharedList, Symbol
+from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, LEAVES, PART, Work, finish, slices
 from agentflow.lang.calling import begun
 from agentflow.lang.truth import same
 

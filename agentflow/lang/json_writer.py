@@ -13,10 +13,8 @@ from pydantic import BaseModel
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.json_text import encoded
 from agentflow.core.data.records import is_dict
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import Symbol
-from agentflow.core.data.walk import LEAVES, TooDeep, TooLong, copied, elements, exact, sizes
-from agentflow.core.data.work import CHARACTERS_PER_STEP, Work
+from agentflow.core.data.values import SharedList, Symbol
+from agentflow.core.data.walk import CHARACTERS_PER_STEP, LEAVES, TooDeep, TooLong, Work, copied, elements, exact, sizes
 from agentflow.lang.charging import BYTES_PER_CHARACTER, Bounded, check_string
 from agentflow.lang.printer import opaque, too_deep, write_number
 

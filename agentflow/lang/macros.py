@@ -8,9 +8,9 @@ from typing import Any, NoReturn, TypeVar
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.shared_list import plain_lists
 from agentflow.core.data.source import Span
-from agentflow.core.data.work import Work
+from agentflow.core.data.values import plain_lists
+from agentflow.core.data.walk import Work
 from agentflow.core.events.effects import Effect
 from agentflow.lang.abi import Code, Operation, Runtime
 from agentflow.lang.allowance import Allowance

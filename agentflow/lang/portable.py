@@ -22,11 +22,9 @@ from agentflow.core.data.errors import DataError, SexpEvaluationError
 from agentflow.core.data.labels import UNKNOWN, Following, Label, box, strip
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import ASKED, NameInfo, Names, Template, narrowed
-from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.core.data.records import is_dict
-from agentflow.core.data.shared_list import SharedList
 from agentflow.core.data.source import Source, Surface
-from agentflow.core.data.values import MAX_DATA_DEPTH, Symbol
+from agentflow.core.data.values import MAX_DATA_DEPTH, OrderedSet, SharedList, Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment

@@ -17,10 +17,8 @@ from typing import Any, cast
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.models import MappingModel
 from agentflow.core.data.records import is_dict
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import MAX_DATA_DEPTH, Symbol
-from agentflow.core.data.walk import exact
-from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
+from agentflow.core.data.values import MAX_DATA_DEPTH, SharedList, Symbol
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work, exact, finish, slices
 from agentflow.lang.closure import Closure
 
 MAX_DIGITS = 4_300

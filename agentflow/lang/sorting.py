@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from agentflow.core.data.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
 
 T = TypeVar("T")
 _CHUNK = 4_096

@@ -16,7 +16,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import DEFINE, NameInfo
 from agentflow.core.data.names import Names as NamesPort
 from agentflow.core.data.source import Source, Span
-from agentflow.core.data.work import Work, finish
+from agentflow.core.data.walk import Work, finish
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.analyzer import nodes_in
 from agentflow.lang.checks import Suspects, failures_of_parts, names_in_sight, suspects

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.values import Symbol
+from agentflow.core.data.values import OrderedSet, Symbol
 from agentflow.lang.closure import Closure
 
 _NONE = type(None)

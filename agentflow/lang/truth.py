@@ -13,9 +13,7 @@ from types import WrapperDescriptorType
 from typing import Any
 
 from agentflow.core.data.labels import Label
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import Symbol
+from agentflow.core.data.values import OrderedSet, SharedList, Symbol
 from agentflow.core.data.walk import LEAVES
 
 _PLAIN = frozenset((*LEAVES, list, dict, tuple))

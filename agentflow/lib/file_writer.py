@@ -7,13 +7,37 @@ Anything else (a terminal, a pipe, a device, a descriptor such as ``/dev/stdout`
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import stat
 import time
 from pathlib import Path
+from typing import Any, cast
 
 from agentflow.lib.atomic import replace
+
+_ENCODED = re.compile(r"[\udc80-\udcff]|\\(?=x(?:[89a-f][0-9a-f]|5c))")
+_WRITTEN = re.compile(r"\\x([89a-f][0-9a-f]|5c)")
+
+
+def name_text(name: str) -> str:
+    """The text of ``name``, a file name or path as the :mod:`os` functions give it. The inverse is :func:`text_name`."""
+    if name.isascii() and "\\" not in name:
+        return name
+    return _ENCODED.sub(lambda match: f"\\x{ord(match.group()) & 0xFF:02x}", name)
+
+
+def text_name(text: str) -> str:
+    """The name that ``text`` stands for, as the :mod:`os` functions take it.
+
+    Escapes that spell UTF-8 give the same name as the characters themselves, so that rules on names see one spelling.
+    """
+    if "\\x" not in text:
+        return text
+    raw = _WRITTEN.sub(lambda match: chr(0xDC00 + int(match.group(1), 16)) if match.group(1) != "5c" else "\\", text)
+    return os.fsdecode(os.fsencode(raw))
+
 
 READER_S = 10.0
 """Seconds to wait for the reader of a named pipe."""
@@ -90,4 +114,77 @@ def _write(descriptor: int, data: bytes) -> None:
         file.write(data)
 
 
-__all__ = ["write_file"]
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+
+
+def state_path() -> Path:
+    """Where agentflow keeps what outlives a process, by the XDG base directories; it may not exist yet."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "agentflow"
+
+
+def make_private_directory(path: Path) -> Path:
+    """Create ``path`` and its missing parents, closed to others; leave existing ones unchanged. Raises OSError."""
+    missing: list[Path] = []
+    at = path
+    while not at.is_dir():
+        missing.append(at)
+        at = at.parent
+    for directory in reversed(missing):
+        try:
+            directory.mkdir(mode=DIRECTORY_MODE)
+        except FileExistsError:
+            if not directory.is_dir():
+                raise
+    return path
+
+
+def open_private(path: str, flags: int) -> int:
+    """An opener for :func:`open` that creates files closed to others, regardless of the umask. Raises OSError."""
+    return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+
+
+def make_private_file(path: Path) -> None:
+    """Create the file ``path`` (and its directory) if it is missing, for libraries that open it. Raises OSError."""
+    make_private_directory(path.parent)
+    os.close(open_private(str(path), os.O_WRONLY | os.O_CREAT))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8 to the file ``path``, see :func:`write_file`; a new one is closed to others. Raises OSError.
+
+    Blocking.
+    """
+    make_private_directory(path.parent)
+    write_file(path, text.encode("utf-8", "backslashreplace"), mode=FILE_MODE)
+
+
+FILE_NAME = "agentflow.toml"
+"""The settings of a directory."""
+
+
+def _store() -> Path:
+    return state_path() / "trusted.json"
+
+
+def _trusted() -> dict[str, str]:
+    try:
+        read: Any = json.loads(_store().read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return cast("dict[str, str]", read) if isinstance(read, dict) else {}
+
+
+def is_trusted(path: Path, digest: str) -> bool:
+    """Whether the file ``path`` was trusted with what has this digest. Blocking."""
+    return _trusted().get(str(path.resolve())) == digest
+
+
+def trust(path: Path, digest: str | None) -> None:
+    """Trust the file ``path`` with what has this digest, and nothing else; None: no more. Raises OSError. Blocking."""
+    trusted = _trusted()
+    trusted.pop(str(path.resolve()), None)
+    if digest is not None:
+        trusted[str(path.resolve())] = digest
+    write_private(_store(), json.dumps(trusted, indent=1))

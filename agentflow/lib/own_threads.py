@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import ParamSpec, TypeVar
 
 from agentflow.core.call.daemon_threads import DaemonThreads, Job
+
+
+async def loaded(module: str) -> None:
+    """Import a module, on a thread unless it is there: an import may take a tenth of a second, which the event loop cannot spare."""
+    imported = sys.modules.get(module)
+    if imported is None or getattr(imported.__spec__, "_initializing", False):  # another thread may be importing it
+        await asyncio.to_thread(import_module, module)
+
 
 T = TypeVar("T")
 P = ParamSpec("P")

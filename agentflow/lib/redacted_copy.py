@@ -19,13 +19,11 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel
 
-from agentflow.core.call.partial import PartialValues
+from agentflow.core.call.host_calls import PartialValues
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import Symbol
-from agentflow.core.data.walk import MAX_DEPTH, exact
-from agentflow.core.data.work import ELEMENTS_PER_STEP, LONG_TEXT, PART, Work, finish
-from agentflow.lib.redact import MARK, Redactor, Secret
-from agentflow.lib.secret_forms import MIN_SECRET
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, LONG_TEXT, MAX_DEPTH, PART, Work, exact, finish
+from agentflow.lib.redact import MARK, MIN_SECRET, Redactor, Secret
 
 T = TypeVar("T")
 _Copying: TypeAlias = Generator[Any, Any, Any]

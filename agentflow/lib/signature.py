@@ -21,8 +21,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, clip
 from agentflow.core.data.media import is_media
 from agentflow.core.data.values import Symbol
-from agentflow.core.data.walk import LEAVES, copied
-from agentflow.core.data.work import in_slices
+from agentflow.core.data.walk import LEAVES, copied, in_slices
 from agentflow.lib.schema.partial_json import data_of
 from agentflow.lib.text.docstring import describe
 from agentflow.lib.text.suggest import did_you_mean

@@ -12,7 +12,7 @@ from lsprotocol.types import PositionEncodingKind, TextDocumentContentChangeEven
 
 from agentflow.core.data.names import NameInfo
 from agentflow.core.data.source import Source, Surface
-from agentflow.core.data.work import PAUSE_S, Work
+from agentflow.core.data.walk import PAUSE_S, Work
 from agentflow.lang.python.symbols import is_workflow_text
 from agentflow.lang.survey import Survey, Surveyor
 from agentflow.lang.symbols import Binding, Located, Occurrence, SymbolTable

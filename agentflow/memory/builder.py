@@ -10,10 +10,10 @@ from functools import partial
 from itertools import chain
 
 from agentflow.core.data.errors import DataError
-from agentflow.lib.file_names import text_name
+from agentflow.lib.file_writer import text_name
 from agentflow.lib.text.tokens import Tokeniser, repeated
-from agentflow.memory.describe import ReadFile, described, digest_of
 from agentflow.memory.git import Commit, GitFailed, GitRepository
+from agentflow.memory.rerank import ReadFile, described, digest_of
 from agentflow.memory.rows import KnownFields, PastCommit
 from agentflow.memory.rules import IndexRules, is_binary
 from agentflow.memory.store import Store

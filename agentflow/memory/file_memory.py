@@ -14,30 +14,34 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, MatchItem, MatchKind
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, DataError, RunStopped, clip
 from agentflow.core.ports.executor_ports import FilePort
 from agentflow.core.ports.memory_ports import Candidate, CandidateSource, Embedder, Ranker
-from agentflow.lib.file_names import name_text, text_name
+from agentflow.lib.file_writer import name_text, text_name
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.lib.text.tokens import Tokeniser
 from agentflow.memory.embeddings import EmbeddingSource
-from agentflow.memory.finds import FILES_OF_SYMBOLS, commit_items, symbol_items
 from agentflow.memory.index import FileIndex, UpdateReport, absolute_root
 from agentflow.memory.matches import (
+    DEPTH,
+    FILES_OF_SYMBOLS,
+    Proposal,
     background,
     blended,
+    commit_items,
+    fused,
     match_items,
     preferred,
+    proposals,
     summary,
+    symbol_items,
 )
 from agentflow.memory.ranking import Ranked
 from agentflow.memory.rules import IndexRules
-from agentflow.memory.sources import DEPTH, Proposal, fused, proposals
 from agentflow.memory.weights import BACKGROUND_WEIGHT, RankWeights
 
 _log = logging.getLogger(__name__)

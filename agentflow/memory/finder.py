@@ -11,7 +11,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.ports.executor_ports import FilePort
 from agentflow.core.ports.memory_ports import CandidateSource, Embedder
-from agentflow.lib.later import loaded
+from agentflow.lib.own_threads import loaded
 
 if TYPE_CHECKING:
     from agentflow.memory.file_memory import FileMemory

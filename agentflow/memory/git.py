@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentflow.lib.file_names import name_text
+from agentflow.lib.file_writer import name_text
 
 _HARDENED: tuple[str, ...] = (
     "--no-pager",

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from agentflow.core.data.errors import AgentflowError, DataError
-from agentflow.lib.file_names import name_text, text_name
+from agentflow.lib.file_writer import name_text, text_name
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.tokens import Tokeniser
 from agentflow.memory.builder import Builder, BuildStopped, UpdateReport, busy
-from agentflow.memory.finds import FoundCommit, found_commits
-from agentflow.memory.matches import describe_file
+from agentflow.memory.matches import FoundCommit, describe_file, found_commits
 from agentflow.memory.ranking import Ranked, rank
 from agentflow.memory.rows import FileRow, PastCommit
 from agentflow.memory.rules import IndexRules, decode

@@ -2,16 +2,69 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.context import ContextGenerationInput
 from agentflow.core.data.errors import TaskError
 from agentflow.core.data.file_choice import read_choice
 from agentflow.core.data.results import TaskResult
-from agentflow.memory.sharding import shards
+from agentflow.lib.text.spaced import spaced, spaced_names
+from agentflow.memory.matches import SHOWN_SYMBOLS
+from agentflow.memory.rows import NewFile, Words, shards
+from agentflow.memory.rules import decode, language
+from agentflow.memory.symbols import symbols
+from agentflow.memory.walk import StampFields
+
+_UTF8 = ("utf-8", "surrogatepass")
+
+
+class ReadFile(NamedTuple):
+    """A file as it was read: its path, bytes and their digest, what :class:`~agentflow.memory.walk.Stamp` has, and when."""
+
+    path: str
+    data: bytes
+    digest: bytes
+    stamp: StampFields
+    read_ns: int
+
+
+def digest_of(data: bytes) -> bytes:
+    """What tells whether a file has changed."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def described(root: int, files: Sequence[ReadFile]) -> list[NewFile]:
+    """What is stored of ``files`` of ``root`` (its id)."""
+    texts = [decode(file.data) for file in files]
+    kinds = [language(file.path, text) for file, text in zip(files, texts, strict=True)]
+    names = list(map(symbols, texts, kinds))
+    words = map(
+        Words,
+        spaced(
+            [file.data if file.data.isascii() else text.encode(*_UTF8) for file, text in zip(files, texts, strict=True)]
+        ),
+        spaced([file.path.encode(*_UTF8) for file in files]),
+        spaced_names(names),
+    )
+    return [
+        NewFile(root, path, *stamp, digest, kind, _lines(text), _shown(own), read_ns, said)
+        for (path, _, digest, stamp, read_ns), text, kind, own, said in zip(
+            files, texts, kinds, names, words, strict=True
+        )
+    ]
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))
+
+
+def _shown(names: Sequence[str]) -> str:
+    return "\n".join([" ".join(name.split()) for name in names[:SHOWN_SYMBOLS]])
+
 
 RunTask = Callable[[str, dict[str, Any], CallContext], Awaitable[TaskResult]]
 """``(template name, inputs, call or None)``: runs a template."""

@@ -13,10 +13,20 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentflow.lib.private_files import make_private_file
+from agentflow.lib.file_writer import make_private_file
 from agentflow.memory.history import HISTORY_SCHEMA, History
-from agentflow.memory.kept import ALL_KEPT, KEPT_SCHEMA, KeptWords, row_and_condition
-from agentflow.memory.rows import FILE_ROWS, FileRow, Known, KnownFields, NewFile, file_row
+from agentflow.memory.rows import (
+    ALL_KEPT,
+    FILE_ROWS,
+    KEPT_SCHEMA,
+    FileRow,
+    KeptWords,
+    Known,
+    KnownFields,
+    NewFile,
+    file_row,
+    row_and_condition,
+)
 from agentflow.memory.vectors import VECTOR_SCHEMA, VectorTable
 
 SCHEMA_VERSION = 12

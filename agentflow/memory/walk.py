@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import NamedTuple
 
-from agentflow.lib.file_names import name_text, text_name
+from agentflow.lib.file_writer import name_text, text_name
 from agentflow.memory.rules import IgnoreRules, IndexRules
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

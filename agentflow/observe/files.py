@@ -22,7 +22,7 @@ from agentflow.core.data.event_log import (
     in_order,
     parse,
 )
-from agentflow.lib.private_files import make_private_directory, open_private
+from agentflow.lib.file_writer import make_private_directory, open_private
 from agentflow.observe.log_lines import content_line
 
 SUFFIX = ".jsonl"

@@ -15,7 +15,7 @@ from agentflow.core.data.context import ContextGenerationInput
 from agentflow.core.data.event_log import CONTENT, PIECES_LINE, LogEntry, reference
 from agentflow.core.data.messages import Message, ModelResponse
 from agentflow.core.data.values import is_long, json_bytes, opened, to_json
-from agentflow.core.data.work import CHARACTERS_PER_STEP, Work
+from agentflow.core.data.walk import CHARACTERS_PER_STEP, Work
 from agentflow.core.events.events import (
     VERSION,
     Event,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from agentflow.core.data.event_log import LogEntry
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work
 from agentflow.core.events.events import Event, RunFinished, TextDelta, ThinkingDelta
 from agentflow.core.ports.store_ports import EventSink
 from agentflow.observe.log_lines import LogLines, Piece, PieceLine

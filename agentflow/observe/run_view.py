@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from agentflow.core.data.money import added
+from agentflow.core.data.limits import added
 
 State: TypeAlias = Literal["ok", "replayed", "running", "suspended", "cancelled", "failed", "error"]
 """States of an expression, the worst last."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, cast
 
-from agentflow.core.call.host_code import is_stray
+from agentflow.core.call.call import is_stray
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.events.events import DeltaBase, Event, LoopProgress, ToolProgress
 from agentflow.core.ports.store_ports import Pacer

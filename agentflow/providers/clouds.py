@@ -18,7 +18,7 @@ from agentflow.core.data.messages import ModelProfile, ModelRequest, thinking_to
 from agentflow.providers.anthropic import AnthropicProvider
 from agentflow.providers.base import NO_KEY, AdapterOptions, EventParser
 from agentflow.providers.dialects.aws_events import AwsEventParser
-from agentflow.providers.dialects.effort import anthropic_efforts
+from agentflow.providers.dialects.openai_wire import anthropic_efforts
 from agentflow.providers.dialects.wire import Wire, estimate_tokens
 from agentflow.providers.exchange import Answer
 

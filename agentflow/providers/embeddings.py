@@ -8,8 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn, cast
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.scope import Scope
+from agentflow.core.call.call import CallContext, Scope
 from agentflow.core.call.spending import Reservation, may_be_billed
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.messages import (

@@ -18,12 +18,11 @@ from agentflow.core.data.provider_errors import (
     IdleTimeout,
     ProtocolError,
 )
-from agentflow.providers.client_pool import PooledClient
 from agentflow.providers.clocks import Clocks, Watch
 from agentflow.providers.dialects import faults
 from agentflow.providers.dialects.decoding import Decoder
 from agentflow.providers.dialects.wire import Wire
-from agentflow.providers.proxies import proxy_of
+from agentflow.providers.proxies import PooledClient, proxy_of
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """Maximum size of a plain answer."""

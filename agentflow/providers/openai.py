@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 from agentflow.core.data.messages import ModelProfile, ModelRequest
 from agentflow.providers.base import NO_KEY, HttpAdapter
-from agentflow.providers.client_pool import ClientPool
 from agentflow.providers.dialects import openai_chat_wire as chat
 from agentflow.providers.dialects import openai_responses_wire as responses
 from agentflow.providers.dialects import openai_wire as common
 from agentflow.providers.dialects.decoding import Decoder
-from agentflow.providers.dialects.effort import openai_efforts
+from agentflow.providers.dialects.openai_wire import openai_efforts
 from agentflow.providers.dialects.wire import Wire
 from agentflow.providers.exchange import HttpCall, Sdk
+from agentflow.providers.proxies import ClientPool
 
 
 class OpenAIProvider(HttpAdapter):

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from agentflow.core.call.spending import Quote
 from agentflow.core.data.errors import ConfigurationError
+from agentflow.core.data.limits import NANO
 from agentflow.core.data.messages import PromptCache, Usage
-from agentflow.core.data.money import NANO
 from agentflow.core.ports.ports import ProviderAdapter
 from agentflow.providers.fallback import FallbackProvider
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.limits import Rate
-from agentflow.lib.wait_queue import WaitQueue
+from agentflow.lib.event_loop import WaitQueue
 from agentflow.providers.prices import by_specificity, most_specific
 
 BURST_S = 6.0

@@ -20,8 +20,7 @@ from agentflow.providers.clocks import Clocks, clocks_of
 from agentflow.providers.dialects.address import check_base_url
 from agentflow.providers.dialects.retry import RetryPolicy, retry_of
 from agentflow.providers.dialects.traits import Traits, stated_traits
-from agentflow.providers.paced import PacedProvider
-from agentflow.providers.priced import PricedProvider
+from agentflow.providers.paced import PacedProvider, PricedProvider
 from agentflow.providers.prices import Prices
 
 KEY_VARIABLE = "AGENTFLOW_API_KEY"

@@ -8,57 +8,193 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentflow.core.call.call import CallContext, JournalPort
+from agentflow.core.call.call import CallContext, JournalPort, Scope
 from agentflow.core.call.provenance import PolicyInForce, Provenance, left_open, taken_in
-from agentflow.core.call.reading import Reading
-from agentflow.core.call.scope import Scope
-from agentflow.core.data.errors import ConfigurationError, clip
+from agentflow.core.call.reading import Reading, following
+from agentflow.core.data.errors import AgentflowError, ConfigurationError, LimitExceeded, clip
 from agentflow.core.data.labels import NO_SOURCES, Following, box, stripped
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import CompiledTask, Definitions, Template
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session
-from agentflow.core.data.shared_list import plain_result
 from agentflow.core.data.source import Source
 from agentflow.core.data.templates import TaskTemplate
-from agentflow.core.data.walk import LEAVES
-from agentflow.core.data.work import in_slices
+from agentflow.core.data.values import plain_result
+from agentflow.core.data.walk import LEAVES, in_slices
 from agentflow.core.events.events import RunStarted
 from agentflow.core.events.questions import Answerer
 from agentflow.core.ports.memory_ports import ContextFinder
 from agentflow.core.ports.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
+from agentflow.lang.allowance import Allowance
+from agentflow.lang.closure import Closure
+from agentflow.lang.diagnosis import check_program
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.lang.program import Program, as_source
-from agentflow.lib.event_loop import running_loop
+from agentflow.lang.program import Program, ProgramCache, as_source, compile_program, describer
+from agentflow.lang.support import apply
+from agentflow.lib.event_loop import StartThrottle, running_loop
 from agentflow.lib.redact import Redactor
-from agentflow.lib.start_throttle import StartThrottle
 from agentflow.observe.stream import Fanout, Observer, Subscriber, pacers_of
 from agentflow.run.admission import Admission
-from agentflow.run.asking import Approver
 from agentflow.run.bounds.estimator import Estimator
-from agentflow.run.entry import call_closure, host_strand_at, run_program
 from agentflow.run.part import RunPart
-from agentflow.run.questions import OpenQuestions
+from agentflow.run.questions import Approver, OpenQuestions
 from agentflow.run.redaction import EventRedactor
-from agentflow.run.run import News, OpenRun, Run, check_name, check_priority
+from agentflow.run.run import News, OpenRun, Run, Tenant, check_name, check_priority
 from agentflow.run.run_spec import PLAIN, RunSpec
-from agentflow.run.strand.budget import Budget, budget_of
-from agentflow.run.strand.definitions import NamesInForce
+from agentflow.run.strand.budget import Budget, MemoryAccounts, budget_of
+from agentflow.run.strand.calls import located_error
+from agentflow.run.strand.compiling import beside_the_loop
+from agentflow.run.strand.definitions import NamesInForce, view
 from agentflow.run.strand.hops import on_fresh_task
-from agentflow.run.strand.memory import MemoryAccounts
-from agentflow.run.strand.naming import EffectHandler, Publish
-from agentflow.run.strand.pacing import Paced
-from agentflow.run.strand.perform import EffectRunner
+from agentflow.run.strand.operations import OPERATIONS
+from agentflow.run.strand.perform import EffectRunner, Paced
 from agentflow.run.strand.permits import CallBack
 from agentflow.run.strand.program_compiler import ProgramCompiler
 from agentflow.run.strand.recovery import run_of_tool
-from agentflow.run.strand.strand import Strand
-from agentflow.run.tenant import Tenant
-from agentflow.tasks.inputs import request_from_arguments
+from agentflow.run.strand.strand import EffectHandler, Publish, Strand
+from agentflow.tasks.template import request_from_arguments
 
 if TYPE_CHECKING:
     from agentflow.run.policy.rules_met import RulesMet
+
+
+def run_program(
+    program: Program,
+    env: SexpEnvironment,
+    *,
+    performer: EffectHandler,
+    call: CallContext,
+    budget: Budget,
+    programs: ProgramCache | None = None,
+    publish: Publish | None = None,
+    fitted: bool = False,
+) -> Coroutine[Any, Any, Any]:
+    """Run a program in ``env`` at ``call``; the returned coroutine gives its last value.
+
+    A program whose free names have changed since it was compiled is compiled again for ``env``, unless the caller says that
+    it is ``fitted``. ``publish`` is called with each task the program defines. Raises SexpEvaluationError, TaskError and
+    LimitExceeded, with their spans and the program calls they went through.
+    """
+    names = None if fitted else NamesInForce(performer, env, view(env, None, call.definitions))
+    unfit = names is not None and not program.fits(describer(names))
+    other = program.labelled != (call.reading is not None and call.reading.guard.following)
+    if unfit or other or (call.grants is not None and program.allow != call.grants):
+        return _run_refitted(program, env, performer, call, budget, programs, publish)
+    if call.reading is None:  # as strand_at does: here and above, runs without a policy save a call
+        return Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish).main(
+            program, env
+        )
+    return strand_at(call, budget, performer, programs=programs, env=env, publish=publish).main(program, env)
+
+
+def strand_at(
+    call: CallContext,
+    budget: Budget,
+    performer: EffectHandler,
+    *,
+    programs: ProgramCache | None = None,
+    env: SexpEnvironment | None = None,
+    publish: Publish | None = None,
+) -> Strand:
+    """A strand for a program at ``call``, which in a run with a policy follows where values came from."""
+    if call.reading is None:
+        return Strand(call, budget, performer, OPERATIONS, programs=programs, env=env, publish=publish)
+    from agentflow.run.policy.strands import followed_strand
+
+    return followed_strand(call, budget, performer, programs=programs, env=env, publish=publish)
+
+
+def host_strand_at(call: CallContext, budget: Budget, performer: EffectHandler) -> Strand:
+    """A strand for code of the host at ``call``, as :func:`strand_at`."""
+    if call.reading is None:
+        return Strand(call, budget, performer, OPERATIONS)
+    from agentflow.run.policy.strands import followed_host_strand
+
+    return followed_host_strand(call, budget, performer)
+
+
+async def _run_refitted(
+    program: Program,
+    env: SexpEnvironment,
+    performer: EffectHandler,
+    call: CallContext,
+    budget: Budget,
+    programs: ProgramCache | None,
+    publish: Publish | None,
+) -> Any:
+    """Compile a program again for ``env`` and the call's authority, and run it."""
+    names = NamesInForce(performer, env, view(env, None, call.definitions))
+
+    def compiling(allowance: Allowance) -> Program:
+        return compile_program(
+            program.source,
+            names=names,
+            limits=program.limits,
+            allow=call.grants,
+            cache=programs,
+            allowance=allowance,
+            labelled=following(call.reading),
+        )
+
+    fitted = await beside_the_loop(program, compiling, program.limits, budget)
+    strand = strand_at(call, budget, performer, programs=programs, env=env, publish=publish)
+    return await strand.main(fitted, env)
+
+
+async def call_closure(
+    function: Any,
+    arguments: Sequence[Any],
+    *,
+    performer: EffectHandler,
+    call: CallContext,
+    budget: Budget,
+    programs: ProgramCache | None = None,
+) -> Any:
+    """Call a procedure value from the host. Its effects are numbered below ``call``, since a host may call several at once."""
+    inner = call.for_text(call.next_path("call", function, arguments))
+    env = function.env if isinstance(function, Closure) else None
+    strand = strand_at(inner, budget, performer, programs=programs, env=env)
+    if isinstance(function, Closure):
+        call.program_loaded(function.info.source, function.info.source.surface)
+    try:
+        return await apply(strand, strand.host_procedure(function), arguments, strand.first_depth)
+    except Exception as error:  # noqa: BLE001 - the outermost frame of the program: foreign exceptions get a span
+        final = located_error(error)
+        if isinstance(final, LimitExceeded):
+            budget.meet(final)
+        raise final from final.__cause__
+    finally:
+        strand.end()
+
+
+class ProgramCheck:
+    """Checks program texts against the tasks and tools there are: what a library of workflows checks with."""
+
+    def __init__(self, tasks: TemplatePort, tools: ToolPort, limits: Limits) -> None:
+        self._effects = EffectRunner(tasks, tools, None, request_from_arguments)
+        self._limits = limits
+
+    async def check(
+        self, program: str | Source, allow: frozenset[str], names: frozenset[str]
+    ) -> Sequence[AgentflowError]:
+        """Everything wrong with a program that may call the names in ``allow`` only; empty when it may run."""
+        here, source = NamesInForce(self._effects), as_source(program)
+
+        def check(allowance: Allowance) -> Sequence[AgentflowError]:
+            return check_program(
+                source, names=here, limits=self._limits, allow=allow, env_names=names, allowance=allowance
+            )
+
+        return await beside_the_loop(source, check, self._limits)
+
+    def declaration(self, source: Source, *, undecorated: bool = False) -> Mapping[str, Any] | None:
+        """What a text in Python declares of itself by ``@workflow`` above ``main``, or with ``undecorated`` by ``main`` alone; None for every other text."""
+        if source.surface != "python":
+            return None
+        from agentflow.lang.python.compiling import declared  # Most processes never see such a text.
+
+        return declared(source, self._limits, undecorated=undecorated)
 
 
 class PythonTarget(Protocol):

@@ -21,7 +21,7 @@ from agentflow.core.data.results import NO_USAGE
 from agentflow.core.events.events import Event, EventBase
 from agentflow.lang.printer import print_value
 from agentflow.lib.event_loop import running_loop
-from agentflow.lib.private_files import write_private
+from agentflow.lib.file_writer import write_private
 from agentflow.observe.stream import Subscriber
 
 T = TypeVar("T", default=Any)

@@ -14,10 +14,9 @@ from agentflow.core.data.messages import Usage
 from agentflow.core.events.events import Event
 from agentflow.lib.redact import Redactor
 from agentflow.observe.stream import Fanout, Subscriber
-from agentflow.run.asking import Approver
-from agentflow.run.clock import WallClock
+from agentflow.run.questions import Approver
 from agentflow.run.reservation import RunPurse
-from agentflow.run.run import Run
+from agentflow.run.run import Run, WallClock
 from agentflow.run.strand.budget import Budget
 
 

@@ -25,9 +25,8 @@ from agentflow.core.events.events import (
     ToolArgumentsDelta,
     text_getter,
 )
-from agentflow.lib.redact import GRAM, RedactedStream, Redactor
+from agentflow.lib.redact import GRAM, MIN_SECRET, RedactedStream, Redactor
 from agentflow.lib.redacted_copy import holds_secret, redacted
-from agentflow.lib.secret_forms import MIN_SECRET
 
 MOST_REMEMBERED = 4_096
 """Number of messages, tools and sources whose redacted form is cached per run."""

@@ -14,37 +14,85 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from agentflow.core.call.approval import ApprovalRequest, Decision
-from agentflow.core.call.call import CallContext, JournalPort, RunServices
-from agentflow.core.call.host_code import contained, is_stray
-from agentflow.core.call.partial import PartialValues
+from agentflow.core.call.call import CallContext, JournalPort, RunServices, Scope, contained, is_stray
+from agentflow.core.call.host_calls import PartialValues
 from agentflow.core.call.run_port import UnderWay
-from agentflow.core.call.scope import Scope
 from agentflow.core.call.spending import Purse
 from agentflow.core.data.errors import ConfigurationError, LimitExceeded, clip
+from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import stripped
-from agentflow.core.data.limits import Limits
+from agentflow.core.data.limits import NANO, Limits, added
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.money import NANO, added
 from agentflow.core.data.session import Session
-from agentflow.core.data.shared_list import plain_result
 from agentflow.core.data.source import Lines
-from agentflow.core.data.work import in_slices
+from agentflow.core.data.values import plain_result
+from agentflow.core.data.walk import in_slices
 from agentflow.core.events.events import Event
 from agentflow.core.events.questions import Answerer
 from agentflow.lang.charging import BYTES_PER_CHARACTER
 from agentflow.lib.redact import Redactor
 from agentflow.lib.redacted_copy import examination
 from agentflow.observe.stream import Fanout
-from agentflow.run.asking import Approver, Asking
-from agentflow.run.clock import WallClock
-from agentflow.run.questions import OpenQuestions
+from agentflow.run.questions import Approver, Asking, OpenQuestions
 from agentflow.run.redaction import EventRedactor
 from agentflow.run.reservation import RunPurse
-from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.budget import Budget, MemoryAccounts, out_of_time
 from agentflow.run.strand.crew import together
-from agentflow.run.strand.memory import MemoryAccounts
-from agentflow.run.strand.pacing import warn_of_failures
-from agentflow.run.tenant import Tenant
+from agentflow.run.strand.perform import warn_of_failures
+
+
+class WallClock:
+    """Ends its block with LimitExceeded when the wall time of ``budget`` is up; the time starts with the block.
+
+    ``spent_s`` are the seconds already used by earlier slices of a durable run.
+    """
+
+    __slots__ = ("_budget", "_timer")
+
+    def __init__(self, budget: Budget, spent_s: float = 0.0) -> None:
+        self._budget = budget
+        self._timer = asyncio.timeout(budget.start_clock(spent_s))
+
+    async def __aenter__(self) -> WallClock:
+        await self._timer.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        final = await self.end(kind, error, trace)
+        if final is not None and final is not error:
+            raise final
+
+    async def end(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> BaseException | None:
+        """Stop the clock. Returns the error of the block, or LimitExceeded if it ended because the time was up."""
+        try:
+            await self._timer.__aexit__(kind, error, trace)
+            if not (isinstance(error, TimeoutError) and self._timer.expired()):
+                return error
+        except TimeoutError:
+            pass
+        assert self._budget.wall_s is not None
+        late: LimitExceeded = out_of_time(self._budget.wall_s)
+        late.__suppress_context__ = True
+        late.partial = getattr(error, "partial", ())
+        return late
+
+
+@frozen
+class Tenant:
+    """On whose behalf a run is done.
+
+    ``purse`` is charged for its model calls, besides the run's own limits, and may be shared with other runs: together they
+    never spend more. None: nothing is charged. The run's questions and approvals stay open for ``approval_ttl`` seconds;
+    None: as long as the flow's.
+    """
+
+    purse: RunPurse | None = None
+    approval_ttl: float | None = None
+
 
 T = TypeVar("T")
 
@@ -455,6 +503,3 @@ async def _pumping(fanout: Fanout) -> AsyncGenerator[None, None]:
             pump.cancel()
     if failure is not None:
         raise failure
-
-
-__all__ = ["Approver", "OpenRun", "Run", "RunServices", "new_run_id"]

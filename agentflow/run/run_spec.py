@@ -10,8 +10,8 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.session import Session
 from agentflow.core.events.journal import OnInflight
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.run.asking import Approver
-from agentflow.run.tenant import Tenant
+from agentflow.run.questions import Approver
+from agentflow.run.run import Tenant
 
 
 @frozen(kw_only=True)

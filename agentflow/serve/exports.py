@@ -19,7 +19,7 @@ from agentflow.lang.diagnosis import diagnose
 from agentflow.lang.program import Program
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.describe import arguments_schema
-from agentflow.tasks.inputs import required, resolve_inputs
+from agentflow.tasks.template import required, resolve_inputs
 from agentflow.tasks.workflows import declared_parts
 
 MESSAGE = "message"

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from agentflow.core.data.json_text import encoded
-from agentflow.core.data.work import in_slices
+from agentflow.core.data.walk import in_slices
 
 
 async def json_bytes(data: Any) -> bytes:

@@ -8,7 +8,7 @@ import logging
 import time
 
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.money import added
+from agentflow.core.data.limits import added
 from agentflow.core.events.journal import StoredResult
 from agentflow.core.ports.store_ports import ResultStore
 from agentflow.run.reservation import RunPurse

@@ -23,7 +23,7 @@ from agentflow.core.data.limits import Limits, Rate
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.providers.rates import Bucket
 from agentflow.run.reservation import RunPurse
-from agentflow.run.tenant import Tenant
+from agentflow.run.run import Tenant
 from agentflow.serve.faults import RequestError
 
 APPROVAL_TTL = 900.0

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from agentflow.core.data.errors import cut
 from agentflow.core.data.json_parse import parsed
-from agentflow.core.data.work import in_slices
+from agentflow.core.data.walk import in_slices
 from agentflow.serve.faults import RequestError
 from agentflow.serve.keys import Key, Keys
 

@@ -22,7 +22,7 @@ from agentflow.core.data.errors import AgentflowError, cut
 from agentflow.core.data.event_log import event_id
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.values import plain_work
-from agentflow.core.data.work import in_slices
+from agentflow.core.data.walk import in_slices
 from agentflow.core.events.questions import Question
 from agentflow.lib.redacted_copy import redaction
 from agentflow.run.handle import Recorded

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from agentflow.core.data.errors import AgentflowError, cut
 from agentflow.core.data.messages import Message, TextPart, Usage, user
 from agentflow.core.data.session import Session
-from agentflow.core.data.work import Work, in_slices, slices
+from agentflow.core.data.walk import Work, in_slices, slices
 from agentflow.core.events.events import WaitStarted
 from agentflow.observe.stream import Subscriber
 from agentflow.serve.answer import AnswerReader, text_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentflow.core.call.host_code import executing_call
+from agentflow.core.call.call import executing_call
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.names import Template, narrowed
 from agentflow.core.data.source import Source

@@ -19,8 +19,8 @@ from agentflow.spec.handler import BaseHandler
 from agentflow.spec.host import HandlerContexts, check_part, commands_of, finder_of, hosts
 from agentflow.spec.host_files import files_of
 from agentflow.spec.joining import Face, House, Joint, Parts, over
-from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.prompt_runners import NO_PROMPTS
+from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 
 

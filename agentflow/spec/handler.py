@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Mutable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, overload
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import executing_call
+from agentflow.core.call.call import CallContext, executing_call
 from agentflow.core.data.context import DataContext
 from agentflow.core.data.errors import ConfigurationError, RunStopped, TaskError, clip
 from agentflow.core.data.limits import Limits
@@ -26,11 +25,10 @@ from agentflow.executors.command_executor import CommandExecutor
 from agentflow.executors.file_access import FileAccessManager
 from agentflow.flow.python import in_run
 from agentflow.handler.data_context import DataContexts
-from agentflow.handler.one_model import OneModel
+from agentflow.handler.model_turn import WatchedRun, watch
 from agentflow.handler.prompting import PromptLike, make_prompt, to_result
 from agentflow.handler.tool_registry import ToolRegistry
-from agentflow.handler.turn_loop import Fallback, TurnLoop
-from agentflow.handler.watching import WatchedRun, watch
+from agentflow.handler.turn_loop import Fallback, OneModel, TurnLoop
 from agentflow.lang.words import WORDS
 from agentflow.lib.event_loop import running_loop
 from agentflow.lib.read_only import ReadOnlyList
@@ -44,8 +42,8 @@ from agentflow.spec.host_tasks import LOOKED_UP, RUN, check_double
 from agentflow.spec.joining import Face, House, Joint, Parts, over
 from agentflow.spec.task_system import TaskSystem
 from agentflow.spec.wiring import parts_of
-from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.prompt_runners import NO_PROMPTS, HandlerPrompts
+from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 
 _log = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput, DataContext
 from agentflow.core.data.errors import ConfigurationError, TaskError, cut

@@ -22,11 +22,10 @@ from agentflow.core.data.templates import TaskTemplate
 from agentflow.core.ports.ports import TemplatePort
 from agentflow.spec.host import asked, check_part
 from agentflow.spec.joining import Parts
-from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.options import TaskOptions
 from agentflow.tasks.prompt_runners import NO_PROMPTS
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry, prepare_template
-from agentflow.tasks.runner import TaskRunner
+from agentflow.tasks.runner import AtomicTaskExecutor, TaskRunner
 from agentflow.tasks.service import TaskService
 
 _KEPT = 1_000

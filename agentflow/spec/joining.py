@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from agentflow.core.call.host_code import executing_call
+from agentflow.core.call.call import executing_call
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.limits import Limits
 from agentflow.core.ports.executor_ports import CommandPort, FilePort

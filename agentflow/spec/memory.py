@@ -16,8 +16,8 @@ from agentflow.memory.weights import RankWeights
 from agentflow.run.engine import Engine
 from agentflow.spec.arguments import check_argument
 from agentflow.spec.joining import Face, House, Joint, Parts, over
-from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.prompt_runners import NO_PROMPTS
+from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 
 

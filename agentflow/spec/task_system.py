@@ -28,8 +28,8 @@ from agentflow.spec.host_tasks import LOOKED_UP, RUN, as_asked
 from agentflow.spec.joining import Face, House, Joint, Parts
 from agentflow.spec.wiring import parts_of
 from agentflow.tasks.environment import Environment
-from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.prompt_runners import NO_PROMPTS
+from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 
 

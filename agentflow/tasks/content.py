@@ -13,7 +13,7 @@ from agentflow.core.data.errors import TaskError
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.values import plain
 from agentflow.core.ports.ports import Tool
-from agentflow.lib.schema.schema_parts import left_out, without
+from agentflow.lib.schema.json_types import left_out, without
 from agentflow.tasks.context_rules import STANDARD, ContextSettings, resolve_settings
 from agentflow.tasks.registry import CompiledTemplate
 

@@ -10,8 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from pydantic import ValidationError
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.call.reading import found_in
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, InheritedContext
 from agentflow.core.data.errors import DataError, PathDenied, RunStopped, TaskError, clip

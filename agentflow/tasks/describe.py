@@ -10,7 +10,7 @@ from agentflow.core.data.names import NameInfo, ParameterInfo
 from agentflow.core.data.templates import ContextManagement, HistoryConfig, Parameter, TaskTemplate
 from agentflow.lib.schema.declared_schema import parse_type
 from agentflow.lib.schema.json_types import simple_schema
-from agentflow.tasks.inputs import camel_case, required
+from agentflow.tasks.template import camel_case, required
 
 
 def task_info(template: TaskTemplate) -> NameInfo:

@@ -13,8 +13,7 @@ from typing import Any, Generic, TypeVar, cast, get_args
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.data.errors import AgentflowError, ConfigurationError, InvalidOutput, TaskError, clip, cut
 from agentflow.core.data.media import MEDIA_PARTS
 from agentflow.core.data.models import validation_messages

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from agentflow.core.call.steps import AccumulationFormat, StepEntry
+from agentflow.core.call.host_calls import AccumulationFormat, StepEntry
 from agentflow.core.data.errors import AgentflowError, RunStopped
 from agentflow.core.data.notes import ErrorInfo
 from agentflow.core.data.requests import SubtaskRequest

@@ -9,17 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, cast
 
-from agentflow.core.data.context import MatchItem
+from agentflow.core.data.context import AssociativeMatchResult, MatchItem
 from agentflow.core.data.errors import AgentflowError, FileFailure, PathDenied, ResourceExhausted, TaskError
+from agentflow.core.data.file_choice import read_choice
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.media import MEDIA_TYPES, MediaPart, is_media, part_of
 from agentflow.core.data.messages import Part, TextPart
+from agentflow.core.data.results import TaskResult
 from agentflow.core.ports.executor_ports import FilePort, FileText
+
+
+def match_result(result: TaskResult, candidates: Container[str], limit: int) -> AssociativeMatchResult:
+    """The matches in a task's answer (see :func:`~agentflow.core.data.file_choice.read_choice`), best first.
+
+    Entries that cannot be used are listed in ``skipped``. ``error`` is set if the task failed or its answer is no list.
+    """
+    try:
+        matches, skipped = read_choice(result, candidates, unscored=0.0)
+    except ValueError as error:
+        why = str(error) if result.failed else f"the model's choice of files cannot be read: {error}"
+        return AssociativeMatchResult(error=why)
+    matches.sort(key=lambda match: -match.score)
+    summary = "; ".join(f"{match.path}: {match.relevance}" for match in matches[:limit] if match.relevance)
+    return AssociativeMatchResult(context_summary=summary, matches=matches[:limit], skipped=skipped)
+
 
 MAX_CONTEXT_CHARS = 16_000_000
 """Maximum size of one task's material in characters; a larger one is RESOURCE_EXHAUSTION before any model call."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, cast, runtime_checkable
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import Message, ModelResponse, TextPart, Usage

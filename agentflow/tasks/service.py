@@ -8,8 +8,7 @@ from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, S
 from pathlib import Path
 from typing import Any, cast
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.context import MEMORY_ASKED, AssociativeMatchResult, ContextGenerationInput
 from agentflow.core.data.errors import AgentflowError, DataError, RunStopped, SessionBusy, TaskError
@@ -25,15 +24,14 @@ from agentflow.core.ports.store_ports import ReusePort
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.tasks.context_sources import ContextSources, literal_of, source_of
 from agentflow.tasks.environment import Environment
-from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.functions import check_depth
 from agentflow.tasks.history import previous_outputs_text
 from agentflow.tasks.library import builtin, scripted_builtin
-from agentflow.tasks.matching import match_result
+from agentflow.tasks.material import match_result
 from agentflow.tasks.options import ORDINARY, TaskOptions
 from agentflow.tasks.prompt_runners import TestModePrompts, prompts_of
 from agentflow.tasks.registry import CompiledTemplate, TemplateRegistry, prepare_definition
-from agentflow.tasks.runner import TaskRunner
+from agentflow.tasks.runner import AtomicTaskExecutor, TaskRunner
 from agentflow.tasks.subtasks import Subtasks
 
 _log = logging.getLogger(__name__)

@@ -30,8 +30,8 @@ from agentflow.core.data.values import to_json
 from agentflow.core.events.effects import Solve
 from agentflow.core.events.events import SubtaskStarted
 from agentflow.core.ports.ports import ProgramExplorer
-from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.granted import GrantedNames
+from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.template import text_of
 
 MAX_PROGRAM = 100_000

@@ -41,7 +41,7 @@ from agentflow.core.ports.ports import ProgramChecker
 from agentflow.lib.file_writer import write_file
 from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.suggest import did_you_mean
-from agentflow.tasks.inputs import resolve_beside
+from agentflow.tasks.template import resolve_beside
 
 COMMENTS: Mapping[Surface, str] = MappingProxyType({"sexp": ";;;", "python": "###"})
 """What the lines of a header begin with."""

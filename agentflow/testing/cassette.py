@@ -26,7 +26,7 @@ import httpx2
 
 from agentflow.core.data.errors import ConfigurationError, DataError
 from agentflow.core.ports.ports import ProviderAdapter
-from agentflow.lib.private_files import write_private
+from agentflow.lib.file_writer import write_private
 from agentflow.providers.table import open_provider
 from agentflow.testing.difference import describe_difference, nearest, without_cache_markers
 

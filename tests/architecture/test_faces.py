@@ -22,12 +22,12 @@ def test_one_file_asks_which_call_is_executing() -> None:
         for path in ROOT.rglob("*.py")
         if "current_call" in (text := path.read_text("utf-8")) and "current_call" in names_in(ast.parse(text))
     }
-    assert using == {"core/call/call.py", "core/call/host_code.py"}
+    assert using == {"core/call/call.py"}
 
 
 def test_the_call_is_set_in_three_places() -> None:
     """``HostCode``, ``LineCode`` and ``CallContext.ordered`` set the variable; each gives back what was there."""
-    trees = [ast.parse((ROOT / "core" / "call" / name).read_text("utf-8")) for name in ("call.py", "host_code.py")]
+    trees = [ast.parse((ROOT / "core" / "call" / name).read_text("utf-8")) for name in ("call.py",)]
     setting: list[str] = []
     for function in [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         for call in [node for node in ast.walk(function) if isinstance(node, ast.Call)]:

@@ -22,7 +22,7 @@ from typing import Any
 HERE = Path(__file__).resolve()
 ROUNDS = 10
 """Times that the work of a figure is done while its bytecodes are counted."""
-TIMED = "asyncio/", "selectors.py", "run/strand/slices.py"
+TIMED = "asyncio/", "selectors.py", "run/strand/budget.py"
 """Beginnings of the names of what depends on time, which are left out."""
 
 

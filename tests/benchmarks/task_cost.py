@@ -15,7 +15,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.messages import ModelResponse, TextPart, Usage
 from agentflow.core.ports.ports import Prompt, PromptOutcome
 from agentflow.spec.task_system import TaskSystem
-from agentflow.tasks.inputs import request_from_arguments
+from agentflow.tasks.template import request_from_arguments
 from tests.benchmarks.timing import medians
 from tests.support.fakes import FakeRun
 

@@ -17,7 +17,7 @@ from agentflow import AgentFlow, Limits, ModelRequest, ScriptedProvider, Session
 from agentflow.core.data.messages import TextPart, user
 from agentflow.core.data.results import TaskResult
 from agentflow.core.ports.ports import Prompt, PromptOutcome
-from agentflow.tasks.inputs import request_from_arguments
+from agentflow.tasks.template import request_from_arguments
 from tests.benchmarks.figures import ONE_TASK, TEMPLATE
 from tests.benchmarks.timing import Work, medians
 

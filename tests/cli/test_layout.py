@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow.cli.shared.values import MAX_TEXT, WIDTH, in_lines, print_data, show_value
-from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Source
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.reader import read
 from agentflow.lang.syntax import datum
 

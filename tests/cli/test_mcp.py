@@ -23,7 +23,7 @@ from agentflow.core.data.names import NameInfo
 from agentflow.core.data.source import Source
 from agentflow.core.ports.ports import Tool
 from agentflow.lang.diagnosis import diagnose
-from agentflow.lib.private_files import state_path
+from agentflow.lib.file_writer import state_path
 from agentflow.mcp import McpHttp, McpStdio
 from agentflow.settings import load_settings
 from tests.cli.test_command import agentflow

@@ -8,12 +8,12 @@ from typing import Any, cast, get_args
 import pytest
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.work import finish
+from agentflow.core.data.values import SharedList
+from agentflow.core.data.walk import finish
 from agentflow.core.events import effects
 from agentflow.core.events.effects import Effect, EffectBase
 from agentflow.run.strand.authority import missing_grant
-from agentflow.run.strand.leaving import carries_data, leaving
+from agentflow.run.strand.strand import carries_data, leaving
 from tests.support.fakes import FakeRun
 
 KINDS = get_args(Effect)

@@ -12,7 +12,7 @@ import jiter
 import pytest
 
 from agentflow.core.data.json_parse import AT_ONCE, TooNested, parsed
-from agentflow.core.data.work import finish
+from agentflow.core.data.walk import finish
 
 
 def at_once(text: str) -> Any:

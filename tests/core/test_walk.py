@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow.core.data.json_text import encoded
-from agentflow.core.data.paths import content_mark
-from agentflow.core.data.shared_list import SharedList, plain_lists
-from agentflow.core.data.values import is_long, json_work, plain, text_size, to_json
-from agentflow.core.data.walk import TooDeep
-from agentflow.core.data.work import finish
+from agentflow.core.data.names import content_mark
+from agentflow.core.data.values import SharedList, is_long, json_work, plain, plain_lists, text_size, to_json
+from agentflow.core.data.walk import TooDeep, finish
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

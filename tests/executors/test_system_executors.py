@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.call import HostCode
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput, DataContext, MatchItem
 from agentflow.core.data.errors import AgentflowError, FileFailure, LimitExceeded
 from agentflow.core.data.results import TaskResult

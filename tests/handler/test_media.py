@@ -11,7 +11,7 @@ import pytest
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.media import MAX_MEDIA_BYTES
-from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.durable.values.record_values import fingerprint
 from agentflow.lib.signature import ToolInputError
 from agentflow.media import AudioPart, DocumentPart, ImagePart, TextPart, attachment
 from tests.support.model_server import ModelServer

@@ -44,10 +44,9 @@ from agentflow.durable.journal import RunJournal
 from agentflow.durable.reuse import Reuse
 from agentflow.exploration.explorer import FlowExplorer
 from agentflow.handler.data_context import DataContexts
-from agentflow.handler.one_model import OneModel
 from agentflow.handler.tool_registry import ToolRegistry
 from agentflow.handler.tools import subtask_tool
-from agentflow.handler.turn_loop import TurnLoop
+from agentflow.handler.turn_loop import OneModel, TurnLoop
 from agentflow.journal.blobs import BlobDirectory
 from agentflow.journal.events import SqliteEvents
 from agentflow.journal.postgres.queue import PostgresQueue
@@ -71,8 +70,7 @@ from agentflow.providers.rates import ProcessRates
 from agentflow.providers.table import Router, open_provider
 from agentflow.run.admission import Admission
 from agentflow.run.bounds.facts import Facts
-from agentflow.run.engine import Engine
-from agentflow.run.programs import ProgramCheck
+from agentflow.run.engine import Engine, ProgramCheck
 from agentflow.run.run import Run
 from agentflow.settings import Settings
 from agentflow.spec.evaluator import SexpEvaluator

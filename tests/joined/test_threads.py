@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from agentflow import AgentFlow, CommandExecutor, FileAccessManager, ScriptedProvider, SexpEnvironment
-from agentflow.core.call.host_code import executing_call
+from agentflow.core.call.call import executing_call
 
 
 async def test_a_plain_callable_in_operator_position_runs_on_a_thread(tmp_path: Path) -> None:

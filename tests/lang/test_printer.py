@@ -13,7 +13,7 @@ from agentflow.core.data.context import MatchItem
 from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import Symbol, text_size, to_json
-from agentflow.core.data.work import finish
+from agentflow.core.data.walk import finish
 from agentflow.lang.equality import equal
 from agentflow.lang.json_writer import json_work
 from agentflow.lang.printer import print_value

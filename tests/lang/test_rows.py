@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, Provenance, ScriptedProvider, Sink, lang
-from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.python import builtins, methods, rows, text_methods
 from agentflow.lang.python.builtins import BUILTINS

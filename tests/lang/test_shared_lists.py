@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentflow import AgentFlow, ScriptedProvider, SexpEnvironment, SexpEvaluationError
-from agentflow.core.data.shared_list import SHARED_FROM, SharedList, plain_lists
+from agentflow.core.data.values import SHARED_FROM, SharedList, plain_lists
 from tests.support.spending import spent
 
 BUILD = "(define (build n) (do ((i 0 (+ i 1)) (l nil (cons i l))) ((= i n) l))) "

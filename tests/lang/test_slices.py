@@ -10,7 +10,7 @@ import pytest
 from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.values import Symbol
-from agentflow.core.data.work import finish
+from agentflow.core.data.walk import finish
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.calling import Sliced
 from agentflow.lang.sorting import in_order

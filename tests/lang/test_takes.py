@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.core.data.source import Source, Surface
-from agentflow.core.data.values import Symbol
+from agentflow.core.data.values import OrderedSet, Symbol
 from agentflow.lang import diagnosis
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import Closure
@@ -20,7 +19,7 @@ from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.methods import METHODS
 from agentflow.lang.python.rows import Row
 from agentflow.lang.takes import TYPES, letter_at
-from agentflow.run.entry import run_program
+from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
 from agentflow.run.strand.definitions import NamesInForce
 from tests.support.fakes import FakeRun

@@ -14,8 +14,7 @@ import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
 from agentflow.cli.check.language import format_files
-from agentflow.lib.file_writer import write_file
-from agentflow.lib.private_files import write_private
+from agentflow.lib.file_writer import write_file, write_private
 from agentflow.observe.report.observer import Report
 from agentflow.tasks.workflows import Workflow
 
@@ -93,7 +92,7 @@ def test_a_device_is_written_to() -> None:
 def test_a_descriptor_is_written_to(name: str, kind: str, tmp_path: Path) -> None:
     """Where it stands: what was written before and after by other means stays."""
     code = (
-        "import sys; from pathlib import Path; from agentflow.lib.private_files import write_private\n"
+        "import sys; from pathlib import Path; from agentflow.lib.file_writer import write_private\n"
         f"print('before', flush=True); write_private(Path({name!r}), 'the report\\n'); print('after')"
     )
     if kind == "pipe":

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.lib.private_files import make_private_directory, make_private_file, write_private
+from agentflow.lib.file_writer import make_private_directory, make_private_file, write_private
 from agentflow.memory.index import FileIndex
 from agentflow.observe.files import EventFiles
 from agentflow.observe.recorder import Recorder

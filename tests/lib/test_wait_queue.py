@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agentflow.lib.wait_queue import Gate, WaitQueue
+from agentflow.lib.event_loop import Gate, WaitQueue
 
 
 async def test_the_highest_priority_goes_first_then_the_deepest_then_the_first_come() -> None:

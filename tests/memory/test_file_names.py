@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agentflow import AgentFlow
 from agentflow.core.data.errors import PathDenied
 from agentflow.executors.file_access import FileAccessManager
-from agentflow.lib.file_names import name_text, text_name
+from agentflow.lib.file_writer import name_text, text_name
 from agentflow.memory.file_memory import FileMemory
 
 LATIN = os.fsdecode(b"caf\xe9")

@@ -11,7 +11,7 @@ import pytest
 from agentflow.core.data.messages import Message, ModelRequest, ModelResponse, TextPart, ToolResultPart, user
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.work import LONG_TEXT, finish
+from agentflow.core.data.walk import LONG_TEXT, finish
 from agentflow.core.events.events import Event, Log, ModelFinished, ModelStarted, TaskStarted, ToolFinished, ToolStarted
 from agentflow.observe.log_lines import LogLines
 

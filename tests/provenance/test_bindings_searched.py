@@ -12,7 +12,7 @@ import pytest
 from agentflow import AgentFlow, Labelled, Provenance, ScriptedProvider
 from agentflow.core.call import provenance
 from agentflow.core.call.provenance import taken_in
-from agentflow.core.data.work import PART
+from agentflow.core.data.walk import PART
 
 
 def test_a_large_binding_is_searched_in_slices() -> None:

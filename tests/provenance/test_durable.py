@@ -12,7 +12,7 @@ from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedP
 from agentflow.cli.shared.application import narrow
 from agentflow.core.data.labels import Label
 from agentflow.durable.values.codec import Codec
-from agentflow.durable.values.fingerprints import fingerprint
+from agentflow.durable.values.record_values import fingerprint
 from tests.support.mail import POLICY, Mail
 
 WEB = frozenset({"web"})

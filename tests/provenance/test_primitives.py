@@ -10,10 +10,8 @@ import pytest
 
 from agentflow import AgentFlow, AgentflowError, Labelled, Provenance, ScriptedProvider, SexpEnvironment
 from agentflow.core.data.labels import Label, box, strip
-from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import Symbol
+from agentflow.core.data.values import OrderedSet, SharedList, Symbol
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.builtins.labelled import letters_of
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from agentflow import AgentFlow
 from agentflow.core.events.events import PartialOutput
-from agentflow.lib.schema.json_enclosure import disclosed, enclosed
 from agentflow.lib.schema.json_schema import check
+from agentflow.lib.schema.partial_json import disclosed, enclosed
 from tests.support.model_server import ModelServer
 
 DIALECTS = ("anthropic", "openai-chat", "openai")

@@ -14,7 +14,7 @@ from agentflow.core.data.errors import ConfigurationError
 from agentflow.core.data.messages import ModelRequest, user
 from agentflow.core.data.provider_errors import RateLimited
 from agentflow.events import WaitFinished, WaitStarted
-from agentflow.lib.wait_queue import Gate
+from agentflow.lib.event_loop import Gate
 from agentflow.providers import RetryPolicy
 from agentflow.providers.openai import OpenAIChatProvider
 from agentflow.providers.rates import BURST_S, Bucket, ProcessRates, RateTable, read_rates

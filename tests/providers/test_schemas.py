@@ -17,7 +17,7 @@ from agentflow.core.events.events import Event, Warning
 from agentflow.handler.answer import OutputSchema
 from agentflow.lib.schema.json_schema import check
 from agentflow.providers.dialects.schema_subsets import Place, subsets_of
-from agentflow.providers.dialects.schemas import SchemaForm, tool_form, translated
+from agentflow.providers.dialects.schema_translation import SchemaForm, tool_form, translated
 from agentflow.providers.dialects.traits import SchemaRules, Traits
 from agentflow.providers.dialects.wire import Wire
 from agentflow.providers.table import open_provider

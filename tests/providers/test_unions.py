@@ -15,7 +15,7 @@ from agentflow.core.data.errors import AgentflowError, WorkflowError
 from agentflow.core.events.events import PartialOutput
 from agentflow.lib.schema.json_schema import check
 from agentflow.lib.schema.tagged_unions import UnionMissed, tagged_unions
-from agentflow.providers.dialects.schemas import translated
+from agentflow.providers.dialects.schema_translation import translated
 from tests.support.model_server import ModelServer
 
 DIALECTS = ("anthropic", "openai-chat", "openai")

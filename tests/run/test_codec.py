@@ -20,14 +20,12 @@ from agentflow.core.data.messages import DocumentPart, TextPart, Usage
 from agentflow.core.data.notes import FailedPart
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.shared_list import SharedList
 from agentflow.core.data.source import Source
-from agentflow.core.data.values import Symbol
+from agentflow.core.data.values import SharedList, Symbol
 from agentflow.core.events.journal import JsonText
 from agentflow.durable.values.codec import Codec, NotData
 from agentflow.durable.values.error_codec import TAGS
-from agentflow.durable.values.fingerprints import fingerprint, quick_fingerprint
-from agentflow.durable.values.turns import counted, exchanges_of
+from agentflow.durable.values.record_values import counted, exchanges_of, fingerprint, quick_fingerprint
 from agentflow.journal.rows import dump
 from agentflow.lang.builtins import PRIMITIVES
 from agentflow.lang.closure import Closure

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from agentflow import AgentFlow, ScriptedProvider
-from agentflow.run.strand.large_lists import LARGE, LargeLists
+from agentflow.run.strand.budget import LARGE, LargeLists
 
 MANY = 40_000
 

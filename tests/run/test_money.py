@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from agentflow import AgentFlow, LimitExceeded, Limits, Price, ScriptedProvider
+from agentflow.core.data.limits import NANO, added, total
 from agentflow.core.data.messages import Usage
-from agentflow.core.data.money import NANO, added, total
 from agentflow.core.data.results import NO_USAGE
-from agentflow.durable.meter import Meter
+from agentflow.durable.journal import Meter
 from agentflow.run.reservation import RunPurse
 
 NANOS = some.lists(some.integers(0, 10**13), max_size=40)

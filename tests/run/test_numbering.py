@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentflow import AgentFlow, CallContext, ScriptedProvider, TaskError
-from agentflow.core.call.host_code import executing_call
+from agentflow.core.call.call import executing_call
 from agentflow.core.data.context import AssociativeMatchResult, ContextGenerationInput
 from agentflow.events import Event, RunStarted
 from agentflow.tasks.workflows import Workflow

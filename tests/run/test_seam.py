@@ -11,7 +11,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.names import NameInfo, Template
 from agentflow.core.data.results import TaskResult
 from agentflow.core.events.effects import Effect
-from agentflow.run.strand.naming import EffectHandler
+from agentflow.run.strand.strand import EffectHandler
 from tests.support.fake_run import FakeFlow
 
 PROGRAM = """

@@ -10,7 +10,7 @@ import pytest
 from agentflow import AgentFlow, Limits
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.run.reservation import RunPurse
-from agentflow.run.tenant import Tenant
+from agentflow.run.run import Tenant
 from tests.run.test_reservation import DOLLAR
 from tests.support.metered_model import MeteredModel, asking
 

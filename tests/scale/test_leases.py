@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from agentflow.core.data.money import NANO, nanos, nanos_covering
+from agentflow.core.data.limits import NANO, nanos, nanos_covering
 from agentflow.core.events.journal import Deposit, EffectRow, EffectState, NewRun
 from agentflow.journal.postgres import PostgresJournal
 from agentflow.journal.postgres.schema import MIGRATIONS

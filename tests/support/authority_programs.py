@@ -25,7 +25,7 @@ from agentflow.core.events.effects import Effect, LogMessage, ToolCall
 from agentflow.lang.closure import Closure
 from agentflow.lang.portable import dump_closure, load_closure
 from agentflow.lang.program import ProgramCache
-from agentflow.run.entry import call_closure
+from agentflow.run.engine import call_closure
 from agentflow.run.strand.budget import Budget
 from tests.support.fakes import FakeRun
 from tests.support.world import World

@@ -19,8 +19,8 @@ from typing import Any
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.core.data.source import Source
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.bounds.interpret import MOST_VISITS
 from agentflow.lang.bounds.python.analysis import RULES
 from agentflow.lang.bounds.python.expressions import at_key, element_of, is_number, iterations

@@ -28,8 +28,8 @@ from agentflow.core.events.effects import (
 )
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program, ProgramCache, compile_program
-from agentflow.run.clock import WallClock
-from agentflow.run.entry import run_program
+from agentflow.run.engine import run_program
+from agentflow.run.run import WallClock
 from agentflow.run.strand.budget import Budget
 from agentflow.run.strand.definitions import NamesInForce
 from tests.support.fakes import FakeRun

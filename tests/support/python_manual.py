@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import OrderedSet
 from tests.support.manual import Block, Expectation
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

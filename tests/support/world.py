@@ -15,7 +15,7 @@ from agentflow.core.data.source import Source
 from agentflow.core.events.effects import Effect, GetContext, HostCall, LogMessage, TaskCall, Timer, ToolCall
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import ProgramCache, compile_program
-from agentflow.run.entry import run_program
+from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
 from agentflow.run.strand.definitions import NamesInForce
 from agentflow.tasks.registry import CompiledTemplate, prepare_definition

@@ -14,7 +14,7 @@ from agentflow.core.data.templates import ContextManagement, HistoryConfig, Task
 from agentflow.core.data.values import Symbol
 from agentflow.handler.tools import parameters_schema, subtask_tool
 from agentflow.lib.schema.declared_schema import schema_of
-from agentflow.tasks.inputs import request_from_arguments, resolve_inputs
+from agentflow.tasks.template import request_from_arguments, resolve_inputs
 from agentflow.tasks.types import convert
 
 TEMPLATE = TaskTemplate.model_validate(

@@ -17,8 +17,8 @@ from agentflow.core.data.results import TaskResult
 from agentflow.core.events.effects import Solve
 from agentflow.core.events.events import SubtaskFinished, SubtaskStarted, Warning
 from agentflow.handler.tool_registry import ToolRegistry
-from agentflow.tasks.executor import AtomicTaskExecutor
 from agentflow.tasks.granted import GrantedNames
+from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.solve import Solver, program_of
 from agentflow.tasks.workflows import WorkflowLibrary, make_workflow

@@ -23,7 +23,7 @@ from agentflow.core.data.session import Session
 from agentflow.core.data.templates import HistoryConfig
 from agentflow.core.events.events import TaskFinished, TaskStarted
 from agentflow.spec.task_system import TaskSystem
-from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.runner import AtomicTaskExecutor
 from tests.support.fake_memory import FakeMemory
 from tests.support.fake_tasks import FakePrompts
 from tests.support.fakes import FakeRun

@@ -14,7 +14,7 @@ from agentflow.core.events.events import SubtaskStarted, TaskFinished, TaskStart
 from agentflow.handler.tools import subtask_tool
 from agentflow.memory.file_memory import FileMemory
 from agentflow.memory.rerank import LlmRanker
-from agentflow.tasks.executor import AtomicTaskExecutor
+from agentflow.tasks.runner import AtomicTaskExecutor
 from agentflow.tasks.service import TaskService
 from agentflow.tasks.workflows import Workflow, make_workflow
 from tests.support.fake_tasks import DirectoryFiles, FakePrompts, text_of

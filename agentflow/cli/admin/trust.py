@@ -12,8 +12,8 @@ from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
 from agentflow.connect.config import servers_of_table
 from agentflow.connect.servers import McpServer, McpStdio
 from agentflow.file_rules import bound, grants_of
+from agentflow.lib.file_writer import FILE_NAME, trust
 from agentflow.lib.text.terminal import escape
-from agentflow.lib.trust import FILE_NAME, trust
 from agentflow.settings import read_file
 
 

@@ -40,7 +40,7 @@ from agentflow.cli.shared.state import database
 from agentflow.cli.shared.values import FailedTexts
 from agentflow.cli.shared.waiting import resume_line, show_waiting
 from agentflow.core.data.errors import AgentflowError, WorkflowError
-from agentflow.core.data.money import total
+from agentflow.core.data.limits import total
 from agentflow.core.data.source import Source
 from agentflow.core.data.values import plain, to_json
 from agentflow.lib.text.terminal import clean

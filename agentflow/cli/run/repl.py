@@ -30,7 +30,7 @@ from agentflow.lang.python.forms import FORMS as PYTHON_FORMS
 from agentflow.lang.python.methods import ALL_METHODS
 from agentflow.lang.reader import Incomplete, read_datum_nodes
 from agentflow.lang.reference import describe
-from agentflow.lib.private_files import make_private_directory, make_private_file, state_path
+from agentflow.lib.file_writer import make_private_directory, make_private_file, state_path
 from agentflow.lib.text.terminal import clean
 
 MAX_SHOWN = 20_000

@@ -9,7 +9,7 @@ from typing import Any
 from agentflow.cli.runs.run_list import open_catalogue
 from agentflow.cli.runs.run_read import read_run
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
-from agentflow.lib.private_files import write_private
+from agentflow.lib.file_writer import write_private
 
 
 async def report_runs(

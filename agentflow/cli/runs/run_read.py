@@ -17,7 +17,7 @@ from agentflow.cli.shared.amounts import money, seconds
 from agentflow.cli.shared.common import Exit, UsageError, write_json, write_out
 from agentflow.cli.shared.terminal import print_text, screen
 from agentflow.durable.catalogue import RunCatalogue, RunSummary, summary_of
-from agentflow.durable.python_program import reference_in
+from agentflow.durable.stored_input import reference_in
 from agentflow.durable.values.codec import lasting
 from agentflow.lib.text.terminal import clean
 from agentflow.observe.difference import Pair, joined, pairs_of, recorded_effects

@@ -16,7 +16,7 @@ from agentflow.cli.shared.common import write_json
 from agentflow.cli.shared.cost_table import cost_table
 from agentflow.cli.shared.terminal import print_text, screen
 from agentflow.cli.shared.waiting import send_line
-from agentflow.core.data.money import added, total
+from agentflow.core.data.limits import added, total
 from agentflow.core.data.source import Source, Span
 from agentflow.core.events.journal import EffectRow, EffectState
 from agentflow.core.events.questions import Question

@@ -13,7 +13,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.names import NameInfo, Names, Template, info_of_schema
 from agentflow.core.ports.ports import Tool
-from agentflow.lib.trust import FILE_NAME
+from agentflow.lib.file_writer import FILE_NAME
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentflow.lib.private_files import make_private_directory, state_path
+from agentflow.lib.file_writer import make_private_directory, state_path
 
 if TYPE_CHECKING:
     from agentflow.app import AgentFlow

@@ -11,8 +11,8 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.models import MappingModel
 from agentflow.core.data.records import is_dict
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.shared_list import SharedList
 from agentflow.core.data.source import Surface
+from agentflow.core.data.values import SharedList
 from agentflow.core.events.events import Event, TaskFinished, ToolFinished
 from agentflow.lang.printer import print_atom, print_value
 from agentflow.lang.python.texts import notation

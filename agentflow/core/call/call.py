@@ -1,7 +1,7 @@
 """Where in which run we are: the context every effect below the language carries.
 
 A :class:`CallContext` is passed explicitly from the runtime through task system, turn loop and tools. The one context
-variable, :data:`current_call`, is set around code of the host only (:class:`~agentflow.core.call.host_code.HostCode`), so that
+variable, :data:`current_call`, is set around code of the host only (:class:`~agentflow.core.call.call.HostCode`), so that
 public entries called from inside a tool join the run that the tool belongs to. The run and its journal are ports, which
 pass calls on without knowing what a call is: ``core/call/run_port.py``, ``core/call/journal_port.py``.
 """
@@ -9,33 +9,179 @@ pass calls on without knowing what a call is: ``core/call/run_port.py``, ``core/
 from __future__ import annotations
 
 import asyncio
+import time
 import time as _time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeAlias, cast
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from agentflow.core.call.host_calls import HostCalls
+from agentflow.core.call.host_calls import HostCalls, StepLog
 from agentflow.core.call.journal_port import JournalPortOf
 from agentflow.core.call.reading import Reading
-from agentflow.core.call.run_port import RunPortOf, RunServicesOf
-from agentflow.core.call.scope import QuietPart, QuietScope, Scope
-from agentflow.core.call.steps import StepLog
+from agentflow.core.call.run_port import RunPortOf, RunServicesOf, UnderWay
 from agentflow.core.data.context import InheritedContext
-from agentflow.core.data.names import Definitions, narrowed
-from agentflow.core.data.paths import content_mark, label_mark
+from agentflow.core.data.errors import HostPanic, StrayExit, clip
+from agentflow.core.data.labels import NO_SOURCES, joined
+from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import Definitions, content_mark, label_mark, narrowed
 from agentflow.core.data.session import Session
 from agentflow.core.data.source import Source, Span
 from agentflow.core.events.events import (
+    ENDINGS,
     MAX_PROGRAM_BYTES,
+    Event,
     EventBase,
     Log,
+    Outcome,
     ProgramLoaded,
     ToolProgress,
     Warning,
 )
+
+
+class Suspendable(Protocol):
+    """The records of a durable run as its scopes see them."""
+
+    @property
+    def suspending(self) -> bool:
+        """Whether the run is given up, to be resumed later."""
+        ...
+
+
+class Watchable(Protocol):
+    """A run as its scopes see it."""
+
+    @property
+    def journal(self) -> Suspendable | None:
+        """The records of the run; None when it is not durable."""
+        ...
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody takes events."""
+        ...
+
+
+class Emitter(Protocol):
+    """The publisher of a scope's events: a :class:`~agentflow.core.call.call.CallContext`."""
+
+    parent: int | None
+    reading: Reading | None
+
+    @property
+    def run(self) -> Watchable: ...
+    def at(self: C, path: str, /) -> C:
+        """This call at another path, with a numbering of its own."""
+        ...
+
+    def emit(self, kind: type[EventBase], /, **fields: Any) -> int:
+        """Publish an event. Returns its ``seq``; 0 when nobody watches."""
+        ...
+
+
+C = TypeVar("C", bound=Emitter)
+
+
+class Scope(Generic[C]):
+    """An open Started/Finished pair; see :meth:`CallContext.scope`. A field that both events have is passed once.
+
+    ``call`` is the call inside; ``watched`` says whether anybody takes its events; without a reader, fields of the Finished event need not be set.
+    """
+
+    __slots__ = ("_began", "_fields", "_seq", "_started", "_values", "call", "watched")
+
+    def __init__(self, call: C, started: type[EventBase], fields: dict[str, Any]) -> None:
+        self.call = call
+        self._started = started
+        self._fields = fields
+        self.watched = call.run.watched
+
+    def __enter__(self) -> Scope[C]:
+        call = self.call
+        self._values: dict[str, Any] = {}
+        self._began = time.perf_counter()
+        fields, reading = self._fields, call.reading
+        if reading is not None and reading.sources and ENDINGS[self._started].asked:
+            fields = {**fields, "sources": tuple(sorted(reading.sources))}
+        self._seq = call.parent = call.emit(self._started, **fields)
+        return self
+
+    def change(self, **fields: Any) -> None:
+        """Other fields for the Started event, before the block."""
+        self._fields = {**self._fields, **fields}
+
+    def set(self, **values: Any) -> None:
+        """Fields for the Finished event: ``outcome``, ``error``, ``usage`` or those of its own; ``sources`` besides those of what was read."""
+        self._values.update(values)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        values = self._values
+        outcome: Outcome
+        if error is not None:
+            outcome = _outcome_of(error, self.call.run.journal)
+            values["error"] = error
+        else:
+            result = values.get("result")
+            outcome = values.get("outcome") or ("failed" if getattr(result, "status", "") == "FAILED" else "ok")
+        values["outcome"] = outcome
+        ending = ENDINGS[self._started]
+        for name in ending.shared:
+            if name in self._fields:
+                values.setdefault(name, self._fields[name])
+        reading = self.call.reading
+        if reading is not None and ending.sourced:
+            values["sources"] = tuple(sorted(joined(reading.given(), values.get("sources", NO_SOURCES))))
+        self.call.emit(ending.kind, started=self._seq, duration_s=time.perf_counter() - self._began, **values)
+
+
+class QuietScope(Scope[C]):
+    """An unwatched pair: it has only the inner call, which its creator sets."""
+
+    __slots__ = ()
+    watched = False  # pyright: ignore[reportIncompatibleVariableOverride, reportAssignmentType]
+
+    def __enter__(self) -> QuietScope[C]:
+        return self
+
+    def change(self, **fields: Any) -> None:
+        """Discard the fields, since nobody watches."""
+
+    def set(self, **values: Any) -> None:
+        """Discard the fields, since nobody watches."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class QuietPart(QuietScope[C]):
+    """The same at a ``path`` of its own within ``outer``: the inner call is created on first use."""
+
+    __slots__ = ("inner", "outer", "path")
+
+    inner: C | None
+    outer: C
+    path: str
+
+    @property
+    def call(self) -> C:  # pyright: ignore[reportIncompatibleVariableOverride]
+        inner = self.inner
+        if inner is None:
+            inner = self.inner = self.outer.at(self.path)
+        return inner
+
+
+def _outcome_of(error: BaseException, journal: Suspendable | None) -> Outcome:
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return "error"
+    return "suspended" if journal is not None and journal.suspending else "cancelled"
+
 
 _new: Any = object.__new__
 
@@ -430,3 +576,191 @@ class _ThreadCall(CallContext):
 
 current_call: ContextVar[CallContext | None] = ContextVar("agentflow_current_call", default=None)
 """The call whose tool or host callable is executing in this context, if any."""
+
+
+calling: Callable[[], CallContext | None] = current_call.get
+"""The call of the code that is executing, as it was set: a LineCall where that is a workflow's own."""
+
+
+def executing_call() -> CallContext | None:
+    """The call whose tool, host callable or workflow is executing; None outside of a run."""
+    call = current_call.get()
+    return call.line.strand.call if type(call) is LineCall else call
+
+
+def executing_line() -> Any:
+    """The :class:`~agentflow.flow.line.Line` of the workflow whose own code is executing; None elsewhere."""
+    call = current_call.get()
+    return call.line if type(call) is LineCall else None
+
+
+def executing() -> tuple[CallContext | None, Any]:
+    """Both: :func:`executing_call` and :func:`executing_line`."""
+    call = current_call.get()
+    return (call.line.strand.call, call.line) if type(call) is LineCall else (call, None)
+
+
+def contained(error: BaseException) -> StrayExit | HostPanic:
+    """The failure of host code that stands for ``error``, which is stray (:func:`is_stray`)."""
+    if isinstance(error, SystemExit):
+        return StrayExit(f"code of the host called sys.exit({error.code!r})", hint="raise an exception, or return")
+    if isinstance(error, asyncio.CancelledError):
+        return StrayExit(
+            "code of the host raised CancelledError, although nobody cancelled it",
+            hint="it awaits a task that it, or a library, cancelled: catch that where it is awaited",
+        )
+    name, said = type(error).__name__, clip(str(error), 500)
+    hint = "derive exceptions from Exception; what an extension reports as a panic is a fault in it"
+    return HostPanic(f"code of the host raised {name}, which is no Exception: {said}", hint=hint)
+
+
+def is_stray(error: BaseException, cancelled: bool) -> bool:
+    """Whether host code may not end with ``error``. ``cancelled``: its task has been cancelled since it began.
+
+    An interrupt from the keyboard is the user's, and passes.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return not cancelled
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return not isinstance(error, Exception) and group.subgroup(KeyboardInterrupt) is None
+    return not isinstance(error, Exception | KeyboardInterrupt | GeneratorExit)
+
+
+@contextmanager
+def containing() -> Generator[HostCalls]:
+    """A block that calls code of the host which starts nothing in the run: ``await code.to_end(...)``. Raises as :class:`HostCode` does."""
+    own = HostCalls()
+    try:
+        yield own
+    except (
+        BaseException
+    ) as error:  # of any kind: what is no Exception is a failure of that code, the rest is raised again
+        if is_stray(error, own.cancelled()):
+            raise contained(error) from error
+        raise
+
+
+class LineCode:
+    """A block in which the code of a Python workflow runs: its calls belong to ``call``, in order."""
+
+    __slots__ = ("_call", "_token")
+    _token: Token[CallContext | None]
+
+    def __init__(self, call: LineCall) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        self._token = current_call.set(self._call)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current_call.reset(self._token)
+
+
+class HostCode:
+    """A block in which code of the host runs: public entries called there join ``call``, with the host's authority
+    (:meth:`~agentflow.core.call.call.CallContext.for_host`), whoever called the code.
+
+    The order in which such code starts effects is unknown, so the effects of ``call`` are identified by their content. Raises
+    StrayExit or HostPanic where :func:`is_stray` says so. What the code awaits is awaited so: ``await code.to_end(...)``.
+    """
+
+    __slots__ = ("_call", "_host", "_token")
+    _token: Token[CallContext | None]
+
+    def __init__(self, call: CallContext) -> None:
+        self._call = call
+
+    def __enter__(self) -> HostCalls:
+        call = self._call
+        call.is_ordered = False
+        self._host = call.host = HostCalls()
+        self._token = current_call.set(call if call.grants is None else call.for_host())
+        return self._host
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current_call.reset(self._token)
+        if error is not None and is_stray(error, self._host.cancelled()):
+            raise contained(error) from error
+
+
+class ForwardingRun:
+    """A :class:`~agentflow.core.call.call.RunPort` that passes everything on to ``run``. Made to be subclassed."""
+
+    def __init__(self, run: RunPort) -> None:
+        self._run = run
+        self.next_seq = run.next_seq
+        self.slice = run.slice
+        self.journal = run.journal
+        self.programs = run.programs
+        self.watched = run.watched
+        self.streaming = run.streaming
+        self.purse = run.purse
+        self.charge_usage = run.charge_usage
+        self.charge_text = run.charge_text
+        self.approve = run.approve
+        self.ask = run.ask
+        self.together = run.together
+        self.services = run.services
+        self.task = run.task
+        self.run_subtask = run.run_subtask
+        self.call_value = run.call_value
+        self.take_over = run.take_over
+        self.admission = run.admission
+        self.limited = run.limited
+        self.cover = run.cover
+        self.run_program = run.run_program
+
+    @property
+    def run_id(self) -> str:
+        """The run's identity."""
+        return self._run.run_id
+
+    @property
+    def limits(self) -> Limits:
+        """The run's limits."""
+        return self._run.limits
+
+    @property
+    def budget(self) -> object:
+        """The run's budget."""
+        return self._run.budget
+
+    @property
+    def tools(self) -> object:
+        """The tools that the run began with."""
+        return self._run.tools
+
+    @property
+    def calls_left(self) -> int | None:
+        """The run's model calls."""
+        return self._run.calls_left
+
+    @property
+    def congested(self) -> bool:
+        """Whether the run's own reader is behind."""
+        return self._run.congested
+
+    def publish(self, event: Event) -> None:
+        """Hand an event to the run's observers."""
+        self._run.publish(event)
+
+    async def examine(self, *values: object, lasting: bool = False) -> None:
+        """Search large values, right before an event shows them."""
+        await self._run.examine(*values, lasting=lasting)
+
+    async def room(self) -> None:
+        """Wait for the run's own reader."""
+        await self._run.room()
+
+    def under_way(self, call: UnderWay, begins: bool) -> None:
+        """Note on the run that model calls of a prompt are under way, or are no more."""
+        self._run.under_way(call, begins)
+
+    def charge_model_call(self) -> None:
+        """Count a model call on the run. Raises LimitExceeded."""
+        self._run.charge_model_call()

@@ -5,12 +5,67 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Iterable
+from itertools import islice
 from types import CodeType
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.core.call.run_port import RunPortOf
-from agentflow.core.data.errors import RunStopped, StrayExit
+from agentflow.core.data.errors import AgentflowError, LimitExceeded, ProviderError, RunStopped, StrayExit
+from agentflow.core.data.results import TaskResult
+
+MAX_PARTIAL = 1_000
+"""Number of values that an error which cut a form has of it."""
+
+CUTTING = (AgentflowError, asyncio.CancelledError)
+"""What cuts a form."""
+
+
+class PartialValues(tuple[Any, ...]):
+    """The values of a form that an error interrupted. They are the host's, raw as a run's value is: nobody searches them for secrets,
+    no event shows them and no record holds them."""
+
+    __slots__ = ()
+
+
+def keep_partial(error: BaseException, values: Iterable[Any]) -> None:
+    """Attach the ``values`` of a form to the ``error`` that interrupted it, in place of those of a form within it.
+
+    Of a ProviderError ``partial`` is its own text, and of a run that took too much memory there is none: the error would
+    keep what has to go.
+    """
+    if isinstance(error, LimitExceeded) and error.limit == "memory":
+        error.partial = ()
+    elif not isinstance(error, ProviderError):
+        error.partial = PartialValues(islice(values, MAX_PARTIAL))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+AccumulationFormat: TypeAlias = Literal["notes_only", "full_output"]
+"""What a step is told of the earlier ones: their notes, or their outputs too."""
+StepEntry: TypeAlias = tuple[str, TaskResult, "frozenset[str] | None"]
+"""A finished step: its name, its result, and the grants it was run with (None: the host's authority)."""
+
+
+class StepLog(Protocol):
+    """The steps that came before a call in its sequence. ``grants`` are those of who asks (None: the host)."""
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """Where what the steps gave came from, in a flow with a policy."""
+        ...
+
+    def append(self, entry: StepEntry, /) -> None:
+        """Add a step that has finished."""
+        ...
+
+    def previous_outputs(self, format: AccumulationFormat, grants: frozenset[str] | None) -> str:
+        """The text that the next step is given."""
+        ...
+
+    def failure(self, name: str, result: TaskResult, grants: frozenset[str] | None) -> TaskResult:
+        """The FAILED result of a sequence whose step ``name`` failed with ``result``: with all steps so far."""
+        ...
+
 
 T = TypeVar("T")
 CLEANUP_S = 5.0
@@ -221,6 +276,3 @@ def _keeps_count(work: Any) -> bool:
         else:
             work = getattr(work, "cr_await", None) or getattr(work, "gi_yieldfrom", None)
     return False
-
-
-__all__ = ["CLEANUP_S", "LINE_S", "HostCalls"]

@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from agentflow.core.call.call import CallContext
+from agentflow.core.call.call import CallContext, executing_call
 from agentflow.core.call.daemon_threads import DaemonThreads, Job
-from agentflow.core.call.host_code import executing_call
 
 Limiters: TypeAlias = "WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter]"
 THREADS = 40

@@ -15,13 +15,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 
-from agentflow.core.call.readers import allowed_readers, check_readers, is_restriction, kept_from, only_for, readers_of
-from agentflow.core.call.reading import SEEN_BY_PEOPLE, Reading
+from agentflow.core.call.reading import (
+    SEEN_BY_PEOPLE,
+    Reading,
+    allowed_readers,
+    check_readers,
+    is_restriction,
+    kept_from,
+    only_for,
+    readers_of,
+)
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import NO_SOURCES, Following, Sources, box, stripped
-from agentflow.core.data.walk import LEAVES, copied
-from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, finish, slices
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, LEAVES, Work, copied, finish, slices
 
 USER = "user"
 """The source of what the program and its bindings say: the absence of any other."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentflow.core.call.call import CallContext, RunPort
-from agentflow.core.call.forwarding import ForwardingRun
+from agentflow.core.call.call import CallContext, ForwardingRun, RunPort
 from agentflow.core.data.errors import SexpEvaluationError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from agentflow.core.data.work import PART, Work
+from agentflow.core.data.walk import PART, Work
 
 MAX_DEPTH = 200
 """Maximum nesting, which is that of the parser for small texts."""

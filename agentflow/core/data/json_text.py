@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from agentflow.core.data.walk import LEAVES, Sizes, TooLong, keyed, sizes
-from agentflow.core.data.work import CHARACTERS_PER_STEP, Work, slices
+from agentflow.core.data.walk import CHARACTERS_PER_STEP, LEAVES, Sizes, TooLong, Work, keyed, sizes, slices
 
 AT_ONCE = 64_000
 """Characters that are encoded in one part; data that is smaller takes a call of the encoder."""

@@ -12,11 +12,8 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
 
 from agentflow.core.data.errors import AgentflowError
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.shared_list import SharedList, as_list
-from agentflow.core.data.values import Symbol
-from agentflow.core.data.walk import LEAVES
-from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
+from agentflow.core.data.values import OrderedSet, SharedList, Symbol, as_list
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, LEAVES, PART, Work, finish, slices
 
 Sources: TypeAlias = frozenset[str]
 """Where a value came from: ``tool:fetch``, ``web``, ``file:docs/a.md``. Empty: from the program and its user."""

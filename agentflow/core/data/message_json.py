@@ -25,7 +25,7 @@ from agentflow.core.data.messages import (
 )
 from agentflow.core.data.models import validation_messages
 from agentflow.core.data.values import plain, rough_size
-from agentflow.core.data.work import LONG_TEXT
+from agentflow.core.data.walk import LONG_TEXT
 
 PARTS: Mapping[str, type[Part]] = {kind.type: kind for kind in get_args(Part)}
 """The class of each ``type`` of part."""

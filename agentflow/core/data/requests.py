@@ -15,6 +15,11 @@ from agentflow.core.data.records import Record
 from agentflow.core.data.templates import ContextManagement, HistoryConfig
 from agentflow.core.data.values import pairs_to_dict
 
+WITHOUT_TOOLS = (1, 2)
+"""Turns of a prompt that no tools are offered to, nor run for by the provider: one, and by whether its answer is checked one to repair it."""
+MOST_SUMMARIES = 7
+"""Model calls that summarise a conversation before one prompt."""
+
 
 def _from_pairs(value: object) -> object:
     return value if value is None or isinstance(value, MappingModel) else (pairs_to_dict(value) or value)

@@ -17,7 +17,7 @@ from agentflow.core.data.notes import ErrorInfo, FailedPart, Notes
 from agentflow.core.data.reasons import REASONS, Reason, known_reason
 from agentflow.core.data.records import Record
 from agentflow.core.data.values import json_work, plain, to_json
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work
 
 Status: TypeAlias = Literal["COMPLETE", "CONTINUATION", "FAILED"]
 _STATUSES = frozenset({"COMPLETE", "CONTINUATION", "FAILED"})

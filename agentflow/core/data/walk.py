@@ -1,4 +1,4 @@
-"""Goes over data of any shape: without recursion, each shared part once, and in parts of :data:`~agentflow.core.data.work.Work`.
+"""Goes over data of any shape: without recursion, each shared part once, and in parts of :data:`~agentflow.core.data.walk.Work`.
 
 Containers are told apart by identity, so that data which shares its parts costs what it occupies and not what it would
 take to write out; leaves never are.
@@ -6,10 +6,56 @@ take to write out; leaves never are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+import asyncio
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
-from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, slices
+T = TypeVar("T")
+Work: TypeAlias = Generator[int, None, T]
+"""Long work: yields the steps that the next part costs, returns the result."""
+
+ELEMENTS_PER_STEP = 64
+CHARACTERS_PER_STEP = 1_024
+BITS_PER_STEP = 4_096
+PART = 2_048
+"""Elements in a part of work that takes Python about half a microsecond each."""
+LONG_TEXT = 65_536
+"""Characters from which on a text is gone over in parts where that can wait."""
+PAUSE_S = 0.002
+"""Seconds that work goes on before it gives the loop back."""
+
+
+def finish(work: Work[T]) -> T:
+    """Carry out work at once; gives its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value
+
+
+async def in_slices(work: Work[T]) -> T:
+    """Carry out work, and let others run every few milliseconds; gives its result."""
+    paused = time.monotonic()
+    try:
+        while True:
+            next(work)
+            if time.monotonic() - paused > PAUSE_S:
+                await asyncio.sleep(0)
+                paused = time.monotonic()
+    except StopIteration as done:
+        return done.value
+    finally:
+        work.close()
+
+
+def slices(elements: Sequence[Any], size: int = PART) -> Iterator[Sequence[Any]]:
+    """The elements in slices of at most ``size``; a short list is its own slice."""
+    if len(elements) <= size:
+        return iter((elements,))
+    return (elements[start : start + size] for start in range(0, len(elements), size))
+
 
 MAX_DEPTH = 1_000
 """Maximum nesting of data that is compared, copied or written out."""

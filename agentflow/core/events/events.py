@@ -26,8 +26,7 @@ from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import plain_work
-from agentflow.core.data.walk import LEAVES
-from agentflow.core.data.work import Work, finish, in_slices
+from agentflow.core.data.walk import LEAVES, Work, finish, in_slices
 
 VERSION = 2
 """The version of the events' JSON shape."""

@@ -18,7 +18,7 @@ from agentflow.core.call.call import CallContext
 from agentflow.core.data.event_log import FIRST, EventId, LogBounds, LogEntry, LogInfo
 from agentflow.core.data.names import CompiledTask
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work
 from agentflow.core.events.journal import (
     BranchEnd,
     Claim,

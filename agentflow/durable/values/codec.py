@@ -24,12 +24,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import partial
 from operator import attrgetter
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import Any, TypeGuard, cast
+from uuid import UUID
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
@@ -39,24 +44,98 @@ from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.labels import Following, Label, box
 from agentflow.core.data.media import MEDIA_PARTS
-from agentflow.core.data.message_json import read_part
+from agentflow.core.data.message_json import CONTENT_PARTS, read_part
 from agentflow.core.data.messages import Usage
 from agentflow.core.data.names import Names
 from agentflow.core.data.notes import ErrorInfo, FailedPart, Notes
-from agentflow.core.data.records import is_dict
+from agentflow.core.data.records import Entries, is_dict
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import NO_NOTES, NO_USAGE, TaskResult
-from agentflow.core.data.shared_list import SharedList
 from agentflow.core.data.source import Source
-from agentflow.core.data.values import Symbol, plain
-from agentflow.durable.values.codec_values import NATIVE, READERS
+from agentflow.core.data.values import SharedList, Symbol, plain
 from agentflow.durable.values.error_codec import NotData, read_error, write_error
-from agentflow.durable.values.note_data import entries_of, is_short
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.closure import Closure
 from agentflow.lang.portable import captured, dump_closure, load_closure
 from agentflow.lang.program import ProgramCache
 from agentflow.run.strand.recovery import ErrorValue
+
+
+@frozen
+class Native:
+    """How values of one type are written and read."""
+
+    name: str
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+def _span(value: timedelta) -> list[int]:
+    return [value.days, value.seconds, value.microseconds]
+
+
+NATIVE: Mapping[type, Native] = MappingProxyType(
+    {
+        Decimal: Native("decimal", str, Decimal),
+        datetime: Native("datetime", datetime.isoformat, datetime.fromisoformat),
+        date: Native("date", date.isoformat, date.fromisoformat),
+        time: Native("time", time.isoformat, time.fromisoformat),
+        timedelta: Native("timedelta", _span, lambda data: timedelta(*data)),
+        UUID: Native("uuid", str, UUID),
+        bytes: Native("bytes", lambda value: b64encode(value).decode(), b64decode),
+    }
+)
+"""The forms of exactly these types; a subclass is another type, which a text would not give again."""
+
+READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {**{each.name: each.read for each in NATIVE.values()}, "path": Path}
+)
+
+
+LONG_NOTE = 1_000
+"""Characters up to which a text is written as it is."""
+SMALL = 1 << 62
+"""The size of integers above which they are not."""
+
+
+def entries_of(notes: Notes) -> dict[str, Any]:
+    """The entries of notes, read from its fields: reading them through the mapping takes four times as long."""
+    entries = {key: _note(entry) for key, name in Notes.FIELDS.items() if (entry := getattr(notes, name)) is not None}
+    for key, entry in notes.others.items():
+        entries[key] = _note(entry)
+    return entries
+
+
+def is_short(entries: dict[Any, Any], depth: int = 1) -> bool:
+    """Whether entries are written as they are: short texts and numbers, in dicts no deeper than ``depth``."""
+    for key, each in entries.items():
+        kind: Any = type(each)  # pyright: ignore[reportUnknownVariableType]
+        if type(key) is not str or key[:1] == "$" or not key.isascii():
+            return False
+        if kind is str:
+            if len(each) > LONG_NOTE or not each.isascii():
+                return False
+        elif kind is dict:
+            if not depth or not is_short(each, depth - 1):
+                return False
+        elif kind is not bool and (kind is not int or not -SMALL < each < SMALL):
+            return False
+    return True
+
+
+def _note(entry: Any) -> Any:
+    """An entry of notes as data from which :meth:`Notes.of` restores it; a dict as a copy."""
+    if type(entry) is dict:
+        return dict(cast("dict[Any, Any]", entry))
+    if isinstance(entry, Entries):
+        return {key: each for key, name in entry.FIELDS.items() if (each := getattr(entry, name)) is not None}
+    if isinstance(entry, tuple):
+        items = cast("tuple[Any, ...]", entry)
+        if items and isinstance(items[0], FailedPart):
+            return [{"part": part.part, "error": dict(part.error)} for part in cast("tuple[FailedPart, ...]", items)]
+        return [plain(part) if isinstance(part, CONTENT_PARTS) else part for part in items]
+    return entry
+
 
 MAX_DEPTH = 60
 """Depth of nesting beyond which data is written as a list of containers."""
@@ -550,6 +629,3 @@ class _Reader:
 
     def _error(self, data: Any) -> AgentflowError | None:
         return None if data is None else read_error(data, self.read, self._source)
-
-
-__all__ = ["Codec", "NotData", "Shaped", "read_usage", "write_usage"]

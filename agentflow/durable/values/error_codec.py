@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow import errors
-from agentflow.core.call.partial import PartialValues
+from agentflow.core.call.host_calls import PartialValues
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.source import Source, Span
 from agentflow.core.data.values import plain

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from agentflow.core.data.frozen import frozen
-from agentflow.core.data.shared_list import as_list
+from agentflow.core.data.values import as_list
 from agentflow.lang import ir
 from agentflow.lang.bounds.polynomial import ZERO, Bound
 from agentflow.lang.bounds.values import Value

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.records import is_dict
-from agentflow.core.data.shared_list import as_list
-from agentflow.core.data.values import Symbol
+from agentflow.core.data.values import Symbol, as_list
 from agentflow.lang.bounds.polynomial import ZERO, Bound
 from agentflow.lang.bounds.shapes import Shape, Stage
 

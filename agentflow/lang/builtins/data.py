@@ -6,7 +6,7 @@ from typing import Any
 
 from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.data.json_parse import MAX_DEPTH, TooNested, parsed
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work
 from agentflow.lang.builtins.numbers import integer
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.builtins.strings import string

@@ -25,8 +25,8 @@ from agentflow.core.data.labels import (
     strip,
     stripped,
 )
-from agentflow.core.data.shared_list import as_list
-from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, slices
+from agentflow.core.data.values import as_list
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.builtins.registry import FlowLetter, Primitive
 from agentflow.lang.calling import MANY_OPERANDS, TAIL, Sentinel, Sliced, begun, bounce
 

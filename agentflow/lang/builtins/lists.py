@@ -8,9 +8,8 @@ from typing import Any, cast
 
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.records import is_dict
-from agentflow.core.data.shared_list import SHARED_FROM, SharedList, as_list
-from agentflow.core.data.walk import LEAVES
-from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, slices
+from agentflow.core.data.values import SHARED_FROM, SharedList, as_list
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, LEAVES, PART, Work, slices
 from agentflow.lang.builtins.numbers import integer
 from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type
 from agentflow.lang.calling import MANY_OPERANDS, Sliced, begun

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import Symbol
+from agentflow.core.data.values import SharedList, Symbol
 from agentflow.lang.builtins.registry import primitive, type_name
 from agentflow.lang.charging import Bounded
 from agentflow.lang.equality import compared

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from agentflow.core.data.errors import SexpEvaluationError
-from agentflow.core.data.work import BITS_PER_STEP, ELEMENTS_PER_STEP, PART, Work
+from agentflow.core.data.walk import BITS_PER_STEP, ELEMENTS_PER_STEP, PART, Work
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.calling import MANY_OPERANDS, Sliced
 from agentflow.lang.charging import Bounded, check_bits, touch_bits, touch_product

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.call.partial import CUTTING, keep_partial
+from agentflow.core.call.host_calls import CUTTING, keep_partial
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.values import Symbol, name_of, text_work
-from agentflow.core.data.walk import TooDeep, TooLong, exact
-from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, TooDeep, TooLong, Work, exact, slices
 from agentflow.core.events.effects import LogMessage
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.lists import items

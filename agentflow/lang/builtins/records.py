@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.records import Record, is_dict
 from agentflow.core.data.values import Symbol
-from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, slices
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.builtins.registry import primitive, wrong_type
 from agentflow.lang.calling import MANY_OPERANDS, Sliced, begun
 from agentflow.lang.charging import Bounded, charge_collection, touch_elements

@@ -16,10 +16,8 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar, cast
 from agentflow.core.data.errors import ConfigurationError, SexpEvaluationError, cut
 from agentflow.core.data.records import is_dict
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import Symbol
-from agentflow.core.data.walk import exact
-from agentflow.core.data.work import Work
+from agentflow.core.data.values import SharedList, Symbol
+from agentflow.core.data.walk import Work, exact
 
 F = TypeVar("F", bound=Callable[..., Any])
 Arity = tuple[int, int | None]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.labels import Label, box, joined, sources_within, stripped
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work
 from agentflow.lang.abi import Code, StrictRuntime
 from agentflow.lang.builtins.labelled import box_elements, letters_of, opened, twin_of
 from agentflow.lang.builtins.registry import Primitive

@@ -9,7 +9,7 @@ from typing import Any, cast
 from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError, cut
 from agentflow.core.data.records import is_dict
 from agentflow.core.data.values import Symbol
-from agentflow.core.data.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.builtins.lists import items
 from agentflow.lang.builtins.numbers import integer, number
 from agentflow.lang.builtins.registry import primitive, wrong_element, wrong_type

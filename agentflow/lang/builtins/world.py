@@ -6,8 +6,7 @@ from typing import Any
 
 from agentflow.core.data.labels import box, stripped
 from agentflow.core.data.records import is_dict
-from agentflow.core.data.walk import exact
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work, exact
 from agentflow.core.events.effects import AskHuman, Draw, Endorse, Timer
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.registry import primitive, wrong_type

@@ -9,9 +9,8 @@ from typing import Any, NoReturn
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.labels import Label, blame, stripped
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.work import Work
+from agentflow.core.data.values import OrderedSet, SharedList
+from agentflow.core.data.walk import Work
 from agentflow.lang.calling import Sliced, begun
 
 _DATA = frozenset((Label, list, tuple, dict, OrderedSet, SharedList))

@@ -10,8 +10,8 @@ from typing import Any
 
 from agentflow.core.data.errors import SexpEvaluationError, cut
 from agentflow.core.data.labels import bare
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.work import BITS_PER_STEP, Work, slices
+from agentflow.core.data.values import OrderedSet
+from agentflow.core.data.walk import BITS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.data import parse_json, to_json
 from agentflow.lang.calling import Sliced, begun

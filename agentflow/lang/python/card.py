@@ -5,7 +5,7 @@ Generated from the tables of functions, methods and forms, with worked examples 
 
 from __future__ import annotations
 
-from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.example import Example
 from agentflow.lang.python.builtins import BUILTINS
 from agentflow.lang.python.methods import METHODS

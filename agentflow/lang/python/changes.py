@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from agentflow.core.data.labels import BOXED_KEYS
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.values import Symbol
-from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.data.values import OrderedSet, Symbol
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements

@@ -10,11 +10,8 @@ from typing import Any
 
 from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError
 from agentflow.core.data.labels import Label
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import MAX_DATA_DEPTH, Symbol
-from agentflow.core.data.walk import LEAVES
-from agentflow.core.data.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work, slices
+from agentflow.core.data.values import MAX_DATA_DEPTH, OrderedSet, SharedList, Symbol
+from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, LEAVES, PART, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.python.errors import article, kind_of, wanted

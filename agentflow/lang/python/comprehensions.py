@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.charging import check_collection
 from agentflow.lang.generated import LOAD, STORE, as_bool
 from agentflow.lang.python import compare, values

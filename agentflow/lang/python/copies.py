@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, cast
 
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.data.values import OrderedSet
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, Work, slices
 
 _COPIED = frozenset((list, dict, tuple, OrderedSet))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from agentflow.core.data.errors import SexpEvaluationError, cut
-from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.core.data.results import TaskResult
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.closure import Closure
 
 _WORDS: dict[type[Any], str] = {type(None): "None", OrderedSet: "set", Closure: "function", TaskResult: "result"}

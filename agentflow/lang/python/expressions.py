@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any, cast
 
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.work import Work
+from agentflow.core.data.values import OrderedSet
+from agentflow.core.data.walk import Work
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection
 from agentflow.lang.generated import LOAD

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.work import Work, slices
+from agentflow.core.data.values import OrderedSet
+from agentflow.core.data.walk import Work, slices
 
 AT_ONCE = 16_384
 """Elements that Python itself goes over at once."""

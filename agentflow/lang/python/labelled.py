@@ -29,8 +29,8 @@ from agentflow.core.data.labels import (
     strip,
     stripped,
 )
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.work import Work
+from agentflow.core.data.values import OrderedSet
+from agentflow.core.data.walk import Work
 from agentflow.lang.builtins.labelled import called
 from agentflow.lang.calling import Sentinel, Sliced, begun
 from agentflow.lang.python import builtins, changes, compare, failure, support, values

@@ -7,9 +7,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from agentflow.core.data.errors import SexpEvaluationError, cut
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, slices
+from agentflow.core.data.values import OrderedSet, SharedList
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import begun
 from agentflow.lang.charging import charge_collection, check_collection, touch_elements

@@ -10,7 +10,7 @@ import ast
 from functools import reduce
 from typing import Any
 
-from agentflow.core.data.work import CHARACTERS_PER_STEP
+from agentflow.core.data.walk import CHARACTERS_PER_STEP
 from agentflow.lang.charging import check_collection
 from agentflow.lang.generated import LOAD
 from agentflow.lang.python.emitter import Emitter

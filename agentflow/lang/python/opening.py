@@ -19,9 +19,8 @@ from agentflow.core.data.labels import (
     strip,
     stripped,
 )
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, finish, slices
+from agentflow.core.data.values import OrderedSet, SharedList
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, PART, Work, finish, slices
 from agentflow.lang.python.compare import is_key
 
 

@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 
-from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS, ISINSTANCE, SORT
 from agentflow.lang.python.declarations import OPTIONS
 from agentflow.lang.python.failure import CLASSES, PARENTS

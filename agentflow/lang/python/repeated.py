@@ -9,8 +9,8 @@ from collections.abc import Collection
 from typing import Any
 
 from agentflow.core.data.labels import BOXED_KEYS, NO_SOURCES, Sources, box, joined, strip
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.work import ELEMENTS_PER_STEP, Work, finish, slices
+from agentflow.core.data.values import OrderedSet
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, Work, finish, slices
 from agentflow.lang.calling import begun
 
 

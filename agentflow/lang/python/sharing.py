@@ -16,9 +16,8 @@ from typing import Any, cast
 
 from agentflow.core.data.errors import SexpEvaluationError
 from agentflow.core.data.labels import Label
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.walk import LEAVES
-from agentflow.core.data.work import ELEMENTS_PER_STEP, PART, Work, slices
+from agentflow.core.data.values import OrderedSet
+from agentflow.core.data.walk import ELEMENTS_PER_STEP, LEAVES, PART, Work, slices
 from agentflow.lang.abi import Fork, Runtime
 from agentflow.lang.builtins.strict import Called
 from agentflow.lang.closure import Closure

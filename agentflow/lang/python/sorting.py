@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentflow.core.data.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work, slices
+from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work, slices
 from agentflow.lang.abi import Runtime
 from agentflow.lang.python.compare import NUMBERS, incomparable
 from agentflow.lang.sorting import in_order, long_in_order

@@ -24,7 +24,7 @@ from agentflow.core.data.labels import (
     outer_sources,
     sources_of,
 )
-from agentflow.core.data.work import Work, finish
+from agentflow.core.data.walk import Work, finish
 from agentflow.lang import changeable
 from agentflow.lang.abi import StrictRuntime
 from agentflow.lang.calling import Sliced, begun

@@ -25,8 +25,8 @@ from agentflow.core.data.labels import (
     outer_sources,
     sources_of,
 )
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.work import Work
+from agentflow.core.data.values import OrderedSet
+from agentflow.core.data.walk import Work
 from agentflow.lang import changeable
 from agentflow.lang.builtins.strict import Called, look_outside
 from agentflow.lang.calling import Sliced, begun

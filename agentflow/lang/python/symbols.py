@@ -11,7 +11,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import NameInfo
 from agentflow.core.data.names import Names as NamesPort
 from agentflow.core.data.source import Source
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work
 from agentflow.lang.python.builtins import BUILTINS, CONSTANTS
 from agentflow.lang.python.compiling import doubts_of, emitter_of, failures_of, read_tree
 from agentflow.lang.python.emitter import Describe, Emitter, TooManyErrors

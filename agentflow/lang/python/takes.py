@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.closure import Closure
 from agentflow.lang.literals import ANYTHING
 from agentflow.lang.python.builtins import BUILTINS, ISINSTANCE

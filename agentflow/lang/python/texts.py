@@ -10,11 +10,8 @@ from typing import Any, cast
 
 from agentflow.core.data.errors import LimitExceeded, cut
 from agentflow.core.data.limits import Limits
-from agentflow.core.data.ordered_set import OrderedSet
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import MAX_DATA_DEPTH, Symbol
-from agentflow.core.data.walk import LEAVES
-from agentflow.core.data.work import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, PART, Work, finish
+from agentflow.core.data.values import MAX_DATA_DEPTH, OrderedSet, SharedList, Symbol
+from agentflow.core.data.walk import CHARACTERS_PER_STEP, ELEMENTS_PER_STEP, LEAVES, PART, Work, finish
 from agentflow.lang.abi import Runtime
 from agentflow.lang.calling import Sliced, begun
 from agentflow.lang.charging import Bounded, charge_string, check_string, touch_bits, touch_text

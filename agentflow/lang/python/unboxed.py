@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from agentflow.core.data.labels import UNBOXED, Label
-from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.codegen import Generator
 from agentflow.lang.generated import STORE
 

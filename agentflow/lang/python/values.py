@@ -12,11 +12,9 @@ from pydantic import BaseModel
 
 from agentflow.core.data.errors import SexpEvaluationError, cut
 from agentflow.core.data.labels import Label, each_boxed
-from agentflow.core.data.ordered_set import OrderedSet
 from agentflow.core.data.records import Entries, Record
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.shared_list import SharedList
-from agentflow.core.data.values import Symbol
+from agentflow.core.data.values import OrderedSet, SharedList, Symbol
 from agentflow.core.data.walk import LEAVES
 from agentflow.lang.abi import Runtime
 from agentflow.lang.builtins.records import field_of

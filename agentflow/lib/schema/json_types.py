@@ -3,15 +3,60 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.values import Symbol
 from agentflow.lib.text.suggest import did_you_mean
+
+DEFINED = "#/$defs/"
+
+
+def left_out(schema: Mapping[str, Any], arguments: Container[str] = ()) -> tuple[str, ...]:
+    """The parameters that may be left out and are not among the ``arguments`` of a call."""
+    required = schema.get("required", ())
+    return tuple([name for name in schema.get("properties", {}) if name not in required and name not in arguments])
+
+
+def without(schema: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    """The schema of an object without the properties ``names``, and without the definitions that only these refer to."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    kept = {**schema, "properties": {name: each for name, each in properties.items() if name not in names}}
+    definitions = reached(kept, kept.pop("$defs", {}))
+    return {**kept, "$defs": definitions} if definitions else kept
+
+
+def reached(root: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the ``definitions`` (``$defs``) to which something in ``root`` refers, directly or not."""
+    reachable: dict[str, Any] = {}
+    pending: list[Any] = [{key: each for key, each in root.items() if key != "$defs"}]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            rules = cast("dict[str, Any]", node)
+            name = str(rules.get("$ref", "")).removeprefix(DEFINED)
+            if name in definitions and name not in reachable:
+                reachable[name] = definitions[name]
+                pending.append(definitions[name])
+            pending.extend(rules.values())
+        elif isinstance(node, list):
+            pending.extend(cast("list[Any]", node))
+    return {name: each for name, each in definitions.items() if name in reachable}
+
+
+MAX_JSON_VALUES = 200_000
+"""Maximum number of values in one JSON text from a model or its server: some 25 ms of parsing."""
+_DENSE = 400_000
+
+
+def has_too_many_values(data: bytes | bytearray) -> bool:
+    """Whether ``data`` may hold more than :data:`MAX_JSON_VALUES` values, judged by its commas and brackets."""
+    return len(data) > _DENSE and data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_JSON_VALUES
+
 
 TYPES: Mapping[type, str] = MappingProxyType(
     {

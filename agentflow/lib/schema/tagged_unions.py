@@ -32,7 +32,7 @@ from typing_extensions import is_typeddict
 
 from agentflow.core.data.frozen import frozen
 from agentflow.core.data.models import validation_messages
-from agentflow.lib.schema.schema_parts import DEFINED, reached
+from agentflow.lib.schema.json_types import DEFINED, reached
 
 Members: TypeAlias = "frozenset[str]"
 """The names of the classes of a union: those of their definitions in a schema."""

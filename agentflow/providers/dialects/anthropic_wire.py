@@ -41,8 +41,8 @@ from agentflow.providers.dialects.decoding import (
     tier,
     unique_calls,
 )
-from agentflow.providers.dialects.effort import anthropic_efforts, nearest
-from agentflow.providers.dialects.schemas import output_form, system_text, tool_form
+from agentflow.providers.dialects.openai_wire import anthropic_efforts, nearest
+from agentflow.providers.dialects.schema_translation import output_form, system_text, tool_form
 from agentflow.providers.dialects.wire import Wire, parse_json, record, records, string, unsupported
 
 DIALECT = "anthropic.messages"

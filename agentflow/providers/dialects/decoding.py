@@ -24,7 +24,7 @@ from agentflow.core.data.messages import (
 )
 from agentflow.core.data.provider_errors import IncompleteStream, ProtocolError
 from agentflow.core.data.values import to_json
-from agentflow.lib.schema.json_size import MAX_JSON_VALUES, has_too_many_values
+from agentflow.lib.schema.json_types import MAX_JSON_VALUES, has_too_many_values
 from agentflow.providers.dialects import faults
 from agentflow.providers.dialects.halves import Halves, whole_json
 from agentflow.providers.dialects.wire import Wire, record

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any, TypeAlias, cast
 
-from agentflow.lib.schema.json_size import MAX_JSON_VALUES, has_too_many_values
+from agentflow.lib.schema.json_types import MAX_JSON_VALUES, has_too_many_values
 
 REPLACEMENT = "\ufffd"
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")

@@ -29,7 +29,7 @@ from agentflow.core.data.messages import (
 )
 from agentflow.core.data.provider_errors import ContextWindowExceeded, Overloaded, Refused, ServerError
 from agentflow.core.data.values import to_json
-from agentflow.lib.schema.json_size import has_too_many_values
+from agentflow.lib.schema.json_types import has_too_many_values
 from agentflow.providers.dialects import faults
 from agentflow.providers.dialects import openai_wire as common
 from agentflow.providers.dialects.decoding import (
@@ -48,7 +48,7 @@ from agentflow.providers.dialects.decoding import (
     tier,
     unique_calls,
 )
-from agentflow.providers.dialects.schemas import output_form, system_text
+from agentflow.providers.dialects.schema_translation import output_form, system_text
 from agentflow.providers.dialects.wire import Wire, parse_json, record, records, string, unsupported
 
 DIALECT = "openai.chat"

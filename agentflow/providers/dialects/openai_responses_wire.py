@@ -43,7 +43,7 @@ from agentflow.providers.dialects.decoding import (
     tier,
     unique_calls,
 )
-from agentflow.providers.dialects.schemas import output_form, system_text
+from agentflow.providers.dialects.schema_translation import output_form, system_text
 from agentflow.providers.dialects.wire import Wire, parse_json, record, records, string
 
 DIALECT = "openai.responses"

@@ -8,12 +8,59 @@ from types import MappingProxyType
 from typing import Any
 
 from agentflow.core.data.errors import ConfigurationError
-from agentflow.core.data.messages import AudioPart, DocumentPart, ImagePart, ModelRequest, ToolCallPart, ToolSpec, Usage
+from agentflow.core.data.messages import (
+    AudioPart,
+    DocumentPart,
+    Effort,
+    ImagePart,
+    ModelRequest,
+    ToolCallPart,
+    ToolSpec,
+    Usage,
+)
 from agentflow.providers.dialects.address import is_host_of
 from agentflow.providers.dialects.decoding import count
-from agentflow.providers.dialects.effort import nearest, openai_efforts
-from agentflow.providers.dialects.schemas import SchemaForm, tool_form
+from agentflow.providers.dialects.schema_translation import SchemaForm, tool_form
 from agentflow.providers.dialects.wire import Wire, record, unsupported
+
+_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_USUAL = ("low", "medium", "high")
+_ANTHROPIC = (
+    (r"claude-opus-4-5", _USUAL),
+    (r"claude-(opus|sonnet)-4-6|claude-mythos-preview", (*_USUAL, "max")),
+    (r"claude-haiku-[5-9]", _USUAL),
+    (r"claude-opus-4-[7-9]|claude-[a-z]+-([5-9]|\d\d)\b", (*_USUAL, "xhigh", "max")),
+)
+_OPENAI = (
+    (r"gpt-5(\.\d)?-pro", ("high",)),
+    (r"gpt-5\.1-codex-max", (*_USUAL, "xhigh")),
+    (r"gpt-5\.1", ("none", *_USUAL)),
+    (r"gpt-5\.[2-5]\b", ("none", *_USUAL, "xhigh")),
+    (r"gpt-(5\.([6-9]|\d\d)|[6-9]|\d\d)\b", ("none", *_USUAL, "xhigh", "max")),
+    (r"gpt-5\b", ("minimal", *_USUAL)),
+    (r"o\d|codex|(.*/)?gpt-oss", _USUAL),
+)
+
+
+def anthropic_efforts(model: str) -> tuple[str, ...]:
+    """The values of ``output_config.effort`` that a model accepts; empty if it accepts none or is unknown."""
+    return _levels(_ANTHROPIC, model)
+
+
+def openai_efforts(model: str) -> tuple[str, ...]:
+    """The values of ``reasoning.effort`` that a model accepts; empty if it accepts none or is unknown."""
+    return _levels(_OPENAI, model)
+
+
+def nearest(effort: Effort, levels: tuple[str, ...]) -> str:
+    """The one of ``levels`` nearest to ``effort``."""
+    wanted = _ORDER.index(effort)
+    return min(levels, key=lambda level: abs(_ORDER.index(level) - wanted))
+
+
+def _levels(table: tuple[tuple[str, tuple[str, ...]], ...], model: str) -> tuple[str, ...]:
+    return next((levels for pattern, levels in table if re.match(pattern, model)), ())
+
 
 ADDRESS = "https://api.openai.com/v1"
 HOSTS = ("openai.com",)

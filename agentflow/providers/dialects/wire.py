@@ -17,8 +17,8 @@ from agentflow.core.data.message_json import are_long
 from agentflow.core.data.messages import ModelRequest, Notice, ToolCallPart
 from agentflow.core.data.provider_errors import ProtocolError
 from agentflow.core.data.values import is_long
-from agentflow.core.data.work import LONG_TEXT, Work, in_slices
-from agentflow.lib.schema.json_size import MAX_JSON_VALUES, has_too_many_values
+from agentflow.core.data.walk import LONG_TEXT, Work, in_slices
+from agentflow.lib.schema.json_types import MAX_JSON_VALUES, has_too_many_values
 from agentflow.providers.dialects.halves import whole, whole_json
 from agentflow.providers.dialects.history import fitted, is_fit, made_id
 from agentflow.providers.dialects.traits import UNKNOWN, Traits
@@ -28,7 +28,7 @@ def parse_json(data: bytes, what: str = "an event") -> Any:
     """The value of a JSON text from the network.
 
     Raises ProtocolError for anything that is not JSON in UTF-8, is nested too deeply or has more than
-    :data:`~agentflow.lib.schema.json_size.MAX_JSON_VALUES` values.
+    :data:`~agentflow.lib.schema.json_types.MAX_JSON_VALUES` values.
     """
     if len(data) > MAX_JSON_VALUES and has_too_many_values(data):  # few texts are long enough to be counted
         raise ProtocolError(
@@ -139,7 +139,7 @@ class Wire:
         self.traits = traits
         self.issuer = issuer
         self.forms: dict[Any, Any] = {} if forms is None else forms
-        """The forms of schemas that the adapter has sent before; see :mod:`agentflow.providers.dialects.schemas`."""
+        """The forms of schemas that the adapter has sent before; see :mod:`agentflow.providers.dialects.schema_translation`."""
         messages = self._asked = request.messages
         self.plain = is_fit(messages, issuer)
         self.messages = messages if self.plain else fitted(messages, traits, issuer)

@@ -14,9 +14,9 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.messages import CAP_SETTINGS, ModelProfile, Usage
 from agentflow.core.data.names import Definitions, Names
+from agentflow.core.data.requests import MOST_SUMMARIES
 from agentflow.core.data.source import Source, Span, Surface
 from agentflow.core.data.templates import TaskTemplate
-from agentflow.core.data.turns import MOST_SUMMARIES
 from agentflow.core.events.facts import Authority, TaskFacts
 from agentflow.core.ports.ports import NameFacts
 from agentflow.handler.prompt_run import default_cap

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agentflow.core.data.limits import Limits
 from agentflow.core.ports.ports import NameFacts
-from agentflow.lib.later import loaded
+from agentflow.lib.own_threads import loaded
 from agentflow.providers.table import Router
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any, cast
 from agentflow.core.call.provenance import PolicyInForce
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import CompiledTask, Definitions
+from agentflow.core.data.requests import MOST_SUMMARIES, WITHOUT_TOOLS
 from agentflow.core.data.templates import TaskTemplate
-from agentflow.core.data.turns import MOST_SUMMARIES, WITHOUT_TOOLS
 from agentflow.core.events.facts import TaskFacts, ToolFacts, WorkflowFacts
 from agentflow.core.ports.ports import TemplatePort, Tool, ToolPort
 from agentflow.core.ports.toolbox import offered

@@ -8,13 +8,12 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, cast
 
 from agentflow.core.call.provenance import USER, Labelled, declared_sources
-from agentflow.core.call.readers import is_restriction
-from agentflow.core.call.reading import ASKED
+from agentflow.core.call.reading import ASKED, is_restriction
 from agentflow.core.data.labels import UNKNOWN, Label
 from agentflow.core.events.facts import Reach, TaskFacts, ToolFacts
 from agentflow.lang.bounds.flow import AMBIENT, ANY_ARGUMENT, ANY_RESULT, RAISED, UNSEEN, Done, Flows, Point, variable
 from agentflow.lang.closure import Closure
-from agentflow.run.strand.argument_names import name_of_function, parameters_of
+from agentflow.run.strand.definitions import name_of_function, parameters_of
 
 _SESSION: Point = "session"
 _STEPS: Point = "steps"

@@ -29,8 +29,7 @@ from agentflow.core.data.labels import (
 )
 from agentflow.core.data.source import Span
 from agentflow.core.data.values import opened
-from agentflow.core.data.walk import copied
-from agentflow.core.data.work import Work
+from agentflow.core.data.walk import Work, copied
 from agentflow.core.events.effects import (
     CallWorkflow,
     Draw,
@@ -47,7 +46,7 @@ from agentflow.lang.builtins.labelled import twin_of
 from agentflow.lang.calling import TAIL, bounce
 from agentflow.lang.closure import Closure
 from agentflow.lang.environment import SexpEnvironment
-from agentflow.run.strand.argument_names import by_names, name_of_effect, values_by_name
+from agentflow.run.strand.definitions import by_names, name_of_effect, values_by_name
 from agentflow.run.strand.strand import Strand
 
 _NONE: Mapping[str, Sources] = {}

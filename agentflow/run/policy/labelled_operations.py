@@ -21,9 +21,8 @@ from agentflow.core.data.labels import (
     stripped,
 )
 from agentflow.core.data.names import Template
-from agentflow.core.data.shared_list import as_list
 from agentflow.core.data.source import Span
-from agentflow.core.data.values import pairs_to_dict
+from agentflow.core.data.values import as_list, pairs_to_dict
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.run.policy.labelled import LabelledStrand
 from agentflow.run.strand import branches, operations, recovery

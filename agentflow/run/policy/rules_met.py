@@ -16,12 +16,12 @@ from agentflow.core.data.frozen import frozen
 from agentflow.core.ports.ports import TemplatePort, ToolPort, WorkflowPort
 from agentflow.lang.environment import SexpEnvironment
 from agentflow.lang.program import Program
-from agentflow.lib.private_files import state_path
+from agentflow.lib.file_writer import state_path
 from agentflow.lib.text.suggest import did_you_mean, suggest
 from agentflow.run.bounds.sinks import held_by
 from agentflow.run.policy.provenance import RunGuard
 from agentflow.run.policy.written_files import WrittenFiles
-from agentflow.run.strand.argument_names import name_of_function, parameters_of
+from agentflow.run.strand.definitions import name_of_function, parameters_of
 
 _log = logging.getLogger(__name__)
 _CHOICE = frozenset({"patternProperties", "anyOf", "oneOf", "allOf", "$ref", "if"})

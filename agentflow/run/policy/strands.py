@@ -10,9 +10,8 @@ from agentflow.run.policy.labelled_operations import LABELLED_OPERATIONS
 from agentflow.run.policy.strict import StrictStrand
 from agentflow.run.policy.strict_operations import STRICT_OPERATIONS
 from agentflow.run.strand.budget import Budget
-from agentflow.run.strand.naming import EffectHandler
 from agentflow.run.strand.operations import OPERATIONS
-from agentflow.run.strand.strand import Strand
+from agentflow.run.strand.strand import EffectHandler, Strand
 
 
 def followed_strand(call: CallContext, budget: Budget, performer: EffectHandler, **parts: Any) -> Strand:

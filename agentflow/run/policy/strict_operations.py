@@ -10,9 +10,8 @@ from typing import Any
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.labels import bare, blame, box, joined, outer_sources, sources_of, stripped
 from agentflow.core.data.names import Template
-from agentflow.core.data.shared_list import as_list
 from agentflow.core.data.source import Span
-from agentflow.core.data.values import name_of
+from agentflow.core.data.values import as_list, name_of
 from agentflow.lang.abi import Code, StrictRuntime
 from agentflow.lang.builtins.registry import type_name
 from agentflow.lang.builtins.strict import Called, look_outside

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agentflow.core.data.labels import NO_SOURCES, Sources, joined
-from agentflow.lib.private_files import make_private_directory, open_private
+from agentflow.lib.file_writer import make_private_directory, open_private
 
 
 class WrittenFiles:

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
-from agentflow.core.call.call import RunPort
-from agentflow.core.call.forwarding import ForwardingRun
-from agentflow.core.call.partial import CUTTING, keep_partial
+from agentflow.core.call.call import ForwardingRun, RunPort
+from agentflow.core.call.host_calls import CUTTING, keep_partial
 from agentflow.core.data.errors import AgentflowError, RunStopped, SexpEvaluationError, cut
 from agentflow.core.data.labels import bare
-from agentflow.core.data.paths import branch_prefix
+from agentflow.core.data.names import branch_prefix
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.session import Session
-from agentflow.core.data.shared_list import as_list
 from agentflow.core.data.source import Span
-from agentflow.core.data.work import Work
+from agentflow.core.data.values import as_list
+from agentflow.core.data.walk import Work
 from agentflow.core.events.events import BranchStarted
 from agentflow.lang.abi import Code, Fork, Runtime
 from agentflow.lang.calling import TAIL, bounce

@@ -2,19 +2,265 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
+from sys import getrefcount
+from time import monotonic
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.data.errors import LimitExceeded
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Span
-from agentflow.run.strand.cleanup import CleanupTime
-from agentflow.run.strand.large_lists import LargeLists
-from agentflow.run.strand.memory import BYTES_PER_STEP, MemoryAccount, MemoryAccounts
+from agentflow.lib.resident import resident_bytes
 from agentflow.run.strand.permits import Permits
-from agentflow.run.strand.slices import Slices
+
+SLICE_S = 0.002
+"""Seconds that the branches of a run may take together before other tasks run."""
+
+
+class Slices:
+    """Tells the branches of one run, however many are ready at once, when their common slice of the loop is used up.
+
+    ``end`` is the end of the slice on the monotonic clock; a branch that sees it in the past awaits :meth:`pause`.
+    """
+
+    __slots__ = ("_next", "end")
+
+    def __init__(self) -> None:
+        self.end = monotonic() + SLICE_S
+        self._next = False
+
+    async def pause(self) -> None:
+        """Let other tasks run, and continue in the next slice."""
+        while monotonic() > self.end:
+            if not self._next:
+                self._next = True
+                self.end = 0.0
+                asyncio.get_running_loop().call_soon(self._begin)
+            await asyncio.sleep(0)
+
+    def _begin(self) -> None:
+        self.end = monotonic() + SLICE_S
+        self._next = False
+
+
+BYTES_PER_STEP = 512
+"""Bytes that a step may allocate without being charged: a short list, a closure, 64 references, an integer of 4 Kbit."""
+LOOK_EVERY = 8 << 20
+"""Bytes added to the account of a run past its limit after which it checks the process."""
+GRACE = 1.1
+"""Factor of its limit by which the process may grow while another run, which has allocated more, is to end first."""
+_FIRST_LOOK = 16
+"""Fraction of the limit (1/16) at which the process is first measured: growth counts from there. Smaller runs cost nothing."""
+
+_LARGE = 8
+"""Fraction of the limit (1/8) beyond which an allocation counts as growth before it happens."""
+
+MemoryAccounts = WeakSet["MemoryAccount"]
+"""The accounts of concurrent runs that are large enough to matter."""
+
+
+class MemoryAccount:
+    """What a run, or a part of it with a limit of its own (within ``outer``), has allocated: ``used`` bytes.
+
+    Parameters: ``limit`` in bytes, None for none; ``beside`` the accounts of the flow's other runs, of which the largest
+    ends first.
+    """
+
+    __slots__ = ("__weakref__", "_base", "_beside", "_limit", "_next", "_outer", "used")
+
+    def __init__(
+        self, limit: int | None, beside: MemoryAccounts | None = None, outer: MemoryAccount | None = None
+    ) -> None:
+        self._limit = limit
+        self._beside = beside
+        self._outer = outer
+        self._base: int | None = None
+        self._next: float = float("inf") if limit is None else limit // _FIRST_LOOK
+        self.used = 0
+
+    def within(self, limit: int | None) -> MemoryAccount:
+        """The account of a part that may allocate ``limit`` bytes: this account, unless the limit is lower."""
+        narrower = limit is not None and (self._limit is None or limit < self._limit)
+        return MemoryAccount(limit, self._beside, self) if narrower else self
+
+    def add(self, count: int) -> None:
+        """Count bytes, before they are allocated. Raises LimitExceeded (``limits/memory``)."""
+        if self._outer is not None:
+            self._outer.add(count)
+        if self.used + count > self._next:
+            self._look(count)
+        self.used += count
+
+    def take_back(self, count: int) -> None:
+        """Subtract bytes that were not allocated after all."""
+        self.used -= count
+        if self._outer is not None:
+            self._outer.take_back(count)
+
+    def _look(self, count: int) -> None:
+        """Measure the process before ``count`` bytes are added to the account. Raises LimitExceeded."""
+        limit, resident, used = self._limit, resident_bytes(), self.used + count
+        assert limit is not None
+        if resident is None:
+            self._next = float("inf")
+            return
+        if self._base is None:
+            self._base = resident
+            if self._beside is not None:
+                self._beside.add(self)
+        if used <= limit:
+            self._next = limit
+            return
+        self._next = used + LOOK_EVERY
+        grown = resident - self._base
+        if count > limit // _LARGE:
+            grown += count
+        if grown <= limit or (grown <= limit * GRACE and self._another_goes_first()):
+            return
+        raise LimitExceeded(
+            f"the run has allocated {_megabytes(used)}, and the process has grown by {_megabytes(grown)} since it "
+            f"began; {_megabytes(limit)} are allowed",
+            limit="memory",
+            allowed=limit,
+            used=grown,
+            hint="keep less at once, or raise Limits(memory=...), which is in bytes",
+        )
+
+    def _another_goes_first(self) -> bool:
+        return any(other.used > self.used for other in self._beside or ())
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 2**20:,.0f} MB"
+
+
+LARGE = 100_000
+"""Number of elements from which on a list is large: freeing it takes about a millisecond."""
+_AT_ONCE = 1_024
+_SLICE_S = 0.002
+_EVERY_S = 0.05
+_HELD_S = 0.2
+"""Seconds after the end of a run during which its lists are still freed here: its error may hold them for a moment."""
+
+_probe: tuple[list[Any]] = ([],)
+_ALONE = getrefcount(_probe[0])
+"""The reference count of a list that is held by one container only."""
+
+
+class LargeLists:
+    """The large lists built by a run that still exist."""
+
+    __slots__ = ("_lists", "_timer", "_until")
+
+    def __init__(self) -> None:
+        self._lists: list[list[Any]] = []
+        self._timer: asyncio.Handle | None = None
+        self._until: float | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._lists)
+
+    def add(self, value: list[Any]) -> None:
+        """Add a list, to be freed in slices."""
+        if not any(each is value for each in self._lists):
+            self._lists.append(value)
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._look)
+
+    def free(self) -> bool:
+        """Free elements of lists that nothing else refers to, for one slice. Returns whether there are more."""
+        lists = self._lists
+        end = monotonic() + _SLICE_S
+        for at in range(len(lists) - 1, -1, -1):
+            if getrefcount(lists[at]) > _ALONE:
+                continue
+            while lists[at]:
+                del lists[at][-_AT_ONCE:]
+                if monotonic() > end:
+                    return True
+            del lists[at]
+        return False
+
+    def end(self) -> None:
+        """End with the run: free what is left of its lists in slices, and release those that the host holds."""
+        self._until = monotonic() + _HELD_S
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        """Free a slice now and then, as long as there are lists."""
+        loop = asyncio.get_running_loop()
+        if self.free():
+            self._timer = loop.call_soon(self._look)
+        elif self._lists and (self._until is None or monotonic() < self._until):
+            self._timer = loop.call_later(_EVERY_S, self._look)
+        else:
+            self._lists.clear()
+            self._timer = None
+
+
+FORM_S = 1.0
+"""Seconds allowed to one form."""
+GRANTED_S = 2.0
+"""Seconds allowed to all forms of programs with grants together while a run is being stopped."""
+LEAST_S = 0.01
+"""Seconds below which a form is allowed none: each of thousands would find what was restored since the one before."""
+HOST_S = 3.0
+"""Seconds allowed to all forms of the host's own programs together."""
+
+
+class CleanupTime:
+    """The time allowed to the ``finally`` forms of a run that is being stopped: ``each`` form, and all of them together.
+
+    All times are in seconds. Forms of programs with grants (``granted``) cannot use up the time of the host's (``host``).
+    Time in which several forms run counts once. Used time is restored at the same rate while no form runs, so that a run
+    that continues has all of it for its next stop.
+    """
+
+    def __init__(
+        self,
+        each: float = FORM_S,
+        *,
+        granted: float = GRANTED_S,
+        host: float = HOST_S,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._each = each
+        self._now = now
+        self._granted = _Allowance(granted, now())
+        self._host = _Allowance(host, now())
+
+    @contextmanager
+    def form(self, *, trusted: bool) -> Generator[float, None, None]:
+        """A block that counts the time of a form, and yields the seconds it may take; at 0 the form runs until it first waits."""
+        allowance = self._host if trusted else self._granted
+        allowance.settle(self._now())
+        allowance.running += 1
+        try:
+            yield min(self._each, allowance.left) if allowance.left >= LEAST_S else 0.0
+        finally:
+            allowance.settle(self._now())
+            allowance.running -= 1
+
+
+class _Allowance:
+    __slots__ = ("_settled", "_whole", "left", "running")
+
+    def __init__(self, whole: float, now: float) -> None:
+        self._whole = self.left = whole
+        self._settled = now
+        self.running = 0
+
+    def settle(self, now: float) -> None:
+        passed, self._settled = now - self._settled, now
+        self.left = max(0.0, self.left - passed) if self.running else min(self._whole, self.left + passed)
 
 
 class Fuelled(Protocol):

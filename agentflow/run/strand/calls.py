@@ -16,7 +16,7 @@ from agentflow.lang.calling import Sliced
 from agentflow.lang.closure import Closure
 from agentflow.lang.printer import print_value
 from agentflow.lang.trace import annotate, span_of_instruction
-from agentflow.run.strand.argument_names import name_of_function
+from agentflow.run.strand.definitions import name_of_function
 
 
 def calling_span(level: int) -> Span | None:

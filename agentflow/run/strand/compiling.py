@@ -10,8 +10,7 @@ from agentflow.core.data.limits import Limits
 from agentflow.core.data.source import Source
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.program import Program, python_is_loaded
-from agentflow.run.strand.budget import Budget, out_of_time
-from agentflow.run.strand.memory import BYTES_PER_STEP, MemoryAccount
+from agentflow.run.strand.budget import BYTES_PER_STEP, Budget, MemoryAccount, out_of_time
 
 T = TypeVar("T")
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
 from agentflow.core.data.labels import bare, because_of, box, outer_sources, strip
-from agentflow.core.data.shared_list import as_list
 from agentflow.core.data.source import Span
-from agentflow.core.data.values import Symbol, name_of
+from agentflow.core.data.values import Symbol, as_list, name_of
 from agentflow.lang.builtins.registry import type_name
 from agentflow.lang.environment import unbound
 from agentflow.lang.printer import print_value

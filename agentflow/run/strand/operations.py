@@ -10,10 +10,9 @@ from agentflow.core.call.reading import following
 from agentflow.core.data.errors import AgentflowError, LimitExceeded, SexpEvaluationError
 from agentflow.core.data.labels import bare
 from agentflow.core.data.names import DEFINE, Template, narrowed
-from agentflow.core.data.shared_list import plain_lists
 from agentflow.core.data.source import Source, Span
-from agentflow.core.data.values import Symbol, name_of, pairs_to_dict, text_size
-from agentflow.core.data.work import Work
+from agentflow.core.data.values import Symbol, name_of, pairs_to_dict, plain_lists, text_size
+from agentflow.core.data.walk import Work
 from agentflow.core.events.effects import Solve
 from agentflow.lang.allowance import Allowance
 from agentflow.lang.calling import MAX_STACK_CALLS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import random
 import time
@@ -11,14 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from agentflow.core.call.call import CallContext
-from agentflow.core.call.host_code import HostCode
+from agentflow.core.call.approval import ApprovalRequest, Denied
+from agentflow.core.call.call import CallContext, HostCode
 from agentflow.core.call.host_threads import on_thread
 from agentflow.core.call.provenance import unlabelled
 from agentflow.core.call.reading import found_in
 from agentflow.core.data.context import CONTEXT_KEYS, ContextGenerationInput
-from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
-from agentflow.core.data.names import CompiledTask, NameInfo, Template, permitted
+from agentflow.core.data.errors import AgentflowError, SexpEvaluationError, clip
+from agentflow.core.data.names import ENDORSE, CompiledTask, NameInfo, Template, permitted
 from agentflow.core.data.requests import SubtaskRequest
 from agentflow.core.data.results import TaskResult
 from agentflow.core.data.source import Span
@@ -39,15 +40,93 @@ from agentflow.core.events.effects import (
     Timer,
     ToolCall,
 )
-from agentflow.core.events.events import ContextStarted
+from agentflow.core.events.events import ContextStarted, Endorsed
 from agentflow.core.ports.memory_ports import ContextFinder
 from agentflow.core.ports.ports import SolverPort, TemplatePort, ToolPort, WorkflowPort
+from agentflow.core.ports.store_ports import Pacer
 from agentflow.lang.blame import span_of_name
+from agentflow.lang.builtins.registry import wrong_type
 from agentflow.lib.redact import Redactor
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.lib.text.terminal import escape
 from agentflow.run.strand.calls import calling_span
-from agentflow.run.strand.endorsing import endorsed
+from agentflow.run.strand.strand import EffectHandler
+
+_SHOWN = 2_000
+
+
+async def endorsed(effect: Endorse, call: CallContext) -> list[Any]:
+    """Have an endorsement approved, unless the program has the host's own authority, and publish it.
+
+    Raises SexpEvaluationError (``provenance/not-endorsed``) if it is not approved.
+    """
+    value, reason = effect.arguments
+    if not isinstance(reason, str) or not reason.strip():
+        wrong_type("endorse", 2, "a reason, as a text,", reason)
+    decision = None if call.host_authority else await call.run.approve(_request(effect, value, reason), call)
+    if isinstance(decision, Denied):
+        why = f" ({decision.why})" if decision.why else ""
+        raise SexpEvaluationError(
+            f"it was not approved{why} that this value is used as if the user had said it: {clip(reason, 200)}",
+            code="provenance/not-endorsed",
+            span=call.span,
+            hint="do it without what came from elsewhere",
+            details={"sources": list(effect.sources), "reason": reason, "why": decision.why},
+        )
+    call.emit(Endorsed, sources=effect.sources, reason=reason)
+    return []
+
+
+def _request(effect: Endorse, value: Any, reason: str) -> ApprovalRequest:
+    text = as_text(value)
+    digest = hashlib.blake2b(
+        f"{ENDORSE}\n{reason}\n{text}".encode("utf-8", "surrogatepass"), digest_size=16
+    ).hexdigest()
+    came = ", ".join(effect.sources) or "the user"
+    shown = "\n  ".join([escape(f"{ENDORSE} (from {came}): {reason}"), escape(clip(text, _SHOWN))])
+    return ApprovalRequest(
+        ENDORSE, shown, digest, "the program answers for this value", {"value": value, "reason": reason}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """An :class:`~agentflow.run.strand.strand.EffectHandler` that waits for ``pacers``, then passes on to ``inner``.
+
+    It is used only if something records, so that other runs need not check.
+    """
+
+    inner: EffectHandler
+    pacers: tuple[Pacer, ...]
+
+    def describe(self, name: str) -> NameInfo | None:
+        """The description of the task or tool called ``name``; None if there is none."""
+        return self.inner.describe(name)
+
+    def prepare(self, fields: Mapping[str, Any]) -> Template:
+        """The template of a definition. Raises DataError."""
+        return self.inner.prepare(fields)
+
+    def known_names(self) -> Iterable[str]:
+        """All task and tool names."""
+        return self.inner.known_names()
+
+    async def perform(self, effect: Effect, call: CallContext) -> Any:
+        """Carry out an effect once there is room for its events."""
+        for pacer in self.pacers:
+            if pacer.congested:
+                await pacer.room()
+        warn_of_failures(self.pacers, call)
+        return await self.inner.perform(effect, call)
+
+
+def warn_of_failures(pacers: tuple[Pacer, ...], call: CallContext) -> None:
+    """Publish a Warning (``record/failed``) for each recorder that has stopped recording the run."""
+    for pacer in pacers:
+        error = pacer.failure(call.run_id)
+        if error is not None:
+            call.warn("record/failed", f"the events of this run are no longer recorded: {error}")
+
 
 _log = logging.getLogger(__name__)
 _program_log = logging.getLogger("agentflow.program")
@@ -302,6 +381,3 @@ def context_input(arguments: dict[str, Any], span: Span | None) -> ContextGenera
         said = "; ".join(f"{'.'.join([keys.get(str(at), str(at)) for at in p['loc']])}: {p['msg']}" for p in problems)
         said = said or str(error)
         raise SexpEvaluationError(f"get_context: {said}", code="context/value", span=span) from error
-
-
-__all__ = ["EffectRunner", "context_input"]

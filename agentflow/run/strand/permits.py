@@ -15,7 +15,7 @@ from types import TracebackType
 
 from agentflow.core.call.call import CallContext
 from agentflow.core.events.events import WaitStarted
-from agentflow.lib.wait_queue import WaitQueue
+from agentflow.lib.event_loop import WaitQueue
 
 
 def waiting(call: CallContext) -> AbstractContextManager[object]:

@@ -16,9 +16,8 @@ from agentflow.core.call.stopping import StoppingRun, run_of_host_code
 from agentflow.core.data.errors import AgentflowError, RunStopped, SexpEvaluationError, TaskError
 from agentflow.core.data.labels import bare, because_of
 from agentflow.core.data.results import TaskResult
-from agentflow.core.data.shared_list import HELD, unshared
 from agentflow.core.data.source import Span
-from agentflow.core.data.values import is_long
+from agentflow.core.data.values import HELD, is_long, unshared
 from agentflow.core.data.walk import exact
 from agentflow.core.events.effects import Timer
 from agentflow.lang.abi import Code
@@ -127,7 +126,7 @@ async def finish(rt: Strand, d: int, span: Span, error: BaseException, final: Co
     """Run the ``final`` form of a ``finally`` because of ``error``, which the caller raises again afterwards.
 
     After a program error it runs like any code, and an error of its own replaces ``error``. After a limit or a cancellation
-    it has little time (:class:`~agentflow.run.strand.cleanup.CleanupTime`) and few steps, may start no model call, and an
+    it has little time (:class:`~agentflow.run.strand.budget.CleanupTime`) and few steps, may start no model call, and an
     error of its own becomes a note on ``error``.
     """
     journal = rt.call.run.journal

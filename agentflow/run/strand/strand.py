@@ -9,39 +9,298 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Concatenate, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Concatenate, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from agentflow.core.call.call import CallContext
-from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError
+from agentflow.core.data.errors import LimitExceeded, SexpEvaluationError, UnboundSymbolError, cut
 from agentflow.core.data.limits import Limits
+from agentflow.core.data.names import Definitions, Names, Template, narrowed, permitted
 from agentflow.core.data.source import Span
-from agentflow.core.data.values import name_of
-from agentflow.core.data.work import PAUSE_S, Work
+from agentflow.core.data.values import HELD, Symbol, name_of, text_size, unshared
+from agentflow.core.data.walk import LONG_TEXT, PAUSE_S, Work
 from agentflow.core.events.effects import Effect, GetContext, LogMessage, TaskCall, ToolCall
+from agentflow.core.events.events import LoopProgress
 from agentflow.lang.abi import Code, Fork, Operation, Runtime
 from agentflow.lang.analyzer import EFFECT_NAMES
 from agentflow.lang.builtins import PRIMITIVES, Primitive
 from agentflow.lang.calling import MAX_STACK_CALLS, TAIL, bounce
 from agentflow.lang.closure import Closure
-from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment
+from agentflow.lang.elsewhere import name_hint
+from agentflow.lang.environment import UNBOUND, Cell, SexpEnvironment, unbound
+from agentflow.lang.forms import FORMS
 from agentflow.lang.program import Program, ProgramCache
 from agentflow.run.strand.authority import missing_grant, refuse
-from agentflow.run.strand.budget import Budget
+from agentflow.run.strand.budget import LARGE, Budget
 from agentflow.run.strand.calls import (
     calling_span,
     host_code,
     located_error,
     not_callable,
     primitive_code,
+    shared_set,
     wrong_count,
 )
+from agentflow.run.strand.definitions import NamesInForce, Overlay, view
 from agentflow.run.strand.hops import on_fresh_task
-from agentflow.run.strand.large_lists import LARGE
-from agentflow.run.strand.leaving import carries_data, carries_long_text, data_of, leaving
-from agentflow.run.strand.naming import EffectHandler, Naming, Publish
-from agentflow.run.strand.rounds import WatchedLoops
 from agentflow.tasks.history import MAX_UNFOLDED, ProgramSteps
+
+Publish = Callable[[Template], None]
+"""Called with each task that a program has defined in its environment."""
+
+
+class EffectHandler(Names, Protocol):
+    """Carries out effects, and describes the tasks and tools of the flow."""
+
+    async def perform(self, effect: Effect, call: CallContext) -> Any: ...
+
+
+class Naming:
+    """Name resolution for a strand, the only subclass.
+
+    ``grants`` is the authority in force (that of ``call``, narrowed by the procedures being run); ``performer`` describes the
+    flow's tasks and tools. ``env`` is the environment of the program, ``overlay`` has the tasks that branches defined and
+    have not joined, ``outer`` the definitions around the program; ``publish`` gets the tasks that the program defines.
+    ``branch`` says whether other strands may run concurrently, while ``parent`` waits.
+    """
+
+    __slots__ = ("branch", "call", "env", "fresh_names", "grants", "outer", "overlay", "parent", "performer", "publish")
+
+    def __init__(
+        self,
+        call: CallContext,
+        performer: EffectHandler,
+        parent: Naming | None,
+        env: SexpEnvironment | None,
+        publish: Publish | None,
+        *,
+        branch: bool,
+    ) -> None:
+        self.call = call
+        self.grants = call.grants if parent is None else narrowed(parent.grants, call.grants)
+        self.performer = performer
+        self.parent = parent
+        self.branch = branch
+        self.fresh_names = 0
+        self.publish = publish
+        self.env = env
+        self.overlay: Overlay | None = None
+        self.outer: Definitions | None = call.definitions
+        if parent is not None:
+            self.env = env or parent.env
+            self.overlay = parent.overlay
+            self.outer = parent.outer
+
+    def unbound(self, env: SexpEnvironment, name: str) -> Any:
+        """The value of a name whose cell is empty: one bound meanwhile further out, or a primitive. Raises UnboundSymbolError."""
+        cell = env.find(name)
+        if cell is not None:
+            return cell.v
+        primitive = PRIMITIVES.get(name)
+        if primitive is not None:
+            return primitive
+        kind = self.callable_kind(name, env)
+        if kind == "context":
+            return Symbol(name)
+        if kind is not None:
+            raise SexpEvaluationError(
+                f"'{name}' is a {kind}, not a variable", code="name/not-value", hint=f"call it: ({name} (param value))"
+            )
+        raise unbound(name, f"'{name}' is not bound", self._hint(env, name))
+
+    def operator(self, env: SexpEnvironment, name: str) -> Any:
+        """Resolve a free operator name at run time. Raises UnboundSymbolError."""
+        cell = env.find(name)
+        if cell is not None:
+            return cell.v
+        if name in PRIMITIVES:
+            return PRIMITIVES[name]
+        if self.callable_kind(name, env) is not None:
+            return Symbol(name)
+        raise self._no_such_operator(name, env)
+
+    def _no_such_operator(self, name: str, env: SexpEnvironment | None = None) -> UnboundSymbolError:
+        if self.grants is not None and self.names(env).describe(name) is not None:
+            return unbound(name, f"'{name}' is not granted to this program", "grant it with allow", "name/not-granted")
+        return unbound(
+            name,
+            f"unrecognized operator: '{cut(name, 200)}' is not a variable, special form, primitive, task or tool",
+            self._hint(env, name),
+            "name/unknown-operator",
+        )
+
+    def _hint(self, env: SexpEnvironment | None, name: str) -> str | None:
+        names = {*PRIMITIVES, *FORMS, *self.names(env).known_names(), *(env.names() if env is not None else ())}
+        return name_hint(name, names)
+
+    def definitions(self, env: SexpEnvironment | None = None) -> Definitions | None:
+        """The tasks defined by programs that code written in ``env`` can see; ``env`` None: the strand's own environment."""
+        env = env or self.env
+        if env is None:
+            return self.outer
+        return env if self.overlay is None and self.outer is None else view(env, self.overlay, self.outer)
+
+    def names(self, env: SexpEnvironment | None = None) -> NamesInForce:
+        """The names other than variables that code written in ``env`` can use."""
+        return NamesInForce(self.performer, defined=self.definitions(env))
+
+    def callable_kind(self, name: str, env: SexpEnvironment | None = None) -> Literal["task", "tool", "context"] | None:
+        """Whether a call of ``name`` from ``env`` calls a task or, failing that, a tool, or looks up context; None for none of
+        these, or if not granted."""
+        if name in EFFECT_NAMES:
+            return "context"
+        grants = self.grants
+        defined = self.definitions(env)
+        template = defined.task(name) if defined is not None else None
+        if template is not None and permitted(template, grants):
+            return "task"
+        if grants is not None and name not in grants:
+            return None
+        info = self.performer.describe(name)
+        return info.kind if info is not None and (info.kind == "task" or info.kind == "tool") else None
+
+    def define(self, env: SexpEnvironment, template: Template) -> None:
+        """Bind a task in ``env``; in a branch, only for the branch until it joins. Warns if it replaces a different task."""
+        before = view(env, self.overlay, None).task(template.name)
+        if before is not None and before is not template and before.fields != template.fields:
+            self.call.warn("task/redefined", f"task '{template.name}' is defined again", name=template.name)
+        if self.branch and env.owner is not self:
+            if self.overlay is None or self.parent is None or self.overlay is self.parent.overlay:
+                self.overlay = Overlay(self.overlay)
+            self.overlay.define(env.target, template)
+            return
+        env.define_task(template)
+        if self.publish is not None:
+            self.publish(template)
+
+    def fresh_name(self, stem: str) -> str:
+        """A unique name that starts with ``stem``, the same in each replay of the run."""
+        self.fresh_names += 1
+        return f"{stem}%{self.call.path}.{self.fresh_names}"
+
+    def set_global(self, env: SexpEnvironment, cell: Cell, name: str, value: Any) -> None:
+        """The slow path of ``set!`` on a variable of the environment. Raises if it is unbound or shared."""
+        if self.branch and env.owner is not self:
+            raise shared_set(name)
+        if cell.v is UNBOUND:
+            env.set_value_in_scope(name, value)
+        else:
+            cell.v = value
+
+    def check_owner(self, owner: Any, name: str) -> None:
+        """Refuse ``set!`` on a variable whose owner is waiting for this branch."""
+        at = self.parent
+        while at is not None:
+            if at is owner:
+                raise shared_set(name)
+            at = at.parent
+
+    def takes_named_arguments(self, function: Any, env: SexpEnvironment | None = None) -> bool:
+        """Whether a value in operator position takes named arguments: it names a task or tool.
+
+        Raises SexpEvaluationError for a string or symbol that names nothing.
+        """
+        name = name_of(function)
+        if name is None or name in PRIMITIVES:
+            return False
+        if self.callable_kind(name, env) is None:
+            raise self._no_such_operator(name, env)
+        return True
+
+
+def carries_data(effect: Effect) -> bool:
+    """Whether a list or dict is among the data of an effect."""
+    if effect.data is None:
+        return False
+    data: Any = getattr(effect, effect.data)
+    if data is None or type(data) is str:
+        return False
+    return not HELD.isdisjoint(map(type, cast("Iterable[object]", data if type(data) is tuple else data.values())))
+
+
+def carries_long_text(effect: Effect) -> bool:
+    """Whether a long text is logged, or among the arguments of a task or tool."""
+    if isinstance(effect, LogMessage):
+        return len(effect.text) > LONG_TEXT
+    if not isinstance(effect, TaskCall | ToolCall):
+        return False
+    return any([len(each) > LONG_TEXT for each in effect.arguments.values() if type(each) is str])
+
+
+def leaving(effect: Effect, allowed: int, span: Span | None) -> Work[Effect]:
+    """``effect`` with Python lists in its arguments.
+
+    Templates, schemas, models and records write arguments as text, where shared parts are repeated: data is refused if its
+    text would have more than ``allowed`` characters. Raises LimitExceeded
+    (``limits/string``).
+    """
+    arguments: Any = data_of(effect)
+    changed, repeated = yield from unshared(arguments)
+    if repeated and effect.written:
+        size = yield from text_size(changed)
+        if size > allowed:
+            name = getattr(effect, "name", "") or type(effect).__name__
+            raise LimitExceeded(
+                f"the arguments of {name} share their parts, and written out would have "
+                f"{size if size < 10**18 else 'more than 10^18'} characters; at most {allowed} are allowed",
+                limit="string",
+                allowed=allowed,
+                span=span,
+            )
+    if changed is arguments:
+        return effect
+    plain = tuple(changed) if type(arguments) is tuple else changed
+    return replace(effect, **{cast(str, effect.data): plain})
+
+
+def data_of(effect: Effect) -> Any:
+    """The program's data in an effect; None if it has none."""
+    return None if effect.data is None else getattr(effect, effect.data)
+
+
+EVERY_S = 0.1
+"""Seconds between two reports of a loop that only computes."""
+
+
+class WatchedLoops:
+    """Reports the loops of one strand that somebody watches.
+
+    Parameters: ``call`` is that of the strand; ``effects`` returns the number of effects of the run so far. A round is
+    reported if there was an effect since the last report, or after a tenth of a second: rounds that only compute are over
+    before anybody has read about them.
+    """
+
+    __slots__ = ("_call", "_due", "_effects", "_seen")
+
+    def __init__(self, call: CallContext, effects: Callable[[], int]) -> None:
+        self._call = call
+        self._effects = effects
+        self._seen = -1
+        self._due = 0.0
+
+    def rounds(self, rounds: range, span: Span) -> Iterator[int]:
+        """Iterate over ``rounds`` of the loop at ``span``, reporting them as they begin. If any was, the end is reported too."""
+        done, total, was_told, before = 0, len(rounds), False, self._seen
+        try:
+            for done in rounds:
+                if (effects := self._effects()) != before or time.monotonic() > self._due:
+                    before = self._seen = effects
+                    was_told = True
+                    self._tell(span, done, total)
+                yield done
+            done = total
+        finally:
+            if was_told:
+                self._tell(span, done, total, over=True)
+
+    def _tell(self, span: Span, done: int, total: int, *, over: bool = False) -> None:
+        run, call = self._call.run, self._call
+        self._due = time.monotonic() + EVERY_S
+        if run.streaming:
+            header = (run.run_id, run.slice, run.next_seq(), call.path, call.parent, span, time.time())
+            run.publish(LoopProgress(*header, done=done, total=total, over=over))
+
 
 SLICE = 1_000
 """Maximum number of steps between two looks at the clock."""
@@ -57,7 +316,7 @@ class Strand(Naming):
     ``call`` is its call (path, session, grants), ``budget`` what the run may still use. ``performer`` carries out effects;
     ``operations`` has the functions of operations. ``fuel`` is the rest of the current slice of steps, ``first_depth`` the
     depth at which the strand begins, chosen so that the depth limit coincides with a hop.
-    :class:`~agentflow.run.strand.naming.Naming` resolves its names.
+    :class:`~agentflow.run.strand.strand.Naming` resolves its names.
     """
 
     __slots__ = (

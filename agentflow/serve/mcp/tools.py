@@ -10,7 +10,7 @@ from mcp_types import CallToolResult, TextContent, Tool
 
 from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.json_parse import parsed
-from agentflow.core.data.work import in_slices
+from agentflow.core.data.walk import in_slices
 from agentflow.core.events.questions import Question
 from agentflow.serve.answer import text_of
 from agentflow.serve.exports import Offer

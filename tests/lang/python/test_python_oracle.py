@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentflow.core.data.errors import AgentflowError, LimitExceeded
-from agentflow.core.data.ordered_set import OrderedSet
+from agentflow.core.data.values import OrderedSet
 from agentflow.lang.python.failure import CLASSES, caught
 from agentflow.run.strand.recovery import ErrorValue
 from tests.support.python_kinds import KindsAuthor

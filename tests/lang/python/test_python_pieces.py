@@ -23,7 +23,7 @@ from agentflow.lang.program import Program, compile_program, describer
 from agentflow.lang.python.compiling import assembled, emitter_of, read_tree, written
 from agentflow.lang.python.reader import children, read_python
 from agentflow.lang.python.words_counted import check_words
-from agentflow.run.entry import run_program
+from agentflow.run.engine import run_program
 from agentflow.run.strand.budget import Budget
 from agentflow.run.strand.definitions import NamesInForce
 from tests.lang.python.test_python_oracle import CASES, normal
