@@ -387,19 +387,14 @@ class AgentFlow(ProgramMethods, DurableMethods):
         return MemorySystem(service=self._index.service, engine=self.engine)
 
     @cached_property
-    def task_system(self) -> TaskSystem:
-        """The tasks of the flow as the specification's :class:`~agentflow.TaskSystem`."""
+    def _conversing(self) -> tuple[TaskSystem, BaseHandler]:
+        """The task system and the handler: they are made together, since tasks run in the handler's conversation."""
+        from agentflow.spec.handler import BaseHandler
         from agentflow.spec.task_system import TaskSystem
 
-        return TaskSystem(None, self.memory_system, service=self._templates, engine=self.engine)
-
-    @cached_property
-    def handler(self) -> BaseHandler:
-        """The model, the tools and a conversation of the flow as the specification's :class:`~agentflow.BaseHandler`."""
-        from agentflow.spec.handler import BaseHandler
-
-        return BaseHandler(
-            self.task_system,
+        system = TaskSystem(None, self.memory_system, service=self._templates, engine=self.engine)
+        handler = BaseHandler(
+            system,
             self.memory_system,
             self._provider,
             {"base_system_prompt": self._base_system} if self._base_system else {},
@@ -410,6 +405,17 @@ class AgentFlow(ProgramMethods, DurableMethods):
             redact=self.redactor.redact,
             engine=self.engine,
         )
+        return system, handler
+
+    @property
+    def task_system(self) -> TaskSystem:
+        """The tasks of the flow as the specification's :class:`~agentflow.TaskSystem`."""
+        return self._conversing[0]
+
+    @property
+    def handler(self) -> BaseHandler:
+        """The model, the tools and a conversation of the flow as the specification's :class:`~agentflow.BaseHandler`."""
+        return self._conversing[1]
 
     @cached_property
     def executors(self) -> SystemExecutorFunctions:
