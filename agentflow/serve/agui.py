@@ -6,22 +6,281 @@ interrupt, only the id and the answer are read from the client: the question its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentflow.serve.agui_view import AguiView, run_of
+from agentflow.core.data.values import plain
+from agentflow.core.events.events import (
+    Event,
+    ModelFinished,
+    ModelStarted,
+    RunStarted,
+    SubtaskFinished,
+    SubtaskStarted,
+    TaskFinished,
+    TaskStarted,
+    ToolFinished,
+    ToolStarted,
+)
+from agentflow.core.events.questions import Question
+from agentflow.serve.answer import Piece, Said
 from agentflow.serve.faults import RequestError, text_field
-from agentflow.serve.front_end import Shown, come_back
+from agentflow.serve.front_end import Shown, arguments_of, come_back, subtask_name, text_of_model, text_of_result
+from agentflow.serve.json_body import json_bytes
 from agentflow.serve.keys import Key
 from agentflow.serve.requests import read_body
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
-from agentflow.serve.talk import start_chat
-from agentflow.serve.waiting_runs import WaitingRuns
+from agentflow.serve.talk import start_chat, text_of_run, usage_of
+from agentflow.serve.waiting_runs import WaitingRuns, seconds_of
+
+_BOOLEAN = {"type": "boolean"}
+
+
+def run_of(interrupts: Iterable[str]) -> str:
+    """The run that the interrupts with these ids belong to. Raises RequestError unless it is exactly one."""
+    runs = {each.rpartition(".")[0] for each in interrupts}
+    if len(runs) != 1:
+        raise RequestError("all answers of a request must belong to one run", code="serve/field", param="resume")
+    return runs.pop()
+
+
+class AguiView:
+    """Encodes the events of a run, which the client calls ``thread`` and ``run_id``."""
+
+    def __init__(self, service: Service, run: ServedRun, thread: str, run_id: str) -> None:
+        self._service = service
+        self._run = run
+        self._names = {"threadId": thread, "runId": run_id}
+        self._state: dict[str, Any] = {"run_id": run.run_id, "export": run.export, "tasks": {}}
+        self._tasks: dict[int, str] = {}
+        self._models: dict[int, str] = {}
+        self._calls: set[int] = set()
+        self._steps: dict[int, str] = {}
+        self._subagents: dict[int, str] = {}
+        self._speaking: tuple[Said, int] | None = None
+        self._answering: set[int] = set()
+        self._has_text = False
+        self._slice = 1
+        self._resting: dict[str, str] = {}
+
+    def go_on(self, thread: str, run_id: str) -> None:
+        """Continue in a new request of the client."""
+        self._names = {"threadId": thread, "runId": run_id}
+
+    def _id(self, kind: str, seq: int) -> str:
+        return f"{self._run.run_id}:{kind}{self._slice}.{seq}"
+
+    def begin(self) -> bytes:
+        return _frames({"type": "RUN_STARTED", **self._names}, {"type": "STATE_SNAPSHOT", "snapshot": self._state})
+
+    def take(self, event: Event, piece: Piece | None) -> bytes:
+        if piece is not None:
+            return self._say(piece.kind, piece.model, piece.text)
+        match event:
+            case RunStarted() if event.parent is None:  # event numbers restart in each slice of a run
+                self._slice = event.slice
+                self._answering.clear()
+            case TaskStarted():
+                return self._task_started(event)
+            case TaskFinished():
+                return self._task_finished(event)
+            case ModelStarted():
+                self._models[event.seq] = self._tasks.get(event.parent or 0, "")
+            case ModelFinished():
+                return self._model_finished(event)
+            case ToolStarted():
+                return self._tool_started(event)
+            case ToolFinished() if event.started in self._calls:
+                self._calls.discard(event.started)
+                return _frames(
+                    {
+                        "type": "TOOL_CALL_RESULT",
+                        "messageId": self._id("r", event.started),
+                        "toolCallId": self._id("c", event.started),
+                        "content": text_of_result(event),
+                        "role": "tool",
+                    }
+                )
+            case SubtaskStarted():
+                name = subtask_name(event)
+                resting = self._resting.pop(event.path, None)
+                self._subagents[event.seq] = resting or f"{self._run.run_id}:{event.path}"
+                if resting is None:
+                    started = {"type": "SUBAGENT_STARTED", "subagentRunId": self._subagents[event.seq], "name": name}
+                    return _frames(started)
+            case SubtaskFinished() if event.started in self._subagents:
+                return self._subtask_finished(event)
+            case _:
+                pass
+        return b""
+
+    def _say(self, kind: Said, model: int, text: str) -> bytes:
+        before = b""
+        if self._speaking != (kind, model):
+            before = self._stop_speaking()
+            self._speaking = (kind, model)
+            text = text.removeprefix("\n\n") if self._has_text else text  # this is a separate message
+            if kind == "text":
+                before += _frames(
+                    {"type": "TEXT_MESSAGE_START", "messageId": self._id("m", model), "role": "assistant"}
+                )
+            else:
+                named = {"messageId": self._id("h", model)}
+                before += _frames(
+                    {"type": "REASONING_START", "messageId": self._id("s", model)},
+                    {"type": "REASONING_MESSAGE_START", **named, "role": "reasoning"},
+                )
+        self._answering.add(model)
+        if kind == "text":
+            self._has_text = True
+            return before + _frames({"type": "TEXT_MESSAGE_CONTENT", "messageId": self._id("m", model), "delta": text})
+        return before + _frames({"type": "REASONING_MESSAGE_CONTENT", "messageId": self._id("h", model), "delta": text})
+
+    def _stop_speaking(self) -> bytes:
+        speaking, self._speaking = self._speaking, None
+        if speaking is None:
+            return b""
+        kind, model = speaking
+        if kind == "text":
+            return _frames({"type": "TEXT_MESSAGE_END", "messageId": self._id("m", model)})
+        return _frames(
+            {"type": "REASONING_MESSAGE_END", "messageId": self._id("h", model)},
+            {"type": "REASONING_END", "messageId": self._id("s", model)},
+        )
+
+    def _task_started(self, event: TaskStarted) -> bytes:
+        self._tasks[event.seq] = event.name
+        self._steps[event.seq] = step = f"{event.name}@{event.path}"
+        self._state["tasks"][event.path] = task = {"name": event.name, "status": "running"}
+        patch = {"op": "add", "path": f"/tasks/{_pointer(event.path)}", "value": task}
+        return _frames({"type": "STEP_STARTED", "stepName": step}, {"type": "STATE_DELTA", "delta": [patch]})
+
+    def _task_finished(self, event: TaskFinished) -> bytes:
+        self._state["tasks"][event.path] = task = {"name": event.name, "status": event.outcome}
+        patch = {"op": "add", "path": f"/tasks/{_pointer(event.path)}", "value": task}
+        changed = _frames({"type": "STATE_DELTA", "delta": [patch]})
+        step = self._steps.pop(event.started, None)
+        return changed if step is None else changed + _frames({"type": "STEP_FINISHED", "stepName": step})
+
+    def _model_finished(self, event: ModelFinished) -> bytes:
+        if self._speaking is not None and self._speaking[1] == event.started:
+            return self._stop_speaking()
+        task, text = self._models.pop(event.started, ""), text_of_model(event)
+        if event.started in self._answering or not text:
+            return b""
+        message = {"task": task, "text": text}
+        return _frames(
+            {
+                "type": "ACTIVITY_SNAPSHOT",
+                "messageId": self._id("a", event.started),
+                "activityType": "TASK_TEXT",
+                "content": message,
+            }
+        )
+
+    def _tool_started(self, event: ToolStarted) -> bytes:
+        self._calls.add(event.seq)
+        call = {"toolCallId": self._id("c", event.seq)}
+        return _frames(
+            {"type": "TOOL_CALL_START", **call, "toolCallName": event.name},
+            {"type": "TOOL_CALL_ARGS", **call, "delta": arguments_of(event)},
+            {"type": "TOOL_CALL_END", **call},
+        )
+
+    def _subtask_finished(self, event: SubtaskFinished) -> bytes:
+        named = {"subagentRunId": self._subagents.pop(event.started)}
+        if event.outcome == "suspended":  # it continues in the next slice of the run
+            self._resting[event.path] = named["subagentRunId"]
+            return b""
+        if event.outcome == "ok":
+            return _frames({"type": "SUBAGENT_FINISHED", **named, "outcome": {"type": "success"}})
+        fault = (
+            self._service.fault(self._run, event.error)["error"]
+            if event.error is not None
+            else {"message": event.outcome}
+        )
+        return _frames(
+            {
+                "type": "SUBAGENT_ERROR",
+                **named,
+                "message": fault["message"],
+                "code": fault.get("code", event.outcome),
+            }
+        )
+
+    def _close(self, outcome: dict[str, Any]) -> bytes:
+        """End everything that is open, and drop the record of what has ended. ``outcome`` applies to subagents."""
+        steps, self._steps = self._steps, {}
+        subagents = [*self._resting.values(), *self._subagents.values()]
+        self._subagents, self._resting = {}, {}
+        return self._stop_speaking() + _frames(
+            *[{"type": "STEP_FINISHED", "stepName": each} for each in steps.values()],
+            *[{"type": "SUBAGENT_FINISHED", "subagentRunId": each, "outcome": outcome} for each in reversed(subagents)],
+        )
+
+    def ask(self, questions: Mapping[str, Question]) -> bytes:
+        seconds = seconds_of(self._run)
+        ends = {} if seconds is None else {"expiresAt": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}
+        interrupts: list[dict[str, Any]] = []
+        for key, each in questions.items():
+            approval = each.reason == "approval"
+            schema = _BOOLEAN if approval else plain(each.schema)
+            interrupts.append(
+                {
+                    "id": f"{self._run.run_id}.{key}",
+                    "reason": "confirmation" if approval else "input_required",
+                    "message": each.question,
+                    **ends,
+                    **({} if schema is None else {"responseSchema": schema}),
+                }
+            )
+        suspended = {"type": "suspended", "interruptIds": [each["id"] for each in interrupts]}
+        outcome = {"type": "interrupt", "interrupts": interrupts}
+        return self._close(suspended) + _frames({"type": "RUN_FINISHED", **self._names, "outcome": outcome})
+
+    async def end(self, *, cut_off: bool) -> bytes:  # an event of the protocol says so of no text, so it is an error
+        before = self._close({"type": "success"})
+        failure = self._run.failure
+        if self._run.status == "cancelled":
+            return before + _frames({"type": "RUN_FINISHED", **self._names, "outcome": {"type": "cancelled"}})
+        if failure is not None:
+            fault = self._service.fault(self._run, failure)["error"]
+            return before + _frames({"type": "RUN_ERROR", "message": fault["message"], "code": fault["code"]})
+        if not self._has_text and (text := text_of_run(self._service, self._run)):
+            before += self._say("text", 0, text) + self._stop_speaking()
+        assert self._run.result is not None
+        usage = usage_of(self._run)
+        finished = {
+            "type": "RUN_FINISHED",
+            **self._names,
+            "outcome": {"type": "success"},
+            "result": self._service.redact(plain(self._run.result.value)),
+            "usage": [
+                {
+                    "inputTokens": usage.input_tokens,
+                    "outputTokens": usage.output_tokens,
+                    "reasoningTokens": usage.reasoning_tokens,
+                    "cachedInputTokens": usage.cache_read_tokens,
+                }
+            ],
+        }
+        return before + b"data: " + await json_bytes(finished) + b"\n\n"
+
+
+def _pointer(path: str) -> str:
+    return path.replace("~", "~0").replace("/", "~1")
+
+
+def _frames(*events: Mapping[str, Any]) -> bytes:
+    return b"".join([f"data: {json.dumps(each)}\n\n".encode() for each in events])
+
 
 _PASSED_OVER = ("tool", "activity", "reasoning")
 
@@ -98,6 +357,3 @@ async def _answer(shown: Shown[AguiView], answers: Mapping[str, Mapping[str, Any
             await shown.asked.answer(key, payload)
         else:
             await shown.asked.decline(key)
-
-
-__all__ = ["AguiRoute"]

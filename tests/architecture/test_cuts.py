@@ -15,7 +15,7 @@ NAMES = {
     ("durable/generations.py", "root[:190]"),
     ("providers/dialects/wire.py", "wire[:55]"),
     ("lang/naming.py", "_UNSAFE.sub('_', name)[:40]"),
-    ("serve/mcp/progress.py", "event.name[:_MAX_TEXT]"),
+    ("serve/mcp/calls.py", "event.name[:_MAX_TEXT]"),
 }
 """Names that are made of others, and no texts; of events, which hold no secret any more."""
 SENT = {

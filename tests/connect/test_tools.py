@@ -15,7 +15,7 @@ from mcp_types import CallToolResult
 
 from agentflow import AgentFlow, AgentflowError, ApprovalRequest, ConfigurationError, ScriptedProvider
 from agentflow.connect.content import parts_of
-from agentflow.connect.secrets import expand
+from agentflow.connect.live import expand
 from agentflow.core.data.messages import TextPart
 from agentflow.core.events.questions import Question
 from agentflow.events import Log, ToolProgress, ToolStarted, Warning

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentflow.memory.gitignore import GitIgnore
-from agentflow.memory.rules import IgnoreRules
+from agentflow.memory.rules import GitIgnore, IgnoreRules
 from tests.support.spending import at_most
 
 _NAMES = ("a", "b", "ab", "src", "build", "x.py", "y.pyc", "a b", "[x]", "é", "a-b", "#a", "!a", "b\\c", "a\tb", "ab ")

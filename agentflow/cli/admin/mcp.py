@@ -107,7 +107,7 @@ async def serve_on_stdio(paths: list[str], options: McpServeOptions) -> int:
     """Serve the client that started this process until it disconnects. Returns the exit code. Raises UsageError."""
     check_packages("starlette", "mcp", extra="mcp")
     from agentflow.serve.exports import exports_of, offers_of
-    from agentflow.serve.mcp.stdio import serve_stdio
+    from agentflow.serve.mcp.server import serve_stdio
     from agentflow.serve.service import Service
 
     every = [*paths, *([options.workflows] if options.workflows is not None else ())]

@@ -8,24 +8,166 @@ forms is told what a durable run waits for: the answer comes through another rou
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, ElicitRequest, ElicitRequestFormParams, InputRequest, InputRequiredResult
+from mcp_types import (
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequest,
+    InputRequiredResult,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from agentflow.core.call.own_task import outlast
+from agentflow.core.data.values import to_json
+from agentflow.core.events.events import (
+    BranchStarted,
+    Event,
+    FinishedBase,
+    TaskFinished,
+    TaskStarted,
+    ToolFinished,
+    ToolStarted,
+)
 from agentflow.core.events.questions import Question
 from agentflow.serve.asked import Asked
-from agentflow.serve.mcp.forms import answer_of, form_of
-from agentflow.serve.mcp.progress import Progress
 from agentflow.serve.mcp.tools import refusal, result_of, sendable, waiting_of
 from agentflow.serve.runs import ServedRun
 from agentflow.serve.service import Service
 from agentflow.serve.waiting_runs import WaitingRuns
+
+APPROVE = "approve"
+"""The form field for an approval."""
+REASON = "reason"
+"""The form field for the reason of a refusal, which may stay empty."""
+ANSWER = "answer"
+"""The form field for a single value."""
+_FIELDS: dict[str, frozenset[str]] = {
+    "string": frozenset({"enum", "minLength", "maxLength", "format"}),
+    "number": frozenset({"minimum", "maximum"}),
+    "integer": frozenset({"minimum", "maximum"}),
+    "boolean": frozenset(),
+}
+_ANY_FIELD = frozenset({"type", "title", "description", "default"})
+
+
+def form_of(question: Question) -> dict[str, Any]:
+    """The schema of the form for ``question``. A value that no form field can hold is asked for as JSON text."""
+    if question.reason == "approval":
+        form = _object({APPROVE: {"type": "boolean", "title": "Approve?"}})
+        form["properties"][REASON] = {"type": "string", "title": "Why not?"}
+        return form
+    schema = question.schema
+    if schema is None:
+        return _object({ANSWER: {"type": "string"}})
+    if _is_form(schema):
+        return {
+            "type": "object",
+            "properties": dict(schema["properties"]),
+            "required": list(schema.get("required", ())),
+        }
+    if _is_field(schema):
+        return _object({ANSWER: dict(schema)})
+    return _object({ANSWER: {"type": "string", "description": f"JSON that fits {to_json(dict(schema))}"}})
+
+
+def answer_of(question: Question, reply: object) -> Any:
+    """The answer in a client's ``reply`` to the form, not yet checked against the question's schema.
+
+    Of an approval it is what an accepted form says, to be decided about; a form that was not accepted is a no. Raises LookupError if the question was declined, ValueError for text that is
+    not JSON.
+    """
+    content = reply.content if isinstance(reply, ElicitResult) and reply.action == "accept" else None
+    if question.reason == "approval":
+        said, reason = (None, None) if content is None else (content.get(APPROVE), content.get(REASON))
+        return reason if said is False and reason else said
+    if content is None:
+        raise LookupError("declined")
+    schema = question.schema
+    if schema is not None and _is_form(schema):
+        return content
+    answer = content.get(ANSWER)
+    if schema is None or _is_field(schema):
+        return answer
+    return json.loads(answer if isinstance(answer, str) else "")
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _is_form(schema: Mapping[str, Any]) -> bool:
+    fields: object = schema.get("properties")
+    return (
+        schema.get("type") == "object"
+        and schema.keys() <= {"type", "properties", "required", "title", "description", "additionalProperties"}
+        and isinstance(fields, Mapping)
+        and fields != {}
+        and all([_is_field(each) for each in cast("Mapping[str, Any]", fields).values()])
+    )
+
+
+def _is_field(schema: object) -> bool:
+    if not isinstance(schema, Mapping):
+        return False
+    fields = cast("Mapping[str, Any]", schema)
+    kind = fields.get("type")
+    return isinstance(kind, str) and kind in _FIELDS and fields.keys() <= _ANY_FIELD | _FIELDS[kind]
+
+
+_PAUSE_S = 0.1
+_MAX_TEXT = 200
+
+
+class Progress:
+    """The progress of a run: the number of tasks and tools that started and ended, and a text about the last of them."""
+
+    def __init__(self) -> None:
+        self._branches: dict[int, str] = {}
+        self._open: dict[int, str] = {}
+        self._count = 0
+        self._words = ""
+        self._news = anyio.Event()
+
+    def take(self, event: Event) -> None:
+        """Process an event of the run."""
+        match event:
+            case BranchStarted():
+                count = "" if event.count is None else f" of {event.count}"
+                self._branches[event.seq] = f" {event.index + 1}{count}"
+            case TaskStarted() | ToolStarted():
+                kind = "task" if isinstance(event, TaskStarted) else "tool"
+                words = f"{kind} {event.name[:_MAX_TEXT]}{self._branches.get(event.parent or 0, '')}"
+                self._open[event.seq] = words
+                self._say(words)
+            case TaskFinished() | ToolFinished():
+                words = self._open.pop(event.started, event.name)
+                self._say(f"{words} {'ended' if event.outcome == 'ok' else event.outcome}")
+            case FinishedBase():
+                self._branches.pop(event.started, None)
+            case _:
+                pass
+
+    def _say(self, words: str) -> None:
+        self._count += 1
+        self._words = sendable(words)
+        self._news.set()
+
+    async def report(self, context: ServerRequestContext[Any, Any]) -> None:
+        """Send progress to the client until cancelled, if the client asked for it."""
+        while True:
+            await self._news.wait()
+            self._news = anyio.Event()
+            await context.session.report_progress(float(self._count), message=self._words)
+            await anyio.sleep(_PAUSE_S)
+
 
 MAX_ASKED = 3
 """Maximum number of times a question is asked again after invalid answers."""
@@ -127,6 +269,3 @@ def can_ask(context: Context) -> bool:
     capabilities = context.session.client_capabilities
     asking = None if capabilities is None else capabilities.elicitation
     return asking is not None and (asking.form is not None or asking.url is None)
-
-
-__all__ = ["ToolCall", "can_ask"]
