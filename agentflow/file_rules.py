@@ -320,6 +320,3 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-__all__ = ["FILE_RULES", "FileRule", "bound", "check_grants", "check_names", "grants_of", "is_loopback"]

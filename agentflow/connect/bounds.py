@@ -37,19 +37,3 @@ MAX_LOGS = 200
 def is_too_large(data: bytes | bytearray) -> bool:
     """Whether a message, or its beginning, exceeds the limits on size and number of values."""
     return len(data) > MAX_MESSAGE or has_too_many_values(data)
-
-
-__all__ = [
-    "MAX_ASKED",
-    "MAX_DESCRIPTION",
-    "MAX_LIST",
-    "MAX_LOGS",
-    "MAX_MESSAGE",
-    "MAX_NAMES",
-    "MAX_PAGES",
-    "MAX_PARTS",
-    "MAX_ROUNDS",
-    "MAX_SPEC",
-    "MAX_TOOLS",
-    "is_too_large",
-]

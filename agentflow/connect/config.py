@@ -94,6 +94,3 @@ def _server(name: str, options: dict[str, Any]) -> McpServer:
 
 def _wrong(message: str, hint: str) -> ConfigurationError:
     return ConfigurationError(message, code="mcp/server", hint=hint)
-
-
-__all__ = ["server_of_option", "servers_of_file", "servers_of_table"]

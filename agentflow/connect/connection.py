@@ -303,6 +303,3 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 def described(error: BaseException) -> str:
     """The type and message of an error, shortened and safe for a terminal."""
     return escape(clip(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 500))
-
-
-__all__ = ["Connection", "ServerDown", "described"]

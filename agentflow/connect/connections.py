@@ -167,6 +167,3 @@ async def _close(every: Sequence[Connected]) -> None:
     async with asyncio.TaskGroup() as group:
         for each in every:
             group.create_task(each.aclose())
-
-
-__all__ = ["McpConnections"]

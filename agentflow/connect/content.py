@@ -23,7 +23,8 @@ from mcp_types import (
 from agentflow.core.data.errors import ConfigurationError, clip
 from agentflow.core.data.media import MEDIA_TYPES, part_of
 from agentflow.core.data.messages import ContentPart, TextPart, text_of_parts
-from agentflow.core.data.results import Reason, TaskResult
+from agentflow.core.data.reasons import Reason
+from agentflow.core.data.results import TaskResult
 from agentflow.core.data.values import to_json
 from agentflow.lib.schema.json_schema import Schema, is_large
 from agentflow.lib.text.terminal import escape
@@ -158,6 +159,3 @@ async def _media(data: str, kind: str | None, name: str) -> ContentPart:
     return TextPart(
         f"[{escape(clip(name or 'content', 200))}: {escape(clip(kind or 'of unknown type', 100))}, {len(content):,} bytes]"
     )
-
-
-__all__ = ["failed", "parts_of", "resource_part", "result_of"]

@@ -65,6 +65,3 @@ def _cut(message: bytes) -> bytes:
                 start = match.end()
             depth -= 1
     return b"".join([*parts, message[start:]])
-
-
-__all__ = ["readable", "readable_event"]

@@ -221,6 +221,3 @@ async def _outcome(request: Coroutine[Any, Any, T]) -> tuple[T | None, Exception
         return await request, None
     except Exception as error:  # noqa: BLE001 - raised again by the task of the call
         return None, error
-
-
-__all__ = ["DECLINED", "InFlight", "TimeIsUp"]

@@ -146,6 +146,3 @@ def _stand_in(key: str, item: Any, fault: str) -> Any:
         case _:
             _log.warning("an MCP server lists one of its %s wrongly, which is left out: %s", key, fault)
             return None
-
-
-__all__ = ["LISTS", "MAX_DEPTH", "REFUSED", "check_items"]

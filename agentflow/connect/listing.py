@@ -127,6 +127,3 @@ def _listed(tool: Listing) -> ListedTool:
         idempotent=idempotent,
         digest=blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
     )
-
-
-__all__ = ["ListedTool", "all_pages", "list_all", "list_tools"]

@@ -93,6 +93,3 @@ def _path(server: McpServer, root: Path) -> Path:
     text = to_json([server.name, server.allow, server.approve, *identity])
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return state_path() / "mcp" / f"{digest}.json"
-
-
-__all__ = ["RecordedTool", "record", "recorded"]

@@ -197,6 +197,3 @@ async def _lost(connection: Connection, live: Live) -> ConnectionLost:
         hint="; ".join(filter(None, (_MAYBE_DONE, connection.refused(live)))),
         details={"server": connection.server.name, **({"stderr": stderr} if stderr else {})},
     )
-
-
-__all__ = ["Refusal", "call_tool", "requested"]

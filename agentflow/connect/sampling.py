@@ -116,6 +116,3 @@ async def _admit(params: CreateMessageRequestParams, server: McpServer, call: Ca
     if isinstance(decision, Denied):
         why = f": {decision.why}" if decision.why else ""
         raise MCPError(REJECTED, f"the request to the model was not approved{why}")
-
-
-__all__ = ["REJECTED", "sample"]

@@ -160,6 +160,3 @@ def check_names(servers: Sequence[McpServer]) -> None:
         if server.name in names:
             raise _wrong(server, "is listed twice", "each server has a name of its own")
         names.add(server.name)
-
-
-__all__ = ["Approve", "McpHttp", "McpServer", "McpStdio", "check_names"]

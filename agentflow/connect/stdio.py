@@ -88,6 +88,3 @@ async def _write(process: Pipes, sent: MemoryObjectReceiveStream[SessionMessage]
                 await process.write(f"{text}\n".encode())
         except OSError:
             over("it takes no more input")
-
-
-__all__ = ["ENDED", "stdio_streams"]

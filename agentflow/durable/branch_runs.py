@@ -233,6 +233,3 @@ def _cancelled(run: str) -> AgentflowError:
         code="branches/cancelled",
         hint="cancel the whole run instead, or let the program handle the error with try and catch",
     )
-
-
-__all__ = ["FORM", "KIND", "RACE", "BranchForm", "BranchRuns", "Ended", "Part", "branch_id", "value_path"]

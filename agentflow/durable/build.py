@@ -23,6 +23,3 @@ def build_of(engine: Engine) -> str:
     ]
     functions = sorted([reference, target.digest] for reference, target in engine.functions.items())
     return fingerprint("build", tools, tasks, functions).hex()
-
-
-__all__ = ["build_of"]

@@ -77,6 +77,3 @@ async def wait_for(wake: asyncio.Event, seconds: float) -> None:
         async with asyncio.timeout(seconds):
             await wake.wait()
     wake.clear()
-
-
-__all__ = ["Changes", "wait_for"]

@@ -304,6 +304,3 @@ def _changes(data: Mapping[str, Any]) -> SessionChanges:
 def name_of(session: Session) -> str | None:
     """The name of a stored session; None for any other."""
     return session.keeper.name if isinstance(session.keeper, LastingSession) else None
-
-
-__all__ = ["Conversations", "LastingSession", "RunSession"]

@@ -116,6 +116,3 @@ def no_value(run: str) -> JournalError:
         code="durable/no-value",
         hint=f"let the program return text, numbers, lists or dicts; flow.resume('{run}') computes its value from the records",
     )
-
-
-__all__ = ["LOOK_S", "Following", "no_value"]

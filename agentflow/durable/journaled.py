@@ -137,6 +137,3 @@ class Journaled:
         if digest is None:
             digest = cached[1][absent] = fingerprint("tool", without(schema, absent)).hex()
         return digest
-
-
-__all__ = ["Journaled"]

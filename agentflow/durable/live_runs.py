@@ -652,6 +652,3 @@ _NONE = object()
 
 def _is_same(one: object, other: object) -> bool:
     return one is other or (type(one) is type(other) and type(one) in LEAVES and one == other)
-
-
-__all__ = ["LiveRuns"]

@@ -244,6 +244,3 @@ class _DryJournal(RunJournal):
         """The recorded text; ``text`` without a record."""
         row = self.records.find(f"@{kind}/{name}")
         return text if row is None else row.value
-
-
-__all__ = ["PlannedEffect", "RunPlan", "cost_of", "make_plan"]

@@ -246,6 +246,3 @@ def _limits(rt: Strand, count: int) -> Limits:
     """The limits of each of ``count`` branches: those of the run, with a share of the model calls that are left."""
     left = rt.call.run.calls_left
     return rt.limits if left is None else replace(rt.limits, model_calls=left // count)
-
-
-__all__ = ["worker_forms"]

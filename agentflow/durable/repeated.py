@@ -68,6 +68,3 @@ _NAMES = frozenset(each.name for each in fields(Limits))
 
 def _below(one: Any, other: Any) -> bool:
     return one is not None and (other is None or one < other)
-
-
-__all__ = ["check_same", "raises_limit", "unusable", "usable_limits"]

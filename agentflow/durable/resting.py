@@ -62,6 +62,3 @@ class Resting:
                     await self._look(run, wake_at is not None and wake_at <= time.time())
         finally:
             self._arm()
-
-
-__all__ = ["LOOK_S", "Resting"]

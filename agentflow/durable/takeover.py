@@ -122,6 +122,3 @@ async def poisoned(store: JournalStore, row: RunRow) -> JournalError:
         code="durable/poisoned",
         hint=f"see what kills them (memory, a native library); flow.resume('{row.run}') tries once more",
     )
-
-
-__all__ = ["LOOK_S", "MOST_DEATHS", "TRIAL_S", "Takeover", "Trials", "poisoned"]

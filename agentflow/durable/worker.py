@@ -75,6 +75,3 @@ class _Worker:
                 _log.warning("the run '%s' cannot be resumed here: %s", claim.run, error)
         except Exception:  # noqa: BLE001 - the failure of one run must not affect the others
             _log.exception("the run '%s' cannot be resumed here", claim.run)
-
-
-__all__ = ["work_on"]

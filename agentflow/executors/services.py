@@ -238,6 +238,3 @@ def _clear(prepared: tuple[str, int]) -> None:
     scratch, cwd_fd = prepared
     os.close(cwd_fd)
     shutil.rmtree(scratch, ignore_errors=True)
-
-
-__all__ = ["Service", "Services"]

@@ -163,18 +163,3 @@ class PrescribedAnswers:
 def branch_of(path: str) -> str:
     """The enclosing branches of an effect, from its path in the run: ``0/4.2/1.0`` is in branch 2."""
     return ".".join([part.rpartition(".")[2] for part in path.split("/")[1:-1]])
-
-
-__all__ = [
-    "ANOTHER",
-    "Answer",
-    "AnswerKind",
-    "Answers",
-    "Choice",
-    "ChosenAnswers",
-    "Point",
-    "PrescribedAnswers",
-    "Script",
-    "Shape",
-    "branch_of",
-]

@@ -127,6 +127,3 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
         return not check(value, schema)
     except ConfigurationError:  # it refers to a part of the whole schema
         return True
-
-
-__all__ = ["Assumptions"]

@@ -129,6 +129,3 @@ def words_of(value: Any) -> list[str]:
     if text is None or not text or len(text) > _LONGEST_WORD or "{" in text or "\n" in text or not text.strip():
         return []
     return [text]
-
-
-__all__ = ["LARGEST", "Comparisons", "Constants", "constants_of", "plain_name", "words_of"]

@@ -30,6 +30,3 @@ class FlowExplorer:
         # on a thread, since the import takes a tenth of a second
         module: Any = await asyncio.to_thread(import_module, "agentflow.exploration.flow_rehearsal")
         return await module.explore_in_flow(self.templates, self.tools, program, allow, inputs, call)
-
-
-__all__ = ["FlowExplorer"]

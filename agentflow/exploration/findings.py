@@ -176,6 +176,3 @@ def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(
         sorted(findings, key=lambda each: (kinds.index(each.kind), each.span.start if each.span else -1, each.code))
     )
-
-
-__all__ = ["Exploration", "Finding", "describe_answer", "in_order", "shortened"]

@@ -76,6 +76,3 @@ def _is_data(value: Any) -> bool:
         elif not isinstance(each, _DATA):
             return False
     return True
-
-
-__all__ = ["RUNS", "explore_in_flow"]

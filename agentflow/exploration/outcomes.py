@@ -208,6 +208,3 @@ def _within(numbers: Sequence[Any], schema: Mapping[str, Any]) -> list[Any]:
         and (step is None or number % step == 0)
     ]
     return allowed or [numbers[0]]
-
-
-__all__ = ["PLAIN_TEXT", "Choose", "Values"]

@@ -262,6 +262,3 @@ class RehearsedMemory:
 def paths(count: int) -> list[str]:
     """``count`` file names."""
     return [f"file-{number}.md" for number in range(1, count + 1)]
-
-
-__all__ = ["RehearsedCommands", "RehearsedFiles", "RehearsedMemory", "RehearsedPrompts", "Stage", "failure"]

@@ -122,6 +122,3 @@ def _texts(node: ast.expr) -> list[str]:
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         return [word for each in node.elts for word in _texts(each)]
     return []
-
-
-__all__ = ["constants_of_python"]

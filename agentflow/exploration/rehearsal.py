@@ -262,6 +262,3 @@ _FORMS: Mapping[str, str] = {"AskHuman": "ask-human", "GetContext": "get_context
 def tools_of(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     """The tools of a flow, without the system tools, which are rehearsed as they are."""
     return tuple([tool for tool in tools if tool.name not in SCHEMAS and tool.name not in TOOL_FORMS])
-
-
-__all__ = ["EFFECTS", "STEPS", "Rehearsal", "Setting", "Trial", "tools_of"]

@@ -311,6 +311,3 @@ def _who_failed(error: AgentflowError) -> str | None:
     if error.span is None:
         return error.code
     return _WORD.sub("", error.span.text.lstrip("(")) or error.code
-
-
-__all__ = ["RUNS", "SURE_EFFECTS", "SURE_STEPS", "explore"]

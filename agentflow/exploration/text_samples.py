@@ -186,6 +186,3 @@ def fitting(texts: Sequence[str], pattern: str | None, form: str | None) -> list
     except ValueError:
         return examples
     return list(dict.fromkeys([*filter(matches, examples), *samples(pattern)])) or list(texts)
-
-
-__all__ = ["FORMATS", "fitting", "samples"]

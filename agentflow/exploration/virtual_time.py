@@ -67,6 +67,3 @@ async def in_virtual_time(work: Callable[[Callable[[], bool]], Coroutine[Any, An
         stopped.set()
         await asyncio.wait([running])
         raise
-
-
-__all__ = ["VirtualTimeLoop", "in_virtual_time"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 from typing_extensions import Unpack
 
 from agentflow.core.call.call import executing, executing_call, executing_line
+from agentflow.core.call.host_threads import as_async
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.media import PromptParts, load_parts
 from agentflow.core.data.messages import TextPart
@@ -30,7 +31,6 @@ from agentflow.flow.line import Line, in_turn
 from agentflow.flow.program_files import ProgramLike, check_surface, in_surface, load_program, source_of
 from agentflow.flow.python import EffectCall, FlowCall, WorkCall, check_arguments, in_run
 from agentflow.flow.run_options import RUN, RunOptions, check_run, spec_of
-from agentflow.handler.tools import as_async
 from agentflow.lang.builtins.results import value_of
 from agentflow.lang.program import Program
 from agentflow.run.engine import Engine

@@ -210,6 +210,3 @@ def _judge(admission: Admission, tool: Tool) -> None:
     )
     if error is not None:
         admission.tool = TaskResult.from_error(error, reason="tool_execution_error")
-
-
-__all__ = ["admitted", "fitted"]

@@ -38,6 +38,3 @@ class Editions:
             edition.kept = {**before, **edition.kept}
         self.current = Edition()
         self._held.add(self.current)
-
-
-__all__ = ["Edition", "Editions", "Entry"]

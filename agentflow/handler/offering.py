@@ -80,6 +80,3 @@ def called_by_model(
         local = [name for name, tool in cast(Toolbox, prompt.toolbox).items() if find(name) is not tool]
         inner.held = inner.grants.difference(local)
     return inner
-
-
-__all__ = ["called_by_model", "named_task", "offered_to"]

@@ -130,6 +130,3 @@ def _place(tool: Tool) -> str:
     if code is None:
         return tool.reference or tool.origin or "one that was registered"
     return f"{tool.reference} ({code.co_filename}:{code.co_firstlineno})"
-
-
-__all__ = ["ToolTable", "duplicate", "entry_of", "read_tools"]

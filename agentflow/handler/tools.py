@@ -25,7 +25,7 @@ from agentflow.core.ports.ports import NeedsApproval, Tool
 from agentflow.lib.option_table import NAMES, unknown_option
 from agentflow.lib.schema.declared_schema import schema_of
 from agentflow.lib.schema.json_schema import Schema, is_large
-from agentflow.lib.signature import Signature, ToolInputError, is_plain, plain_arguments, signature_of
+from agentflow.lib.signature import Signature, is_plain, plain_arguments, signature_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPTIONS = "__agentflow_tool__"
@@ -426,17 +426,3 @@ def user_input_tool(
 
     schema = parameters_schema({"prompt": {"type": "string", "description": "the question", "minLength": 1}})
     return Tool(spec=ToolSpec(name, description, schema), call=execute, sequential=True, timeout_s=timeout_s)
-
-
-__all__ = [
-    "OPTIONS",
-    "ToolInputError",
-    "ToolOptions",
-    "as_async",
-    "parameters_schema",
-    "subtask_tool",
-    "tool",
-    "tool_from_function",
-    "tool_from_spec",
-    "user_input_tool",
-]

@@ -51,6 +51,3 @@ def answering(tree: IR) -> list[tuple[int, int]]:
         elif isinstance(node, ir.Let | ir.Apart | ir.NamedLoop):
             pending.append(node.body)
     return calls
-
-
-__all__ = ["answering"]

@@ -130,6 +130,3 @@ def _diagnose_python(
         return [Diagnostic(error, "error")]
     wrong = [Diagnostic(each, "error") for each in errors] + [Diagnostic(each, "warning") for each in doubts]
     return sorted(wrong, key=lambda each: start_of(each.error))
-
-
-__all__ = ["Diagnostic", "analyse", "check_program", "diagnose"]

@@ -314,6 +314,3 @@ def _on_the_way_out(name: str, called: ast.expr, leaves: set[type[ast.stmt]], wh
         inner.append(ast.Return(value, **where))
     assign = ast.Assign([ast.Name(name, ast.Store(), **where)], called, **where)
     return [assign, case(None, ast.IsNot(), inner)]
-
-
-__all__ = ["outline"]

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentflow.core.data.errors import AgentflowError, SexpEvaluationError
+from agentflow.core.data.errors import AgentflowError
 from agentflow.core.data.labels import Following
 from agentflow.core.data.limits import Limits
 from agentflow.core.data.names import UNKNOWN, VARIABLE, NameInfo, Names
@@ -493,6 +493,3 @@ def _compile_template(analyzer: Analyzer, procedure: Form) -> Code:
         allowance=analyzer.allowance,
     )
     return program.link(SexpEnvironment())
-
-
-__all__ = ["Program", "ProgramCache", "SexpEvaluationError", "compile_program"]

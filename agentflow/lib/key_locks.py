@@ -31,6 +31,3 @@ class KeyLocks:
     def clear(self) -> None:
         """Forget all locks, whose event loop was closed."""
         self._locks.clear()
-
-
-__all__ = ["KeyLocks"]

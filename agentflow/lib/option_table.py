@@ -261,20 +261,3 @@ def policy_of(kind: type[T], name: str, stated: T | Mapping[str, Any] | None, us
             error.hint = did_you_mean(str(each), names) or f"the options are {', '.join(names)}"
             raise error
     return cast(T, replace(cast(Any, usual), **stated))
-
-
-__all__ = [
-    "CALLED",
-    "FIELDS",
-    "NAMES",
-    "OPTIONS",
-    "Option",
-    "Place",
-    "hint_for",
-    "options_of",
-    "over",
-    "policy_of",
-    "unknown_field",
-    "unknown_option",
-    "wrong_value",
-]

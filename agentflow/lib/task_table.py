@@ -47,6 +47,3 @@ class TaskTable:
         ):  # which has ended the loop's own turn by then
             context = {"message": f"{task.get_name()} ended with an error", "exception": error, "task": task}
             self.loop.call_exception_handler(context)
-
-
-__all__ = ["TaskTable"]

@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agentflow.memory.builder import UpdateReport
     from agentflow.memory.file_memory import FileMemory
-    from agentflow.memory.index import FileIndex, UpdateReport
+    from agentflow.memory.index import FileIndex
     from agentflow.memory.lexical import LexicalRanker
     from agentflow.memory.rerank import LlmRanker, RerankFailed
     from agentflow.memory.rules import IndexRules

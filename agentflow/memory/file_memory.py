@@ -24,8 +24,9 @@ from agentflow.lib.own_threads import own_thread
 from agentflow.lib.text.sentence_rank import LexicalSentenceRanker
 from agentflow.lib.text.suggest import did_you_mean
 from agentflow.lib.text.tokens import Tokeniser
+from agentflow.memory.builder import UpdateReport
 from agentflow.memory.embeddings import EmbeddingSource
-from agentflow.memory.index import FileIndex, UpdateReport, absolute_root
+from agentflow.memory.index import FileIndex, absolute_root
 from agentflow.memory.matches import (
     DEPTH,
     FILES_OF_SYMBOLS,

@@ -35,7 +35,6 @@ from agentflow.memory.walk import OpenRoot, RootReader, Skip
 from agentflow.memory.weights import RankWeights
 
 T = TypeVar("T")
-__all__ = ["FileIndex", "UpdateReport"]
 
 
 class HeldRoots(Protocol):

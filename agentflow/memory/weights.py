@@ -83,17 +83,3 @@ MENTIONS: Mapping[str, re.Pattern[str]] = MappingProxyType(
 How often a word of a message counts is decided where the index is written, in :mod:`agentflow.lib.text.tokens`: once more for each
 doubling, which makes the database smaller at the same recall. Words of texts, paths and definitions count as BM25 has it.
 """
-
-__all__ = [
-    "BACKGROUND_WEIGHT",
-    "FLATTEN_WINDOW",
-    "MENTIONS",
-    "RANK_OFFSET",
-    "SYMBOL_FILE",
-    "SYMBOL_LEAST_RARITY",
-    "SYMBOL_NAME",
-    "SYMBOL_TEXT",
-    "TARGET_SHARE",
-    "WINDOW_SATURATION",
-    "RankWeights",
-]

@@ -65,16 +65,3 @@ class FleetCounters:
         self._refused.add(counts.refused - before.refused)
         self._commits.add(counts.commits - before.commits)
         self._commit_time.add(counts.commit_s - before.commit_s)
-
-
-__all__ = [
-    "COMMITS",
-    "COMMIT_TIME",
-    "LOST",
-    "OLDEST",
-    "REFUSED",
-    "RUNS",
-    "TAKEOVERS",
-    "FleetCounters",
-    "QueueGauges",
-]

@@ -63,6 +63,3 @@ def _digest(text: str, grants: frozenset[str], tools: Sequence[ToolFacts]) -> st
     parts = [text, *sorted(grants), *sorted(tool.identity for tool in tools)]
     content = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-__all__ = ["approved", "manifest_of"]

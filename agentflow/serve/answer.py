@@ -84,6 +84,3 @@ def text_of(value: Any) -> str:
     if isinstance(value, TaskResult):
         return value.content
     return as_text(plain(value))
-
-
-__all__ = ["AnswerReader", "Piece", "text_of"]

@@ -55,6 +55,3 @@ class Asked:
         else:
             self.declined = question.question
             await self._run.cancel()
-
-
-__all__ = ["Asked"]

@@ -154,6 +154,3 @@ async def show_model(service: Service, request: Request, key: Key) -> Response:
 
 def _model(service: Service, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": int(service.started), "owned_by": "agentflow"}
-
-
-__all__ = ["complete", "list_models", "show_model", "usage_data"]

@@ -60,6 +60,3 @@ def exists(run_id: str) -> RequestError:
         param="run_id",
         hint="send the same call again, or leave run_id out",
     )
-
-
-__all__ = ["UNNAMED", "Call", "Prepared", "exists", "is_stored"]

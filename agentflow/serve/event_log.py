@@ -222,6 +222,3 @@ def parse_position(text: str) -> Position | None:
     if not (slice_text.isascii() and slice_text.isdigit() and seq.isascii() and seq.isdigit() and len(text) < 40):
         return None
     return int(slice_text), int(seq)
-
-
-__all__ = ["Earlier", "Entry", "EventLog", "Position", "bare", "frame_of", "parse_position"]

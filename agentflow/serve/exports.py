@@ -294,6 +294,3 @@ def _unconnected(flow: AgentFlow, name: str, message: str) -> ConfigurationError
 
 def _wrong(message: str, hint: str | None = None) -> ConfigurationError:
     return ConfigurationError(message, code="serve/export", hint=hint)
-
-
-__all__ = ["Export", "Exportable", "Offer", "exports_of", "files_in", "offers_of"]

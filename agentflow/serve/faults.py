@@ -288,20 +288,3 @@ def dict_field(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
         raise RequestError(f"'{name}' must be an object, not {type(value).__name__}", code="serve/field", param=name)
     return cast("dict[str, Any]", value or {})
-
-
-__all__ = [
-    "ProgramRefused",
-    "Reader",
-    "RequestError",
-    "body_of",
-    "diagnosis_of",
-    "dict_field",
-    "error_response",
-    "failure_of_run",
-    "is_of_host",
-    "is_of_server",
-    "message_of",
-    "status_of",
-    "text_field",
-]

@@ -92,6 +92,3 @@ class Fleet:
     async def send(self, run_id: str, key: str, answer: Any) -> None:
         """Answer a question of a run, which whoever works on it resumes. Raises AgentflowError as ``flow.send``."""
         await self._flow.send(run_id, key, answer)
-
-
-__all__ = ["CANCEL_S", "MAX_LISTED", "Fleet", "FleetRun"]

@@ -140,6 +140,3 @@ def text_of_result(event: ToolFinished) -> str:
         if told is not said or result is None:
             return clip(str(told["message"]), MAX_TEXT)
     return event.outcome if result is None else clip(result.content, MAX_TEXT)
-
-
-__all__ = ["Shown", "View", "arguments_of", "come_back", "subtask_name", "text_of_model", "text_of_result"]

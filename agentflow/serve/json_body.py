@@ -25,6 +25,3 @@ async def json_bytes(data: Any) -> bytes:
 async def json_response(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A response with JSON data."""
     return Response(await json_bytes(data), status, headers, "application/json")
-
-
-__all__ = ["json_bytes", "json_response"]

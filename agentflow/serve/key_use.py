@@ -78,6 +78,3 @@ def _content(key: Key) -> bytes:
     """The content hash under which the daily use is stored: a key with the same name but another digest counts separately."""
     digest = key.rules.digest if key.rules is not None else ""
     return hashlib.blake2b(f"key {key.name} {digest} {key.day}".encode(), digest_size=16).digest()
-
-
-__all__ = ["KeyUse"]

@@ -270,6 +270,3 @@ def _rules(name: str, row: object) -> KeyRules:
 
 def _wrong(message: str, hint: str | None = None) -> ConfigurationError:
     return ConfigurationError(message, code="serve/keys", hint=hint)
-
-
-__all__ = ["APPROVAL_TTL", "Admission", "Key", "KeyRules", "Keys", "digest_of", "new_key", "read_keys"]

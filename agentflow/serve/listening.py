@@ -99,6 +99,3 @@ class _Stoppable(uvicorn.Server):
         if self.should_exit:
             self._flow_server.hurry()
         self.should_exit = True
-
-
-__all__ = ["GRACE_S", "is_local", "listen", "open_socket"]

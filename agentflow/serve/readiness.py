@@ -74,6 +74,3 @@ async def _index(flow: AgentFlow) -> str:
     except AgentflowError as error:
         return error.code
     return OK
-
-
-__all__ = ["Readiness", "is_ready"]

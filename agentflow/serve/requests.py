@@ -109,6 +109,3 @@ async def read_body(request: Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RequestError("the body must be a JSON object", code="serve/json", hint='start with {"model": ...')
     return cast("dict[str, Any]", body)
-
-
-__all__ = ["LOCAL", "MAX_BODY", "Door", "read_body"]

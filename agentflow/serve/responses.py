@@ -218,6 +218,3 @@ class _Answer:
                 "total_tokens": usage.input_tokens + usage.output_tokens,
             },
         }
-
-
-__all__ = ["respond"]

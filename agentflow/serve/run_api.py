@@ -294,17 +294,3 @@ def _usage_data(usage: Usage) -> dict[str, int]:
         "cache_read_tokens": usage.cache_read_tokens,
         "requests": usage.requests,
     }
-
-
-__all__ = [
-    "answer_run",
-    "asked_data",
-    "begin_run",
-    "cancel_run",
-    "fleet_data",
-    "list_runs",
-    "read_events",
-    "run_data",
-    "show_fleet",
-    "show_run",
-]

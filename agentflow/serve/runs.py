@@ -529,6 +529,3 @@ class ServedRuns:
         if owner is not None and owner.get_loop() is running_loop():
             self._stop.set()
             await asyncio.wait([owner])
-
-
-__all__ = ["ServedRun", "ServedRuns"]

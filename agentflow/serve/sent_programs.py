@@ -28,6 +28,3 @@ async def check_sent(
     wrong = await beside_the_loop(text, check, bounds)
     if wrong:
         raise ProgramRefused(wrong)
-
-
-__all__ = ["check_sent"]

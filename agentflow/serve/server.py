@@ -278,6 +278,3 @@ class FlowServer:
         if self._door.knows(request):
             body |= {**needs, "stopping": runs.stopping, "runs": len(runs.live)}
         return JSONResponse(body, 200 if ready else 503)
-
-
-__all__ = ["FlowServer"]

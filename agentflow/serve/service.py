@@ -190,6 +190,3 @@ class Service:
         """The response for a failed run; for a daily limit of the key it says when the run can be repeated."""
         shown = failure_of_run(error)
         return error_response(shown, run_id=run.run_id, body=self.fault(run, shown), day_left=run.key.day_left)
-
-
-__all__ = ["Inputs", "Service"]

@@ -92,6 +92,3 @@ class OpenResponses:
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._idle.wait()
         self._over.set()
-
-
-__all__ = ["OpenResponses", "hearing"]

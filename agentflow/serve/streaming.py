@@ -99,6 +99,3 @@ class EventStream(Response):
 
     async def _next(self) -> bytes | None:
         return await anext(self._chunks, None)
-
-
-__all__ = ["EventStream", "disconnected", "leave"]

@@ -194,16 +194,3 @@ def usage_of(run: ServedRun) -> Usage:
     if run.result is not None:
         return run.result.usage
     return (run.error.usage if isinstance(run.error, AgentflowError) else None) or Usage()
-
-
-__all__ = [
-    "Finish",
-    "Reply",
-    "cannot",
-    "conversation",
-    "message_of",
-    "reply_of",
-    "start_chat",
-    "text_of_run",
-    "usage_of",
-]

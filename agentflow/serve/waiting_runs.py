@@ -72,6 +72,3 @@ def nobody_waits(run_id: str) -> RequestError:
         status=404,
         hint="it may have been answered before, or the time for an answer is over: start again",
     )
-
-
-__all__ = ["WaitingRuns", "nobody_waits", "seconds_of"]

@@ -112,6 +112,3 @@ def files_of(files: Any) -> FilePort:
         return files  # a FilePort
     check_part(files, "file manager", *_METHODS)
     return HostFiles(files, own)
-
-
-__all__ = ["HostFiles", "files_of"]

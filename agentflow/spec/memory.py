@@ -10,8 +10,9 @@ from agentflow.core.data.context import AssociativeMatchResult, ContextGeneratio
 from agentflow.core.ports.executor_ports import FilePort
 from agentflow.core.ports.memory_ports import CandidateSource, Embedder, Ranker
 from agentflow.flow.python import in_run
+from agentflow.memory.builder import UpdateReport
 from agentflow.memory.file_memory import FileMemory
-from agentflow.memory.index import FileIndex, UpdateReport
+from agentflow.memory.index import FileIndex
 from agentflow.memory.weights import RankWeights
 from agentflow.run.engine import Engine
 from agentflow.spec.arguments import check_argument

@@ -75,6 +75,3 @@ def _options(server: McpServer) -> dict[str, Any]:
     named = [each for each in fields(server) if each.kw_only]
     defaults = {each.name: each.default_factory() if callable(each.default_factory) else each.default for each in named}
     return {name: value for name, default in defaults.items() if (value := getattr(server, name)) != default}
-
-
-__all__ = ["trust_file"]

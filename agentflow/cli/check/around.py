@@ -68,6 +68,3 @@ def _descriptions(flow: AgentFlow) -> dict[str, str]:
         compiled = engine.tasks.find_compiled(name)
         descriptions[name] = compiled.template.description if compiled is not None else ""
     return descriptions
-
-
-__all__ = ["Around", "names_around"]

@@ -159,6 +159,3 @@ def _shown(bound: Bound, sizes: Mapping[str, float]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.10g}"
-
-
-__all__ = ["Maxima", "bounds_files"]

@@ -131,6 +131,3 @@ async def _happens_again(source: Source, finding: Finding, bindings: Any, tools:
     except AgentflowError as error:
         return finding.kind != "error" or (error.code, error.span) == (finding.code, finding.span)
     return False
-
-
-__all__ = ["ExploreOptions", "explore_file", "parse_assumptions", "rendered"]

@@ -149,6 +149,3 @@ def _named_in_settings() -> frozenset[str]:
         return frozenset()
     table: Any = read.get("mcp")
     return frozenset(cast("dict[str, Any]", table)) if isinstance(table, dict) else frozenset()
-
-
-__all__ = ["KnownServers", "look_up", "remember", "servers_of", "servers_of_flow", "stand_ins"]

@@ -35,6 +35,3 @@ class McpOptions:
 
         named = [server_of_option(text) for text in self.mcp_server or ()]
         return [*named, *(servers_of_file(self.mcp_config) if self.mcp_config is not None else ())]
-
-
-__all__ = ["McpOptions"]

@@ -82,6 +82,3 @@ def _text(raw: io.FileIO, before: TextIO | None) -> TextIO:
         line_buffering=raw.fileno() == 2 or raw.isatty(),
         write_through=getattr(before, "write_through", False),
     )
-
-
-__all__ = ["StandardStreams"]

@@ -27,6 +27,3 @@ def tools_in_files(texts: Sequence[str]) -> list[Tool]:
     from agentflow.testing.written import load_tool
 
     return [load_tool(name, file) for name, file in tool_files(texts).items()]
-
-
-__all__ = ["tool_files", "tools_in_files"]

@@ -142,6 +142,3 @@ class DaemonThreads(ThreadPoolExecutor):
             _log.warning(
                 "%s has not come back after %.0f s; the process ends without it", name, time.monotonic() - began
             )
-
-
-__all__ = ["LEAVE_S", "DaemonThreads", "Job"]

@@ -49,6 +49,3 @@ async def outlast(task: asyncio.Task[Any], *, cancel: bool = False) -> asyncio.C
     if not task.cancelled():
         task.exception()
     return cancelled
-
-
-__all__ = ["in_own_task", "outlast"]

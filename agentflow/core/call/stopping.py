@@ -43,6 +43,3 @@ def run_of_host_code(call: CallContext) -> RunPort:
     if host.run is None:
         host.run = StoppingRun(call.run, host.cancelled)
     return host.run
-
-
-__all__ = ["StoppingRun", "run_of_host_code"]

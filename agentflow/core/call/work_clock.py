@@ -73,6 +73,3 @@ def untimed() -> Generator[None]:
     finally:
         for clock in clocks:
             clock.go_on()
-
-
-__all__ = ["WorkClock", "timed", "untimed"]

@@ -101,6 +101,3 @@ def _open_twin(cls: type[Any]) -> type[Any]:
 
 def _indented(lines: list[str]) -> list[str]:
     return [f"  {line}" for line in lines]
-
-
-__all__ = ["frozen", "slot_setters"]

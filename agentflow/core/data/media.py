@@ -165,17 +165,3 @@ def _sniffed(data: bytes) -> str | None:
 def _named(name: str) -> str | None:
     suffix = PurePath(name).suffix.lower()
     return MEDIA_TYPES.get(suffix) or _TEXTS.get(suffix)
-
-
-__all__ = [
-    "MAX_MEDIA_BYTES",
-    "MEDIA_PARTS",
-    "MEDIA_TYPES",
-    "MediaPart",
-    "PromptParts",
-    "attachment",
-    "is_media",
-    "load_parts",
-    "media_fields",
-    "part_of",
-]

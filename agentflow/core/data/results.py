@@ -14,7 +14,7 @@ from agentflow.core.data.frozen import frozen, slot_setters
 from agentflow.core.data.message_json import CONTENT_PARTS
 from agentflow.core.data.messages import ContentPart, Usage, text_of_parts
 from agentflow.core.data.notes import ErrorInfo, FailedPart, Notes
-from agentflow.core.data.reasons import REASONS, Reason, known_reason
+from agentflow.core.data.reasons import Reason, known_reason
 from agentflow.core.data.records import Record
 from agentflow.core.data.values import json_work, plain, to_json
 from agentflow.core.data.walk import Work
@@ -343,19 +343,6 @@ def _misshapen(status: object, content: object) -> DataError:
     else:
         said = f"the content of a TaskResult is text, not {type(content).__name__}"
     return DataError(said, code="data/fields", hint="data goes into parsedContent; TaskResult.of takes any value")
-
-
-__all__ = [
-    "NO_USAGE",
-    "REASONS",
-    "ErrorInfo",
-    "FailedPart",
-    "Notes",
-    "Reason",
-    "Status",
-    "TaskResult",
-    "warn_of_failure",
-]
 
 
 def _beginning(text: str) -> str:

@@ -156,6 +156,3 @@ def _shown(tool: ToolFacts) -> str:
     says += [f"{argument}: {who}" for argument, who in tool.sinks.items()]
     says += [f"from {tool.source}"] if tool.source and tool.source != f"tool:{tool.name}" else []
     return f"{tool.name} ({', '.join(says)})"
-
-
-__all__ = ["Authority", "Reach", "TaskFacts", "ToolFacts", "WorkflowFacts"]

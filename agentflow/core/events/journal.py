@@ -349,32 +349,3 @@ def session_held(name: str, run: str) -> SessionBusy:
         hint=f"resume it, flow.resume('{run}'), or give it up, flow.cancel('{run}')",
         details={"run_id": run},
     )
-
-
-__all__ = [
-    "ENDED",
-    "BranchEnd",
-    "Claim",
-    "Deposit",
-    "EffectRow",
-    "EffectState",
-    "FleetCounts",
-    "JsonText",
-    "Leased",
-    "NewRun",
-    "OnInflight",
-    "OwnedRun",
-    "PastRow",
-    "QueueLoad",
-    "RunRow",
-    "RunStatus",
-    "Schedule",
-    "SessionChanges",
-    "SessionInfo",
-    "StoredResult",
-    "StoredSession",
-    "Sync",
-    "WorkerInfo",
-    "effect_key",
-    "session_held",
-]

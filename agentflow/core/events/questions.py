@@ -35,6 +35,3 @@ Answerer: TypeAlias = Callable[[Question], Any | Awaitable[Any]]
 
 It is asked one question of a run at a time, unless it has a true attribute ``concurrent``.
 """
-
-
-__all__ = ["Answerer", "Question"]

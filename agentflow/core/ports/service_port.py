@@ -58,6 +58,3 @@ class ServicePort(Protocol):
     async def start(self, command: ServiceCommand) -> ServiceProcess:
         """Start a program. Raises SandboxUnavailable, ConfigurationError, FileFailure, PathDenied and OSError."""
         ...
-
-
-__all__ = ["Pipes", "ServiceCommand", "ServicePort", "ServiceProcess"]

@@ -87,6 +87,3 @@ def _meant(name: str, ordinary: Callable[[], Iterable[str]]) -> Iterable[str]:
         return (name,)
     server = name[: 1 - len(EVERY)]
     return [each for each in ordinary() if each.startswith(server)]
-
-
-__all__ = ["NO_TOOLBOX", "Toolbox", "offered"]

@@ -275,6 +275,3 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def _shown(kind: object) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind)
-
-
-__all__ = ["DataAdapter", "adapter_for", "adapter_of", "checked", "refuse_secret", "unfit"]

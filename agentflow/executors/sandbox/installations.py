@@ -133,6 +133,3 @@ def _has_password(proxy: str) -> bool:
     except ValueError:
         return True
     return "@" in parts.netloc or "@" in parts.path
-
-
-__all__ = ["certificates", "installation", "network_variables"]

@@ -32,6 +32,3 @@ def refused_path(said: str, spawn: Spawn) -> str | None:
             if not any(path == each or path.startswith(f"{each.rstrip('/')}/") for each in seen):
                 return path
     return None
-
-
-__all__ = ["refused_path"]

@@ -87,6 +87,3 @@ async def free(db: Connection, run: str) -> None:
 async def end(db: Connection, run: str) -> None:
     """End the share of a run that has ended; with the tree's own run its budget ends."""
     await db.execute(_END, run)
-
-
-__all__ = ["LEASED", "end", "free", "give_back", "share", "take"]

@@ -162,6 +162,3 @@ def _nodes(tree: ir.IR) -> Iterator[Any]:
         node = pending.pop()
         yield node
         pending.extend(children(node))
-
-
-__all__ = ["TOO_LONG", "Analysis", "Shapes", "Unbounded", "Weights", "analyse_bounds", "templates_of"]

@@ -164,6 +164,3 @@ def _added(left: Again, right: Again) -> Again:
 def again(call: int) -> Cost:
     """The cost of a recursive call: that of ``call``, which is on the stack."""
     return Cost({((call, 1),): NONE})
-
-
-__all__ = ["FREE", "GROWN", "MANY", "NONE", "WIDTH", "Again", "Cost", "Effects", "again", "in_sequence"]

@@ -152,6 +152,3 @@ def _is_call(node: IR, name: str, var: Var, number: int | None = None) -> bool:
 
 def _is_empty(node: ir.PrimCall) -> bool:
     return node.primitive.canonical == "list" and not node.args
-
-
-__all__ = ["Dropping", "dropping", "left_of"]

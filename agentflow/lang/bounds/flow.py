@@ -408,20 +408,3 @@ _RULES: dict[type[Any], Callable[[_Reader, Any], None]] = {
 def flows_of(tree: ir.IR) -> Flows:
     """The flows of an analysed text."""
     return _Reader().read(tree)
-
-
-__all__ = [
-    "AMBIENT",
-    "ANY_ARGUMENT",
-    "ANY_RESULT",
-    "RAISED",
-    "UNSEEN",
-    "Calls",
-    "Done",
-    "Flows",
-    "Point",
-    "Procedure",
-    "defined_name",
-    "flows_of",
-    "variable",
-]

@@ -152,6 +152,3 @@ def together(lengths: Sequence[Length | None]) -> Length | None:
             return None
         used, more = used | each[0], more + each[1]
     return used, more
-
-
-__all__ = ["Gathering", "Length", "gathering", "more_of", "together"]

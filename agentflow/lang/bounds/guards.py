@@ -119,6 +119,3 @@ def _read(node: IR) -> frozenset[Var] | None:
         tests = [each for each in parts if each is not None]
         return frozenset[Var]().union(*tests) if len(tests) == len(parts) else None
     return None
-
-
-__all__ = ["Guard", "Guards", "Relation", "both_ways", "compared", "guards_of", "lengths_above"]

@@ -88,6 +88,3 @@ def _size(arguments: Mapping[str, Value], path: str) -> Bound | None:
             return None  # a path says nothing where keys have points in them
         value = value.element() if key == "*" else value.part(key)
     return None if value is None else value.length
-
-
-__all__ = ["PARAMETER", "Inner", "Programs", "cost_of", "text_of"]

@@ -468,21 +468,3 @@ class Interpreter:
             self._epoch += 1
         self._globals[name] = value if name in self._fixed else FOREIGN
         self._defined[name] = self._defined.get(name, NEVER).join(value)
-
-
-__all__ = [
-    "ANYTHING",
-    "MOST_VISITS",
-    "SETTINGS",
-    "Higher",
-    "Interpreter",
-    "Loose",
-    "Operator",
-    "Outcome",
-    "Reach",
-    "Rule",
-    "Spend",
-    "TooLong",
-    "Weigh",
-    "free",
-]

@@ -138,6 +138,3 @@ def _defines(node: Any, variable: Var | str) -> bool:
     if isinstance(node, ir.Define):
         return node.var is variable
     return isinstance(node, ir.DefineGlobal) and node.name == variable
-
-
-__all__ = ["Counter", "Setters", "counters", "distance", "in_steps", "marked", "rounds"]

@@ -330,5 +330,3 @@ RULES: Mapping[type[Any], Rule] = MappingProxyType(
     }
 )
 """The analysis of nodes, by kind."""
-
-__all__ = ["RULES"]

@@ -266,5 +266,3 @@ OPERATIONS: Mapping[str, Operator] = MappingProxyType(
     }
 )
 """The analysis of operations, by name."""
-
-__all__ = ["HIGHER", "OPERATIONS"]

@@ -150,5 +150,3 @@ def _term(monomial: Monomial, coefficient: float) -> str:
 ZERO = Bound({})
 ONE = Bound({(): 1})
 UNBOUNDED = Bound(None)
-
-__all__ = ["ONE", "UNBOUNDED", "ZERO", "Bound", "Monomial"]

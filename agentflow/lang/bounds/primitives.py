@@ -382,5 +382,3 @@ RULES: Mapping[str, Abstract] = MappingProxyType(
     }
 )
 """The transfer functions by word. A word says how the form of the result follows from that of the arguments."""
-
-__all__ = ["RULES", "given", "like", "shortest"]

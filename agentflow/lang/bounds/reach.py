@@ -31,6 +31,3 @@ class Reach:
     def forget(self, count: int) -> None:
         """Drop the reasons after the first ``count``, which a pass found that is repeated."""
         del self.loose[count:]
-
-
-__all__ = ["Loose", "Reach"]

@@ -465,6 +465,3 @@ def _sees(procedure: Any, outer: Scope) -> bool:
     """Whether a procedure was created within a call of one that was created in ``outer``."""
     scope = getattr(procedure, "scope", None)
     return scope is not None and scope is not outer and scope.inside(outer)
-
-
-__all__ = ["Body", "Frame", "Recursion", "parameter_values"]

@@ -81,6 +81,3 @@ def settles_at(factor: float, more: Bound) -> Bound:
 def surely_below(a: Value, b: Value, by: int) -> bool:
     """Whether ``a`` is certainly at most ``b + by``."""
     return a.high is not None and a.high.number is not None and b.low is not None and a.high.number <= b.low + by
-
-
-__all__ = ["AgainCall", "Rounds", "fewest", "least_above_zero", "longer", "settles_at", "surely_below"]

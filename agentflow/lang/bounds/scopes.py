@@ -100,6 +100,3 @@ def position(procedure: Any) -> tuple[int, str]:
     if isinstance(procedure, Closure):
         return procedure.code.at.start, ""
     return -1, procedure.name
-
-
-__all__ = ["Closure", "Scope", "position"]

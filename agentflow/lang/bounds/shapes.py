@@ -79,6 +79,3 @@ class Shape:
         for name in reference.removeprefix("#/").split("/"):
             node = node.get(name) if is_dict(node) else None
         return node if is_dict(node) else {}
-
-
-__all__ = ["Shape", "Stage"]

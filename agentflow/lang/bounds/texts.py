@@ -71,6 +71,3 @@ def readied(
         return Readied(g.templates, partial(analyse_python, g, spend=spend), partial(python_flows, g))
     analyzer, tree = analyse(source, names=names, limits=limits, allow=allow, env_names=env_names, allowance=allowance)
     return Readied(templates_of(tree), partial(analyse_bounds, analyzer, tree, spend=spend), partial(flows_of, tree))
-
-
-__all__ = ["Readied", "readied"]

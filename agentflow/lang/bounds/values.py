@@ -384,21 +384,3 @@ DATA = Value(texts=None)
 """Data without procedures, of any form."""
 FOREIGN = Value(foreign=True, texts=None)
 """Anything at all, procedures from elsewhere too."""
-
-__all__ = [
-    "DATA",
-    "FOREIGN",
-    "NEVER",
-    "NIL",
-    "PLAIN",
-    "TEXT",
-    "Mark",
-    "Parameter",
-    "Value",
-    "constant",
-    "joined",
-    "number",
-    "result_of",
-    "sequence",
-    "text",
-]

@@ -22,7 +22,6 @@ from agentflow.core.data.labels import (
     boxed_elements,
     joined,
     sources_within,
-    strip,
     stripped,
 )
 from agentflow.core.data.values import as_list
@@ -295,6 +294,3 @@ def _async_twin(primitive: Primitive) -> Callable[..., Any]:
         return box(value, sources)
 
     return twin
-
-
-__all__ = ["blame", "called", "opened", "strip", "twin_of"]

@@ -122,6 +122,3 @@ def _async(primitive: Primitive) -> Callable[..., Any]:
         return rt.left(before, box(value, sources))
 
     return twin
-
-
-__all__ = ["Called", "look_outside", "strict_twin_of"]

@@ -175,6 +175,3 @@ def _replace(parent: Any, part: Any, by: Any) -> None:
             items[:] = [replaced(item) for item in items]
         elif field.name != "at":
             setattr(parent, field.name, replaced(value))
-
-
-__all__ = ["Arm", "ArmKind", "mark_arms"]

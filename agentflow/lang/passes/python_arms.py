@@ -125,6 +125,3 @@ def _without_docstring(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
     first = body[0]
     text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
     return body[1:] if text else body
-
-
-__all__ = ["mark_python_arms"]

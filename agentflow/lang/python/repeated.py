@@ -69,6 +69,3 @@ def set_of(keys: list[Any]) -> OrderedSet:
     for each in keys:
         repeated.put(entries, each, None)
     return OrderedSet.of(finish(repeated.said(entries)))
-
-
-__all__ = ["Repeated", "said_again", "set_of"]

@@ -148,6 +148,3 @@ class StrictChanges:
         first = ast.BoolOp(ast.Or(), [g.is_(named, g.const(None)), g.rt("ambient")], **g.loc)
         noted = ast.BoolOp(ast.And(), [first, g.ours(strict.fresh, again)], **g.loc)
         return ast.BoolOp(ast.Or(), [noted, again], **g.loc)
-
-
-__all__ = ["StrictChanges"]

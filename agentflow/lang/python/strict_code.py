@@ -397,6 +397,3 @@ class StrictPython(StrictChanges):
             self._certain = certainly_bound(self.g.scopes)
         g = self.g
         return value if name in self._certain or name not in g.scopes.defined else g.ours(strict.there, value)
-
-
-__all__ = ["StrictPython"]

@@ -54,6 +54,3 @@ def too_many_nodes(limits: Limits, count: int, span: Span | None) -> LimitExceed
         span=span,
         hint="give it data by bindings or as a string, or raise Limits(nodes=...)",
     )
-
-
-__all__ = ["check_words", "too_many_nodes"]

@@ -88,4 +88,3 @@ def workflow(g: Emitter, node: ast.FunctionDef | ast.AsyncFunctionDef, decorator
 
 
 DECORATORS["workflow"] = workflow
-__all__ = ["declaration"]

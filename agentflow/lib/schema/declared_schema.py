@@ -155,6 +155,3 @@ def _names_a_type(value: object) -> bool:
     except ConfigurationError:
         return False
     return True
-
-
-__all__ = ["parse_type", "schema_of"]

@@ -355,6 +355,3 @@ def _tag_of(members: Mapping[str, Mapping[str, Any]], key: str) -> _Tag:
         if None not in values.values() and len({repr(each) for each in values.values()}) == len(values):
             return _Tag(name, values, False)
     return _Tag(key, {each: each for each in members}, True)
-
-
-__all__ = ["TaggedUnions", "UnionMissed", "asked_schema", "tagged_unions"]

@@ -31,6 +31,3 @@ def not_filled(task: str, name: str) -> tuple[str, str]:
 def not_used(task: str, name: str) -> tuple[str, str]:
     """The message and the hint for a parameter of a task that its prompt does not use."""
     return f"the prompt of '{task}' does not use its parameter '{name}'", f"write {{{{{name}}}}} where it belongs"
-
-
-__all__ = ["SLOT", "not_filled", "not_used", "single_braces", "unused"]

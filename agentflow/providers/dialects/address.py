@@ -78,6 +78,3 @@ def without_credentials(url: str) -> str:
     if "@" not in host:
         return url
     return url.replace(host.rpartition("@")[0] + "@", "***@", 1)
-
-
-__all__ = ["check_base_url", "is_host_of", "is_own", "split_query", "without_credentials"]

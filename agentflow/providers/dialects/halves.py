@@ -154,6 +154,3 @@ def _only(data: Any, path: _Path | None, half: str, in_delta: bool = False) -> A
 
 def _below(path: _Path | None, key: Any) -> _Path | None:
     return path[1:] if path and path[0] == key else None
-
-
-__all__ = ["Halves", "whole", "whole_json", "whole_text"]

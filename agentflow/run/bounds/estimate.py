@@ -450,6 +450,3 @@ def over_budget(bounds: Bounds, calls: int | None, usd: float | None) -> Agentfl
                 hint="work on fewer elements, repeat less, or give tasks no tools: (tools)",
             )
     return None
-
-
-__all__ = ["FIGURES", "Bounds", "ProgramEstimator", "named_sizes", "over_budget"]

@@ -165,6 +165,3 @@ class Facts:
 
 def _is_fields(template: object) -> bool:
     return isinstance(template, Mapping)
-
-
-__all__ = ["Facts"]

@@ -146,6 +146,3 @@ class InnerPrograms:
         return Inner(
             analysis.counts, analysis.reaches, reasons, bool(analysis.by_data), analysis.visits, analysis.changes
         )
-
-
-__all__ = ["InnerPrograms"]

@@ -79,6 +79,3 @@ def authority_of(
 
 def _granted(names: Sequence[str], grants: frozenset[str] | None) -> list[str]:
     return [name for name in names if grants is None or name in grants]
-
-
-__all__ = ["authority_of"]

@@ -252,6 +252,3 @@ def held_by(bindings: Mapping[str, Any]) -> Held:
             elif callable(each) and type(each) is not Closure:
                 held.functions.append((name if each is value else None, each))
     return held
-
-
-__all__ = ["Held", "held_by", "reach_of"]

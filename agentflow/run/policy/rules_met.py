@@ -224,6 +224,3 @@ def _value(env: SexpEnvironment, name: str) -> Any:
 
 def _wrong(message: str, hint: str) -> ConfigurationError:
     return ConfigurationError(message, code="provenance/policy", hint=hint)
-
-
-__all__ = ["RulesMet"]

@@ -210,6 +210,3 @@ class StrictStrand(LabelledStrand):
             return await super()._judged(effect, labels, around, span)
         finally:
             call.session, self.steps = session, steps
-
-
-__all__ = ["StrictStrand"]

@@ -77,6 +77,3 @@ class WrittenFiles:
                 read: Any = json.loads(line)
                 self._known[read[0]] = frozenset(cast("list[str]", read[1]))
         return self._known
-
-
-__all__ = ["WrittenFiles"]

@@ -101,6 +101,3 @@ def _user(key: Key) -> Any:
     from mcp.server.auth.provider import AccessToken
 
     return AuthenticatedUser(AccessToken(token="-", client_id=key.name, scopes=[]))
-
-
-__all__ = ["KEY", "McpEndpoint"]

@@ -132,6 +132,3 @@ def refusal(text: str) -> CallToolResult:
 def sendable(text: str) -> str:
     """``text`` with an escape for each lone surrogate, which UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-__all__ = ["RUN_PROGRAM", "failed", "offers_by_tool", "refusal", "result_of", "sendable", "tools_of", "waiting_of"]

@@ -114,6 +114,3 @@ def _whole(i: Python, outermost: Scope) -> Mapping[str, Bound]:
         _, called = i.call(outermost.value(text.module["main"]), arguments, i.at(main))
         cost = cost.otherwise(flow.falls.then(called))
     return (cost or FREE).total.counts
-
-
-__all__ = ["analyse_python"]

@@ -332,5 +332,3 @@ FORMS: Mapping[str, Form] = MappingProxyType(
     }
 )
 """The analysis of forms, by name. Those that ask a model or a note have the meaning of an effect."""
-
-__all__ = ["FORMS", "call"]

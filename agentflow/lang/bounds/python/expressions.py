@@ -441,17 +441,3 @@ EXPRESSIONS: Mapping[type[Any], Callable[[Any, Any, Scope], Any]] = MappingProxy
     }
 )
 """The analysis of expressions, by kind."""
-
-__all__ = [
-    "EXPRESSIONS",
-    "Keyed",
-    "Pair",
-    "assign_to",
-    "at_key",
-    "element_of",
-    "is_keyed",
-    "is_number",
-    "iterations",
-    "operated",
-    "repeated",
-]

@@ -235,6 +235,3 @@ def _signature(args: ast.arguments) -> Signature:
         if default is not None:
             defaults[each.arg] = default
     return Signature(names, len(by_position), defaults)
-
-
-__all__ = ["Body", "Signature", "Text"]

@@ -330,6 +330,3 @@ _RULES: dict[type[ast.AST], Callable[[_Reader, Any], None]] = {
 def python_flows(g: Emitter) -> Flows:
     """The flows of a text whose code was written by ``g``."""
     return _Reader(g).read()
-
-
-__all__ = ["python_flows"]

@@ -318,5 +318,3 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
 """The analysis of functions, by name."""
 METHOD_RULES: Mapping[str, Function] = MappingProxyType({row.name: _SIZES[row.size] for row in METHOD_ROWS})
 """The analysis of methods, by name alone: what a value is, is not known."""
-
-__all__ = ["FUNCTIONS", "METHOD_RULES"]

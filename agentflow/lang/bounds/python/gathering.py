@@ -207,6 +207,3 @@ def _either(a: Length | None, b: Length | None) -> Length | None:
 
 def _above_zero(number: Any) -> bool:
     return type(number) is int and number > 0
-
-
-__all__ = ["python_gathering"]

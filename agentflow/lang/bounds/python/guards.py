@@ -67,6 +67,3 @@ def _compared(test: ast.Compare, peek: Peek, steady: Steady) -> Guards:
         if_true += facts[0]
         if_false += facts[1]
     return if_true, if_false if len(test.ops) == 1 else []
-
-
-__all__ = ["guards_of"]

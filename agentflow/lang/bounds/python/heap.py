@@ -195,6 +195,3 @@ def scalar(value: Value) -> Value:
 def size_of_texts(value: Value) -> Bound | None:
     """The length of the longest of the texts that a value may be; None if it may be another one."""
     return None if value.texts is None else Bound.of(max((len(each) for each in value.texts), default=0))
-
-
-__all__ = ["NOWHERE", "Changes", "Given", "Heap", "scalar", "size_of_texts"]

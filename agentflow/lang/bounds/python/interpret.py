@@ -20,7 +20,7 @@ from agentflow.lang.bounds.python.gathering import python_gathering
 from agentflow.lang.bounds.python.guards import guards_of
 from agentflow.lang.bounds.python.heap import NOWHERE, Given, Heap
 from agentflow.lang.bounds.scopes import Closure, Scope
-from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value, joined
+from agentflow.lang.bounds.values import DATA, FOREIGN, NEVER, NIL, Value
 from agentflow.lang.ir import IR, Var
 from agentflow.lang.syntax import Node
 
@@ -389,22 +389,3 @@ def widened(before: Value, after: Value) -> Value:
         sites=after.all_sites,
         whole=after.whole,
     )
-
-
-__all__ = [
-    "LEFT_OUT",
-    "NONE",
-    "Block",
-    "Flow",
-    "Form",
-    "Function",
-    "Named",
-    "Python",
-    "Rules",
-    "Statement",
-    "both",
-    "either",
-    "joined",
-    "loop_values",
-    "widened",
-]

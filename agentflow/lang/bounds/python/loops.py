@@ -278,6 +278,3 @@ def _step(i: Python, node: ast.stmt) -> tuple[Var, int] | None:
     if var is None or type(value) is not int or not value or not isinstance(op, ast.Add | ast.Sub):
         return None
     return var, value if isinstance(op, ast.Add) else -value
-
-
-__all__ = ["for_", "while_"]

@@ -253,5 +253,3 @@ STATEMENTS: Mapping[type[ast.stmt], Statement] = MappingProxyType(
     }
 )
 """The analysis of statements, by kind."""
-
-__all__ = ["STATEMENTS", "block"]
